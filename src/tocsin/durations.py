@@ -1,0 +1,27 @@
+"""Durations as people write them in detector and source files: "10 seconds", "1 hour"."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+
+
+def parse_duration(text: str) -> timedelta:
+    """`text` ("10 seconds", "1 hour", "1.5 days") as a timedelta.
+
+    Raises:
+        ValueError: with the accepted form, when `text` is not a positive duration.
+    """
+    match = _FORM.fullmatch(text)
+    unit = _UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None or float(match.group(1)) <= 0:
+        raise ValueError(f"'{text}' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'")
+    return timedelta(seconds=float(match.group(1)) * unit)
+
+
+def spark_interval(duration: timedelta) -> str:
+    """`duration` as a Spark interval: whole microseconds, so that nothing is rounded."""
+    return f"{duration // timedelta(microseconds=1)} microseconds"

@@ -1,0 +1,118 @@
+"""The contract of a finding: one computed match, an immutable fact with a deterministic identity.
+
+Findings travel as JSON on the `findings` topic, keyed by `finding_id`. Later versions of one finding are upserts: the same
+`finding_id` with a higher score. No processing time and no code version is part of the identity, so a restart, a replay or a
+backfill merges and rings nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tocsin.errors import InvalidEvent
+
+MAX_EVIDENCE = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RANK = {"email": 1, "urgent": 2}
+
+
+class Origin(StrEnum):
+    """Which way a finding was computed."""
+
+    STREAM = "stream"
+    BACKFILL = "backfill"
+    REPLAY = "replay"
+
+
+class Finding(BaseModel):
+    """One computed match.
+
+    Attributes:
+        finding_id: see `finding_id()`.
+        detector, version: the detector's name, and the version of its code and limits.
+        entity: who or what it is about; every value as text, never null.
+        window_start, window_end: UTC; None for a per-event detector.
+        level: "email" or "urgent", the highest reached.
+        score: higher is more anomalous.
+        limit: the limit of `level`, which the score exceeds.
+        at_least: the score is a lower bound within one rung of the emission ladder.
+        evidence: up to 10 sample events.
+        context: further columns of the detector.
+        event_time_max: latest event time behind the score, UTC; None when the detector does not give it.
+        origin, run_id: which run computed it.
+        detected_at: append time of the record on `findings`, UTC; None until it was written.
+        discriminator: empty for windows; the identity of the event for per-event detectors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    finding_id: str
+    detector: str
+    version: str
+    entity: dict[str, str]
+    window_start: datetime | None = None
+    window_end: datetime | None = None
+    level: str = Field(pattern="^(email|urgent)$")
+    score: float = Field(allow_inf_nan=False)
+    limit: float
+    at_least: bool = False
+    evidence: list[Any] = Field(default_factory=list, max_length=MAX_EVIDENCE)
+    context: dict[str, Any] = Field(default_factory=dict)
+    event_time_max: datetime | None = None
+    origin: Origin = Origin.STREAM
+    run_id: str = ""
+    detected_at: datetime | None = None
+    discriminator: str = ""
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Orders versions of one finding: within a code version the highest level, then the highest score, wins."""
+        return (_RANK[self.level], self.score)
+
+    def to_json(self) -> bytes:
+        """The value of its record on `findings`."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+    @classmethod
+    def from_record(cls, value: bytes | None, topic: str, partition: int, offset: int) -> Finding:
+        """The finding in a record of `findings`.
+
+        Raises:
+            InvalidEvent: when the record is no finding; a retry does not help.
+        """
+        try:
+            return cls.model_validate_json(value or b"")
+        except ValidationError as error:
+            reasons = [f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in error.errors()]
+            raise InvalidEvent(reasons, topic, partition, offset) from error
+
+
+def canonical_entity(entity: dict[str, str]) -> str:
+    """`entity` as canonical JSON: keys sorted, no spaces, and control characters escaped as Spark's to_json does.
+
+    Python writes the escapes of control characters in lower case and Jackson, below Spark, in upper case; the identity of a
+    finding must not depend on who computed it.
+    """
+    text = json.dumps(entity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match.group()[2:].upper(), text)
+
+
+def finding_id(detector: str, entity: dict[str, str], start: datetime | None, end: datetime | None, event: str = "") -> str:
+    """The identity of a finding: 32 hex digits of the SHA-256 of its parts, one a line.
+
+    Args:
+        detector: name of the detector.
+        entity: entity columns and their values as text.
+        start, end: the window, time-zone aware; None for per-event detectors.
+        event: discriminator, empty for windows; the event's identity "topic/partition/offset" else.
+    """
+    micros = ["" if moment is None else str((moment - _EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]
+    text = "\n".join([detector, canonical_entity(entity), *micros, event])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,69 @@
+"""What a job tells about itself: one record on `job-metrics`, keyed by job, after each batch and at least every 5 seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class JobState(StrEnum):
+    """What a job is doing."""
+
+    STARTING = "starting"
+    WAITING = "waiting"
+    """Something outside is missing (Kafka, SMTP, the database); `reason` says what, and the job goes on by itself."""
+    DRAINING = "draining"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class JobReport(BaseModel):
+    """The state and progress of one job at one moment.
+
+    Attributes:
+        job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
+        instance: the installation the job belongs to.
+        at: when this was written, UTC.
+        started_at: when the process began, UTC.
+        pid: of the process that supervises the work (Python).
+        reason: why it is in this state or mode, one sentence.
+        mode: "real-time", "micro-batch", or empty for jobs without Spark.
+        version: code version of a detector.
+        batch_id: last finished batch; None before the first.
+        batch_age_seconds: since the last batch finished; None before the first.
+        rows_in, rows_out: since the process began.
+        rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
+        lag_records, lag_seconds: behind the end of its topics; seconds since the append of the oldest unread record (0 when none).
+        watermark: of the job, UTC; None before the first batch and for stateless jobs.
+        delay_seconds: watermark delay now in force (widened while draining).
+        cpu_seconds, rss_bytes: of the process and its JVM.
+        counts: further figures, such as quarantined by reason.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job: str
+    instance: str = ""
+    at: datetime
+    started_at: datetime | None = None
+    pid: int = 0
+    state: JobState
+    reason: str = ""
+    mode: str = ""
+    version: str = ""
+    batch_id: int | None = None
+    batch_age_seconds: float | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dropped_late: int = 0
+    lag_records: int = 0
+    lag_seconds: float = 0.0
+    watermark: datetime | None = None
+    delay_seconds: float | None = None
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    counts: dict[str, float] = Field(default_factory=dict)

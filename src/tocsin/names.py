@@ -1,0 +1,61 @@
+"""Every name that leaves this process: topics, consumer groups, jobs, folders. Nothing else formats one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INGEST = "ingest"
+DETECTOR = "detector"
+INDEXER = "indexer"
+NOTIFIER = "notifier"
+
+
+def ingest_job(source: str) -> str:
+    """The job that parses and checks the records of `source`."""
+    return f"{INGEST}:{source}"
+
+
+def detector_job(detector: str) -> str:
+    """The job that runs `detector` on its stream."""
+    return f"{DETECTOR}:{detector}"
+
+
+def file_name(job: str) -> str:
+    """`job` as the name of a file or folder: no colon, so that it is portable."""
+    return job.replace(":", "__")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Topics and consumer groups, each behind one prefix (empty by default).
+
+    The prefix lets several installations share a broker.
+    """
+
+    prefix: str = ""
+
+    def raw(self, source: str) -> str:
+        """Records as they arrived."""
+        return f"{self.prefix}raw.{source}"
+
+    def events(self, source: str) -> str:
+        """Parsed and checked events of `source`."""
+        return f"{self.prefix}events.{source}"
+
+    def quarantine(self, source: str) -> str:
+        """Records of `source` that cannot be used, with their reasons."""
+        return f"{self.prefix}quarantine.{source}"
+
+    @property
+    def findings(self) -> str:
+        """What the detectors found, keyed by finding_id."""
+        return f"{self.prefix}findings"
+
+    @property
+    def job_metrics(self) -> str:
+        """Progress and lag of every job, keyed by job."""
+        return f"{self.prefix}job-metrics"
+
+    def group(self, job: str) -> str:
+        """The consumer group of `job`: real for the indexer, a shadow for Spark jobs (they commit none)."""
+        return f"{self.prefix}tocsin.{job}"
