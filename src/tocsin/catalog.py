@@ -44,7 +44,9 @@ class Catalog:
         if f"{kind}s/{name}" in self.broken:
             raise self.broken[f"{kind}s/{name}"]
         known = ", ".join(sorted(declared)) or "none"
-        raise ConfigError([Fault(f"{kind}s/", f"no {kind} '{name}' (there are: {known})", nearest=nearest(name, declared))])
+        raise ConfigError(
+            [Fault(f"{kind}s/", f"no {kind} '{name}' (there are: {known})", nearest=nearest(name, declared))]
+        )
 
 
 def read_catalog(project: Path) -> Catalog:

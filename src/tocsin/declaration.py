@@ -47,22 +47,22 @@ def read_spec(path: Path) -> DetectorSpec:
 def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the normalised syntax tree of all that `detect` (or `step`) reaches inside the file, plus source, entity, window,
-    slide, levels and score kind. Comments, docstrings, layout, cases, owner, runbook and stage do not count.
+    Hash of the normalised syntax tree of all that `detect` (or `step`) reaches inside the file, plus source,
+    entity, window, slide, levels and score kind. Comments, docstrings, layout, cases, owner, runbook and stage do
+    not count.
     """
     defined = _definitions(tree)
     reached: dict[str, str] = {}
-    queue = [name for name in ("detect", "step") if name in defined]
+    queue: list[str] = [name for name in ("detect", "step") if name in defined]
     while queue:
         name = queue.pop()
         if name in reached:
             continue
         node = _normalised(defined[name])
-        reached[name] = ast.dump(node)
-        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        queue.extend(sorted(used & defined.keys()))
+        reached[name] = ast.unparse(node)
+        queue.extend(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in defined)
     meaning = [repr(values.get(key)) for key in ("source", "entity", "window", "slide", "levels", "score")]
-    text = "\n".join(meaning + [f"{name}={dump}" for name, dump in sorted(reached.items())])
+    text = "\n".join(meaning + [f"{name}={code}" for name, code in sorted(reached.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -128,7 +128,7 @@ class _Reader:
 
     def read(self) -> dict[str, Any]:
         if self.call.args:
-            self.fault("takes keywords only, as in source=\"logins\"", key="detector", line=self.call.lineno)
+            self.fault('takes keywords only, as in source="logins"', key="detector", line=self.call.lineno)
         values: dict[str, Any] = {}
         given = {keyword.arg: keyword for keyword in self.call.keywords}
         for name, keyword in given.items():
@@ -215,7 +215,12 @@ class _Reader:
         for inner in node.keywords:
             value = self._literal(inner)
             if inner.arg not in ("email", "urgent"):
-                self.fault("is not a level", key=f"levels.{inner.arg}", line=line, near=nearest(str(inner.arg), ["email", "urgent"]))
+                self.fault(
+                    "is not a level",
+                    key=f"levels.{inner.arg}",
+                    line=line,
+                    near=nearest(str(inner.arg), ["email", "urgent"]),
+                )
             elif isinstance(value, bool) or not isinstance(value, int | float):
                 self.fault(f"must be a number, not {value!r}", key=f"levels.{inner.arg}", line=line)
             else:

@@ -11,8 +11,9 @@ A detector is a pure function from events to scored windows, with a literal deco
 What `detect` receives: the declared columns of the source, `event_time` (timestamp, UTC), `ingested_at`, and `window`
 (struct of start and end) unless `window=None`. Duplicates are gone, the watermark is set.
 
-What `detect` returns: the entity columns, `window` (unless `window=None`), `score` (a number; higher is more anomalous), and if
-it likes `event_time_max` (timestamp), `evidence` (up to 10 samples) and further columns, which become the context of the finding.
+What `detect` returns: the entity columns, `window` (unless `window=None`), `score` (a number; higher is more
+anomalous), and if it likes `event_time_max` (timestamp), `evidence` (up to 10 samples) and further columns, which
+become the context of the finding.
 Rows whose entity or score is null are counted and left out.
 
 The declaration is read with `ast` (see `tocsin.declaration`); nothing imports a detector to learn about it.
@@ -32,7 +33,10 @@ _Detect = TypeVar("_Detect", bound=Callable[..., Any])
 
 
 class Stage(StrEnum):
-    """How far a detector has come: draft never runs, shadow runs and notifies nobody, live notifies, retired is stopped."""
+    """How far a detector has come.
+
+    draft never runs; shadow runs, stores findings and notifies nobody; live notifies; retired is stopped.
+    """
 
     DRAFT = "draft"
     SHADOW = "shadow"
@@ -48,8 +52,8 @@ class Stage(StrEnum):
 class ScoreKind(StrEnum):
     """Whether a score can fall back while its window is open.
 
-    A rising score (count, sum of non-negatives, max, distinct count) rings at the crossing. A final one (average, ratio,
-    percentile, "fewer than") is emitted when its window closes.
+    A rising score (count, sum of non-negatives, max, distinct count) rings at the crossing. A final one (average,
+    ratio, percentile, "fewer than") is emitted when its window closes.
     """
 
     RISING = "rising"
@@ -141,7 +145,7 @@ class DetectorSpec:
     version: str
 
 
-def detector(
+def detector(  # noqa: PLR0913 - a declaration names each of its keys
     *,
     source: str,
     entity: str | list[str],
@@ -155,8 +159,8 @@ def detector(
     """Mark `detect` as the function of this file's detector; it stays an ordinary, testable function.
 
     All arguments are literals, because they are read without importing the file. Durations are written as
-    "10 seconds" or "1 hour". The meaning of each is that of the attribute of `DetectorSpec` with its name; `options` are
-    `slide`, `score`, `dedup_period`, `page_within` and `notify`. Unknown ones are refused when the file is read.
+    "10 seconds" or "1 hour". The meaning of each is that of the attribute of `DetectorSpec` with its name; `options`
+    are `slide`, `score`, `dedup_period`, `page_within` and `notify`. Unknown ones are refused when the file is read.
     """
 
     def mark(function: _Detect) -> _Detect:

@@ -1,8 +1,8 @@
 """The contract of a finding: one computed match, an immutable fact with a deterministic identity.
 
-Findings travel as JSON on the `findings` topic, keyed by `finding_id`. Later versions of one finding are upserts: the same
-`finding_id` with a higher score. No processing time and no code version is part of the identity, so a restart, a replay or a
-backfill merges and rings nothing twice.
+Findings travel as JSON on the `findings` topic, keyed by `finding_id`. Later versions of one finding are upserts: the
+same `finding_id` with a higher score. No processing time and no code version is part of the identity, so a restart, a
+replay or a backfill merges and rings nothing twice.
 """
 
 from __future__ import annotations
@@ -97,20 +97,23 @@ class Finding(BaseModel):
 def canonical_entity(entity: dict[str, str]) -> str:
     """`entity` as canonical JSON: keys sorted, no spaces, and control characters escaped as Spark's to_json does.
 
-    Python writes the escapes of control characters in lower case and Jackson, below Spark, in upper case; the identity of a
-    finding must not depend on who computed it.
+    Python writes the escapes of control characters in lower case and Jackson, below Spark, in upper case; the identity
+    of a finding must not depend on who computed it.
     """
     text = json.dumps(entity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match.group()[2:].upper(), text)
 
 
-def finding_id(detector: str, entity: dict[str, str], start: datetime | None, end: datetime | None, event: str = "") -> str:
+def finding_id(
+    detector: str, entity: dict[str, str], start: datetime | None, end: datetime | None, event: str = ""
+) -> str:
     """The identity of a finding: 32 hex digits of the SHA-256 of its parts, one a line.
 
     Args:
         detector: name of the detector.
         entity: entity columns and their values as text.
-        start, end: the window, time-zone aware; None for per-event detectors.
+        start: of the window, time-zone aware; None for per-event detectors.
+        end: of the window, likewise.
         event: discriminator, empty for windows; the event's identity "topic/partition/offset" else.
     """
     micros = ["" if moment is None else str((moment - _EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]

@@ -1,4 +1,7 @@
-"""What a job tells about itself: one record on `job-metrics`, keyed by job, after each batch and at least every 5 seconds."""
+"""What a job tells about itself: one record on `job-metrics`, keyed by job.
+
+Written after each batch and at least every 5 seconds.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class JobReport(BaseModel):
         batch_age_seconds: since the last batch finished; None before the first.
         rows_in, rows_out: since the process began.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
-        lag_records, lag_seconds: behind the end of its topics; seconds since the append of the oldest unread record (0 when none).
+        lag_records: unread records up to the end of its topics.
+        lag_seconds: since the append of the oldest unread record; 0 when there is none.
         watermark: of the job, UTC; None before the first batch and for stateless jobs.
         delay_seconds: watermark delay now in force (widened while draining).
         cpu_seconds, rss_bytes: of the process and its JVM.

@@ -1,7 +1,7 @@
 """The one place that reads settings, from the environment and from files.
 
-Later wins: defaults, `tocsin.toml` in the project folder, what a running `tocsin dev` wrote into its state folder, environment
-variables (`TOCSIN_KAFKA__BOOTSTRAP_SERVERS=...`). Secrets are given as paths of files, never as values.
+Later wins: defaults, `tocsin.toml` in the project folder, what a running `tocsin dev` wrote into its state folder,
+environment variables (`TOCSIN_KAFKA__BOOTSTRAP_SERVERS=...`). Secrets are given as paths of files, never as values.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class KafkaSettings(_Block):
 
     def for_librdkafka(self) -> dict[str, Any]:
         """Configuration of a confluent-kafka producer, consumer or admin client."""
-        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+        }
         if self.sasl_mechanism:
             config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": self.sasl_username}
             config["sasl.password"] = self._password()
@@ -83,7 +86,11 @@ class KafkaSettings(_Block):
             config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ssl_ca_file)}
         if self.ssl_certificate_file is not None and self.ssl_key_file is not None:
             chain, key = self.ssl_certificate_file.read_text(), self.ssl_key_file.read_text()
-            config |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+            config |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": chain,
+                "ssl.keystore.key": key,
+            }
         return config
 
     def _password(self) -> str:
@@ -137,7 +144,8 @@ class SparkSettings(_Block):
     """How Spark jobs run.
 
     Attributes:
-        trigger_seconds: checkpoint cadence of real-time mode (5 at least): longer is a better p99 and more replay after a crash.
+        trigger_seconds: checkpoint cadence of real-time mode (5 at least); longer is a better p99 and more replay
+            after a crash.
         heap_mb: JVM heap of a streaming job.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
         drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
@@ -218,16 +226,23 @@ def load_settings(project: Path | None = None) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
-        known = sorted(Settings.model_fields)
-        raise ConfigError(
-            [
-                Fault(f"{folder / PROJECT_FILE} or TOCSIN_* variables", d["msg"].removeprefix("Value error, "),
-                      key=".".join(map(str, d["loc"])), nearest=nearest(str(d["loc"][-1]) if d["loc"] else "", known))
-                for d in error.errors()
-            ]
-        ) from error  # fmt: skip
+        where = f"{folder / PROJECT_FILE} or TOCSIN_* variables"
+        raise ConfigError([_fault(where, d["loc"], d["msg"]) for d in error.errors()]) from error
     finally:
         os.environ.update(overridden)
+
+
+def _fault(where: str, location: tuple[int | str, ...], message: str) -> Fault:
+    """One fault out of pydantic's detail; an unknown key comes with the nearest one of its block."""
+    *blocks, key = [str(part) for part in location] or [""]
+    model: type[BaseModel] = Settings
+    for block in blocks:
+        annotation = model.model_fields[block].annotation if block in model.model_fields else None
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else model
+    unknown = message.startswith("Extra inputs")
+    near = nearest(key, model.model_fields) if unknown else None
+    what = "is not a setting" if unknown else message.removeprefix("Value error, ")
+    return Fault(where, what, key=".".join([*blocks, key]), nearest=near)
 
 
 def _table(path: Path) -> dict[str, Any]:

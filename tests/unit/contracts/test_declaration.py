@@ -1,0 +1,151 @@
+"""Reading what a detector declares: complete, without importing it, and with every fault told at once."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tocsin.declaration import read_spec
+from tocsin.detector import Levels, ScoreKind, Stage
+from tocsin.errors import ConfigError
+
+GOOD = '''"""Bursts.
+
+More.
+"""
+import nothing_like_this_is_installed
+from tocsin import Levels, detector
+
+ACTION = "login failed"
+
+
+def wanted(events):
+    """The rows that count."""
+    return events.where(f"action = '{ACTION}'")
+
+
+@detector(source="logins", entity="user_id", window="10 seconds", levels=Levels(email=50, urgent=100),
+          owner="a@example.com", runbook="docs/r.md", stage="live")
+def detect(events):
+    """Count them."""
+    return wanted(events).groupBy("window", "user_id").count()
+'''
+
+
+def written(tmp_path: Path, text: str, name: str = "bursts") -> Path:
+    path = tmp_path / f"{name}.py"
+    path.write_text(text)
+    return path
+
+
+def faults_of(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_spec(path)
+    return [str(fault).removeprefix(str(path)) for fault in caught.value.faults]
+
+
+def test_reads_everything_without_importing(tmp_path: Path) -> None:
+    spec = read_spec(written(tmp_path, GOOD))
+    assert (spec.name, spec.source, spec.entity) == ("bursts", "logins", ("user_id",))
+    assert spec.window == timedelta(seconds=10)
+    assert spec.levels == Levels(email=50, urgent=100)
+    assert (spec.owner, spec.runbook, spec.stage) == ("a@example.com", "docs/r.md", Stage.LIVE)
+    assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(hours=1), timedelta(minutes=15), True)
+    assert (spec.slide, spec.score) == (None, None)
+    assert (spec.title, spec.doc) == ("Bursts.", "Bursts.\n\nMore.")
+
+
+def test_reads_options(tmp_path: Path) -> None:
+    options = (
+        'stage="shadow", slide="5 seconds", score="rising", dedup_period="1 day", page_within="1 hour", notify=False'
+    )
+    spec = read_spec(
+        written(tmp_path, GOOD.replace('stage="live"', options).replace('"user_id"', '["user_id", "app"]', 1))
+    )
+    assert spec.entity == ("user_id", "app")
+    assert (spec.slide, spec.score, spec.stage) == (timedelta(seconds=5), ScoreKind.RISING, Stage.SHADOW)
+    assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(days=1), timedelta(hours=1), False)
+
+
+def test_a_per_event_detector_has_no_window(tmp_path: Path) -> None:
+    assert read_spec(written(tmp_path, GOOD.replace('window="10 seconds"', "window=None"))).window is None
+
+
+def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path) -> None:
+    text = GOOD.replace("source=", "sorce=").replace('window="10 seconds"', 'window="10 secs!"')
+    text = (
+        text.replace("urgent=100", "urgnt=100")
+        .replace('stage="live"', 'stage="lve"')
+        .replace('"a@example.com"', "owner()")
+    )
+    line = text[: text.index("@detector")].count("\n") + 1
+    assert faults_of(written(tmp_path, text)) == [
+        f":{line}: sorce: is not a key of a detector; did you mean 'source'?",
+        f":{line}: window: must be a duration such as '10 seconds' or '1 hour', not '10 secs!'",
+        f":{line}: levels.urgnt: is not a level; did you mean 'urgent'?",
+        f":{line + 1}: owner: must be a literal, because the file is read without being imported",
+        f":{line + 1}: stage: must be one of draft, shadow, live, retired, not 'lve'; did you mean 'live'?",
+        f":{line}: source: is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (("Levels(email=50, urgent=100)", "Levels()"), "levels: Levels needs a limit"),
+        (("urgent=100", "urgent=10"), "levels: urgent=10 is below email=50"),
+        (("email=50", "email=True"), "levels.email: must be a number, not True"),
+        (("Levels(email=50, urgent=100)", "(50, 100)"), "levels: must be written as Levels(email=50, urgent=100)"),
+        (('entity="user_id"', "entity=[]"), "entity: must be a column name or a list of them, not []"),
+        (('owner="a@example.com"', 'owner="a@b@c"'), "owner: must be one e-mail address, not 'a@b@c'"),
+        (('stage="live"', 'stage="live", slide="1 hour"'), "slide: needs a window at least as long as itself"),
+        (('stage="live"', 'stage="live", notify="no"'), "notify: must be True or False, not 'no'"),
+        (('stage="live"', 'stage="live", **more'), "**: must be written out"),
+        (("@detector(", '@detector("x", '), "detector: takes keywords only"),
+        (("def detect(", "def find("), "must be called 'detect', not 'find'"),
+        (("@detector(", "@other("), "needs exactly one function with @detector(...) before it; found 0"),
+        (('"""Bursts.\n\nMore.\n"""', ""), "needs a docstring"),
+        (("def wanted(", "def wanted(("), "is not Python 3.11"),
+    ],
+)
+def test_each_fault_is_told(tmp_path: Path, change: tuple[str, str], fault: str) -> None:
+    assert change[0] in GOOD
+    assert any(fault in told for told in faults_of(written(tmp_path, GOOD.replace(*change))))
+
+
+def version(tmp_path: Path, text: str) -> str:
+    return read_spec(written(tmp_path, text)).version
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("email=50", "email=49"),
+        ('window="10 seconds"', 'window="11 seconds"'),
+        ('entity="user_id"', 'entity="ip"'),
+        ('source="logins"', 'source="others"'),
+        ('"login failed"', '"login refused"'),
+        ('groupBy("window", "user_id")', 'groupBy("window", "ip")'),
+        ("events.where(", "events.filter("),
+    ],
+)
+def test_version_changes_with_whatever_may_change_results(tmp_path: Path, change: tuple[str, str]) -> None:
+    assert change[0] in GOOD
+    assert version(tmp_path, GOOD) != version(tmp_path, GOOD.replace(*change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("Bursts.", "Other words."),
+        ("Count them.", "Count all of them."),
+        ('owner="a@example.com"', 'owner="b@example.com"'),
+        ('runbook="docs/r.md"', 'runbook="docs/s.md"'),
+        ('stage="live"', 'stage="shadow"'),
+        ('ACTION = "login failed"', 'ACTION = "login failed"  # as the shop writes it\nUNUSED = 1'),
+        ("return wanted(events)", "return (wanted(\n        events))"),
+    ],
+)
+def test_version_does_not_change_with_what_cannot(tmp_path: Path, change: tuple[str, str]) -> None:
+    assert change[0] in GOOD
+    assert version(tmp_path, GOOD) == version(tmp_path, GOOD.replace(*change))

@@ -1,0 +1,118 @@
+"""Where settings come from, which one wins, and how they are translated for each Kafka client."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import ConfigError
+from tocsin.settings import KafkaSettings, SmtpSettings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os  # noqa: PLC0415 - only to clear it
+
+    for name in [name for name in os.environ if name.startswith("TOCSIN_")]:
+        monkeypatch.delenv(name)
+
+
+def test_defaults_lie_in_the_project(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path)
+    assert settings.project == tmp_path
+    assert settings.state == tmp_path / ".tocsin/state"
+    assert settings.alerts_database == f"sqlite:///{tmp_path}/.tocsin/state/alerts.db"
+    assert settings.checkpoint("detector:x") == tmp_path / ".tocsin/state/checkpoints/detector__x"
+    assert settings.log("ingest:y") == tmp_path / ".tocsin/state/logs/ingest__y.log"
+
+
+def test_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tocsin.toml").write_text(
+        '[kafka]\nbootstrap_servers = "file:1"\ntopic_prefix = "p."\n[smtp]\nport = 1\n'
+    )
+    assert load_settings(tmp_path).kafka.bootstrap_servers == "file:1"
+    state = tmp_path / "elsewhere"
+    state.mkdir()
+    (state / "running.toml").write_text('[kafka]\nbootstrap_servers = "running:2"\n')
+    monkeypatch.setenv("TOCSIN_STATE", str(state))
+    monkeypatch.setenv("TOCSIN_SMTP__PORT", "3")
+    settings = load_settings(tmp_path)
+    assert (settings.kafka.bootstrap_servers, settings.kafka.topic_prefix) == ("running:2", "p.")
+    assert (settings.state, settings.smtp.port) == (state, 3)
+    assert settings.names.events("logins") == "p.events.logins"
+    monkeypatch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", "environment:4")
+    assert load_settings(tmp_path).kafka.bootstrap_servers == "environment:4"
+
+
+def test_project_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    assert load_settings().project == tmp_path
+
+
+def test_durations_are_words(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text('[alerts]\nincomplete_after = "3 minutes"\n')
+    assert load_settings(tmp_path).alerts.incomplete_after == timedelta(minutes=3)
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text('instance = "No!"\n[kafka]\nbotstrap = 1\n[spark]\ntrigger_seconds = 1\n')
+    with pytest.raises(ConfigError) as caught:
+        load_settings(tmp_path)
+    assert {fault.key for fault in caught.value.faults} == {"instance", "kafka.botstrap", "spark.trigger_seconds"}
+    assert all("tocsin.toml" in fault.where for fault in caught.value.faults)
+
+
+def test_a_misspelt_key_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text('[kafka]\nbootstrap_server = "x"\n')
+    with pytest.raises(ConfigError, match="did you mean 'bootstrap_servers'"):
+        load_settings(tmp_path)
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text("=")
+    with pytest.raises(ConfigError, match=r"tocsin\.toml: is not TOML"):
+        load_settings(tmp_path)
+
+
+def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text('s"e\\cret\n')
+    (tmp_path / "cert.pem").write_text("CERT")
+    (tmp_path / "key.pem").write_text("KEY")
+    kafka = KafkaSettings(
+        bootstrap_servers="k:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="me",
+        sasl_password_file=tmp_path / "password",
+        ssl_ca_file=tmp_path / "ca.pem",
+        ssl_certificate_file=tmp_path / "cert.pem",
+        ssl_key_file=tmp_path / "key.pem",
+    )
+    assert kafka.for_librdkafka() == {
+        "bootstrap.servers": "k:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me", "sasl.password": 's"e\\cret', "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "ssl.certificate.location": str(tmp_path / "cert.pem"), "ssl.key.location": str(tmp_path / "key.pem"),
+    }  # fmt: skip
+    java = kafka.for_java()
+    assert java["sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="s\\"e\\\\cret";'
+    )
+    assert (java["ssl.truststore.type"], java["ssl.truststore.location"]) == ("PEM", str(tmp_path / "ca.pem"))
+    assert (java["ssl.keystore.certificate.chain"], java["ssl.keystore.key"]) == ("CERT", "KEY")
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"security_protocol": "SASL_SSL"}, "also needs sasl_mechanism, sasl_username, sasl_password_file"),
+        ({"ssl_key_file": "k"}, "go together"),
+    ],
+)
+def test_half_a_kafka_block_is_refused(values: dict[str, str], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        KafkaSettings.model_validate(values)
+
+
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent: smtp\.password_file: cannot be read"):
+        SmtpSettings(password_file=tmp_path / "absent").password()
