@@ -1,0 +1,44 @@
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tocsin.heartbeat import beat, read_beat
+from tocsin.metrics import JobReport, JobState
+
+REPORT = JobReport(job="ingest:logins", at=datetime(2026, 1, 1, tzinfo=UTC), state=JobState.WAITING, pid=7)
+
+
+def test_a_beat_is_read_back_with_its_age(tmp_path: Path) -> None:
+    beat(tmp_path, REPORT)
+    written = tmp_path / "heartbeats" / "ingest__logins.json"
+    os.utime(written, (time.time() - 90, time.time() - 90))
+    found = read_beat(tmp_path, "ingest:logins")
+    assert found is not None
+    assert found.report == REPORT
+    assert 89 < found.age_seconds < 120
+
+
+def test_no_beat_or_a_broken_one_is_none(tmp_path: Path) -> None:
+    assert read_beat(tmp_path, "ingest:logins") is None
+    beat(tmp_path, REPORT)
+    (tmp_path / "heartbeats" / "ingest__logins.json").write_text("{")
+    assert read_beat(tmp_path, "ingest:logins") is None
+
+
+def test_a_full_disk_still_renews_the_time_of_the_last_beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat(tmp_path, REPORT)
+    written = tmp_path / "heartbeats" / "ingest__logins.json"
+    os.utime(written, (1, 1))
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    beat(tmp_path, REPORT)
+    found = read_beat(tmp_path, "ingest:logins")
+    assert found is not None
+    assert found.age_seconds < 60
+    assert list(written.parent.iterdir()) == [written]

@@ -1,0 +1,54 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tocsin.lock import LockHeld, hold
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tocsin.lock import hold
+lock = hold(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockHeld) as refused:
+            hold(path)
+        assert refused.value.pid == holder.pid
+    finally:
+        holder.kill()
+        holder.communicate()
+    hold(path).release()
+
+
+def test_a_released_lock_can_be_taken_again(tmp_path: Path) -> None:
+    with hold(tmp_path / "lock"), pytest.raises(LockHeld):
+        hold(tmp_path / "lock")
+    hold(tmp_path / "lock").release()
+
+
+def test_releasing_twice_does_no_harm(tmp_path: Path) -> None:
+    lock = hold(tmp_path / "lock")
+    lock.release()
+    lock.release()
+
+
+def test_a_child_does_not_inherit_the_lock(tmp_path: Path) -> None:
+    lock = hold(tmp_path / "lock")
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False)
+    try:
+        lock.release()
+        hold(tmp_path / "lock").release()
+    finally:
+        child.kill()
+        child.wait()
