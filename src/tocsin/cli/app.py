@@ -1,0 +1,77 @@
+"""The command `tocsin`: its verbs, and the one place that turns errors into output and exit codes.
+
+Exit codes: 0 it worked and all is well; 1 a problem was found, or something outside failed and a retry may help; 2 the
+call, a file or a setting is wrong and must be changed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, status
+from tocsin.cli.output import note
+from tocsin.errors import ConfigError, TocsinError
+
+app = typer.Typer(
+    name="tocsin",
+    help="Run anomaly detectors, one Python file each, on streams.",
+    epilog="Exit codes: 0 well; 1 a problem was found, or a retry may help; 2 the call, a file or a setting is wrong.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.add_typer(dev.app, name="dev")
+app.command("send")(send.send)
+app.command("status")(status.status)
+app.command("findings")(findings.findings)
+app.add_typer(alerts.app, name="alerts")
+app.add_typer(quarantine.app, name="quarantine")
+app.command("detectors")(check.detectors)
+app.command("check")(check.check)
+app.command("doctor")(doctor.doctor)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tocsin {installed_version('tocsin')}")
+        raise typer.Exit
+
+
+_Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")]
+
+
+@app.callback()
+def _root(version: _Version = False) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command and leave with its exit code; a traceback is shown only when TOCSIN_DEBUG is set."""
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get("TOCSIN_DEBUG"):
+            raise
+        sys.exit(tell(error))
+
+
+def tell(error: Exception) -> int:
+    """Write `error` to standard error for the person who called; returns the exit code."""
+    if isinstance(error, ConfigError):
+        faults = len(error.faults)
+        note(str(error), style="red")
+        if faults > 1:
+            note(f"{faults} faults; fix them and run this again")
+        return 2
+    if isinstance(error, TocsinError):
+        note(str(error), style="red")
+        return 1
+    note(f"unexpected {type(error).__name__}: {error}", style="red")
+    note("this is a fault of Tocsin; TOCSIN_DEBUG=1 shows where it happened")
+    return 1

@@ -1,0 +1,97 @@
+"""`tocsin detectors` and `tocsin check`: what is declared, and everything that is wrong with it. Starts no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli.output import as_json, line, span, table
+
+if TYPE_CHECKING:
+    from tocsin.catalog import Catalog
+    from tocsin.cli.shapes import DetectorShape
+    from tocsin.detector import DetectorSpec
+    from tocsin.errors import Fault
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+
+
+def detectors(json: Json = False) -> None:
+    """List the detectors of the project: stage, source, window, limits, owner. Exit code 1 when a file is broken."""
+    catalog = _catalog()
+    shown = [_shape(spec) for spec in catalog.detectors.values()]
+    if json:
+        as_json(shown)
+    else:
+        columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
+        table(columns, map(_row, shown), empty="no detectors; write detectors/<name>.py (docs/tutorial.md shows how)")
+    if catalog.broken:
+        if not json:
+            line("some files are broken: tocsin check tells what is wrong", style="yellow")
+        raise typer.Exit(1)
+
+
+def check(json: Json = False) -> None:
+    """Check every file in sources/ and detectors/ and tell all faults at once. Exit code 1 when there is one.
+
+    The files are read without being imported, so this is quick. What only the plan of a query can show is checked when
+    the job starts.
+    """
+    from tocsin.cli.shapes import FaultShape
+
+    catalog = _catalog()
+    faults = _faults(catalog)
+    if json:
+        as_json([FaultShape(**asdict(fault)) for fault in faults])
+    else:
+        for fault in faults:
+            line(str(fault), style="red")
+        good = f"{len(catalog.sources)} sources and {len(catalog.detectors)} detectors are well declared"
+        line(f"{len(faults)} faults in {len(catalog.broken)} files; {good}" if faults else good)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _catalog() -> Catalog:
+    """The catalog of the project; ConfigError when the folder is no project at all."""
+    from tocsin.catalog import read_catalog
+    from tocsin.errors import ConfigError
+    from tocsin.settings import load_settings
+
+    project = load_settings().project
+    if not (project / "sources").is_dir() and not (project / "detectors").is_dir():
+        what = "holds neither sources/ nor detectors/; go to the project's folder, or name it in TOCSIN_PROJECT"
+        raise ConfigError.one(project, what)
+    return read_catalog(project)
+
+
+def _faults(catalog: Catalog) -> list[Fault]:
+    return [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults]
+
+
+def _row(shown: DetectorShape) -> tuple[object, ...]:
+    entity, window = ", ".join(shown.entity), span(shown.window_seconds) or "each event"
+    source, limits = (shown.source, entity, window), (shown.email, shown.urgent)
+    return (shown.name, shown.stage, *source, *limits, shown.owner, shown.title)
+
+
+def _shape(spec: DetectorSpec) -> DetectorShape:
+    from tocsin.cli.shapes import DetectorShape
+
+    return DetectorShape(
+        name=spec.name,
+        title=spec.title,
+        stage=spec.stage,
+        source=spec.source,
+        entity=list(spec.entity),
+        window_seconds=spec.window.total_seconds() if spec.window else None,
+        email=spec.levels.email,
+        urgent=spec.levels.urgent,
+        owner=spec.owner,
+        runbook=spec.runbook,
+        notify=spec.notify,
+        version=spec.version,
+        path=str(spec.path),
+    )

@@ -1,0 +1,99 @@
+"""What the verbs write: tables and plain lines for people, JSON for programs.
+
+Nothing that comes from a log line, a file or a record reaches the terminal as it is: control characters (which move the
+cursor, set the title or hide text) are shown as escapes, and no text is ever read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+_PIPE_WIDTH = 100_000
+_STYLES = {"urgent": "bold red", "email": "yellow", "problem": "bold red", "warning": "yellow", "ok": "green"}
+
+
+def printable(value: object) -> str:
+    r"""`value` as text in which every control or invisible character is an escape such as \x1b or \u202e."""
+    return "".join(_shown(character) for character in str(value))
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def console(*, error: bool = False) -> Console:
+    """The terminal behind standard output (or standard error); NO_COLOR is respected, and a pipe is never wrapped."""
+    made = Console(stderr=error, markup=False, emoji=False, highlight=False)
+    if not made.is_terminal:
+        made.width = _PIPE_WIDTH
+    return made
+
+
+def line(text: str, style: str = "") -> None:
+    """One line for people on standard output; `text` may hold line ends, and is otherwise made printable."""
+    for part in text.split("\n"):
+        console().print(Text(printable(part), style=style), soft_wrap=True)
+
+
+def note(text: str, style: str = "") -> None:
+    """One line for people on standard error: progress, hints, and errors."""
+    for part in text.split("\n"):
+        console(error=True).print(Text(printable(part), style=style), soft_wrap=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """A table without frame, or the sentence `empty` when there is no row; None is an empty cell."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, overflow="fold")
+    for row in rows:
+        drawn.add_row(
+            *(Text("" if cell is None else printable(cell), style=_STYLES.get(str(cell), "")) for cell in row)
+        )
+    if drawn.row_count:
+        console().print(drawn)
+    else:
+        line(empty)
+
+
+def as_json(value: BaseModel | Sequence[BaseModel]) -> None:
+    """A shape, or a list of them, as JSON on standard output, in ASCII, so that no text in it can act on a terminal."""
+    plain = [v.model_dump(mode="json") for v in value] if isinstance(value, Sequence) else value.model_dump(mode="json")
+    sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+
+
+def utc(moment: datetime | None) -> str:
+    """`moment` in UTC to the second, as 2026-01-31 14:05:09Z; empty for None."""
+    return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def span(seconds: float | None) -> str:
+    """A duration to read: 0.3 s, 12 s, 4 min, 3 h, 2 d; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for size, unit in ((86_400, "d"), (3600, "h"), (120, "min")):
+        if seconds >= size:
+            return f"{seconds / (60 if unit == 'min' else size):.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def number(value: float) -> str:
+    """A score or count: whole numbers without a fraction."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"

@@ -1,0 +1,41 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tocsin.cli.moments import since, span_of
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("1w", 604_800), ("250ms", 0.25), ("10 seconds", 10)],
+)
+def test_spans_in_short_and_in_words(text: str, seconds: float) -> None:
+    assert span_of(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1", "h", "-1h", "1y", "10 parsecs", "9" * 400 + "h"])
+def test_what_is_no_span_is_refused_with_the_form(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a span of time; write a span such as 30s, 15m, 1h or 2d"):
+        span_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1h", datetime(2026, 1, 31, 11, 0, tzinfo=UTC)),
+        ("2026-01-30T10:00:00Z", datetime(2026, 1, 30, 10, 0, tzinfo=UTC)),
+        ("2026-01-30T10:00:00+02:00", datetime(2026, 1, 30, 8, 0, tzinfo=UTC)),
+        ("2026-01-30T10:00", datetime(2026, 1, 30, 10, 0, tzinfo=UTC)),
+        ("2026-01-30", datetime(2026, 1, 30, tzinfo=UTC)),
+    ],
+)
+def test_since_is_a_span_back_or_a_moment(text: str, moment: datetime) -> None:
+    assert since(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["yesterday", "999999999w"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="neither a span nor a moment"):
+        since(text, NOW)

@@ -1,0 +1,208 @@
+"""What must be true of the repository as a whole: nothing foreign in it, budgets kept, papers that tell the truth."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tocsin.catalog import read_catalog
+from tocsin.declaration import read_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# In two parts, so that this file does not find itself.
+REGISTRIES = [
+    *(("pypi", ".org"), ("pythonhosted", ".org"), ("npmjs", ".org"), ("npmjs", ".com"), ("maven", ".org")),
+    *(("maven.apache", ".org"), ("docker", ".io"), ("ghcr", ".io"), ("quay", ".io"), ("packages.confluent", ".io")),
+]
+MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
+ROOMS = {"alerts", "cli", "ingest", "provision", "spark", "stack", "supervision"}
+PLANNED_ROOMS = {"airflow", "cases", "history", "quality", "web"}
+TOP = {
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),
+    *("locks", "docker-compose.yml", "sources", "detectors", "spark_jobs", "bench", "src", "tests", "docs"),
+}
+PLANNED_TOP = {"expectations", "dags"}
+BESIDE = {
+    *(".ci", ".dockerignore", ".editorconfig", ".env.example", ".gitattributes", ".gitignore"),
+    *(".hadolint.yaml", ".yamllint.yaml", "Dockerfile"),
+}
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Every file of the repository that exists, committed or about to be."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    return tuple(ROOT / name for name in sorted(listed) if name and (ROOT / name).is_file())
+
+
+def texts() -> list[tuple[Path, str]]:
+    found = []
+    for path in tracked():
+        try:
+            found.append((path.relative_to(ROOT), path.read_text(encoding="utf-8")))
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
+
+
+def where(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_the_list_of_files_is_not_empty() -> None:
+    assert {"pyproject.toml", "README.md"} <= {where(path) for path in tracked()}
+    assert len(python_files("src")) > 20
+
+
+def test_no_registry_is_named() -> None:
+    hosts = [first + last for first, last in REGISTRIES]
+    assert [(str(path), host) for path, text in texts() for host in hosts if host in text] == []
+
+
+def test_no_path_of_a_machine_is_named() -> None:
+    paths = [first + last for first, last in MACHINE_PATHS]
+    assert [(str(path), found) for path, text in texts() for found in paths if found in text] == []
+
+
+def test_no_file_is_larger_than_a_megabyte() -> None:
+    assert [where(path) for path in tracked() if path.stat().st_size > 1_000_000] == []
+
+
+def test_the_house_has_its_rooms_and_no_others() -> None:
+    top = {path.relative_to(ROOT).parts[0] for path in tracked()}
+    assert top >= TOP
+    assert top <= TOP | PLANNED_TOP | BESIDE
+    rooms = {path.relative_to(ROOT).parts[2] for path in python_files("src") if len(path.relative_to(ROOT).parts) > 3}
+    assert rooms >= ROOMS
+    assert rooms <= ROOMS | PLANNED_ROOMS
+
+
+BUDGETS = {"src": 300, "bench": 300, "tests": 300, "detectors": 150, "spark_jobs": 80, "dags": 40}
+
+
+@pytest.mark.parametrize(("folder", "lines"), BUDGETS.items())
+def test_modules_keep_their_budget(folder: str, lines: int) -> None:
+    sizes = {where(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(folder)}
+    assert {name: size for name, size in sizes.items() if size > lines} == {}
+
+
+def test_functions_keep_their_budget() -> None:
+    long = []
+    for path in python_files("src", "detectors", "spark_jobs", "dags"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                size = node.end_lineno - node.lineno + 1
+                long += [f"{where(path)}:{node.lineno} {node.name}: {size} lines"] if size > 40 else []
+    assert long == []
+
+
+def test_no_module_is_named_by_what_it_is_not() -> None:
+    vague = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+    parts = {where(path): {*path.relative_to(ROOT).with_suffix("").parts} for path in tracked()}
+    assert [name for name, words in parts.items() if words & vague] == []
+
+
+def test_every_exported_name_exists() -> None:
+    for path in python_files("src"):
+        if "__all__" not in path.read_text(encoding="utf-8"):
+            continue
+        name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(name)
+        assert [export for export in module.__all__ if not hasattr(module, export)] == [], name
+
+
+def test_nothing_is_left_for_later() -> None:
+    marks = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+    assert [str(path) for path, text in texts() if marks.search(text)] == []
+
+
+def markdown() -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".md"]
+
+
+@pytest.mark.parametrize("path", markdown(), ids=where)
+def test_links_of_the_papers_resolve(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        linked = path.parent / file if file else path
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of the headings of a Markdown file, as they are formed on the web."""
+    headings = re.findall(r"^#+ +(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_the_papers_name_in_the_tree_exists() -> None:
+    named = re.compile(r"`((?:src|docs|tests|detectors|sources|spark_jobs|locks|bench)/[\w./-]+)`")
+    missing = []
+    for path in markdown():
+        for name in named.findall(path.read_text(encoding="utf-8")):
+            missing += [f"{where(path)}: {name}"] if not (ROOT / name).exists() else []
+    assert missing == []
+
+
+def test_the_changelog_has_room_for_what_is_not_released() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", text, re.MULTILINE)
+    assert not released or released[0] == version
+
+
+def test_every_decision_is_in_the_index_and_says_how_it_stands() -> None:
+    index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
+    decisions = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    assert decisions
+    for number, path in enumerate(decisions, start=1):
+        text = path.read_text(encoding="utf-8")
+        assert path.name.startswith(f"{number:04d}-")
+        assert f"]({path.name})" in index
+        status = r"Status: (proposed|accepted|replaced by \d{4})\. \d{4}-\d\d-\d\d\."
+        assert re.match(rf"# {number:04d}: \S.*\n\n{status}\n", text)
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+def test_the_licence_is_the_declared_one() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["license"] == "Apache-2.0"
+
+
+def test_every_detector_has_its_runbook() -> None:
+    catalog = read_catalog(ROOT)
+    assert catalog.broken == {}
+    runbooks = {name: spec.runbook for name, spec in catalog.detectors.items() if "://" not in spec.runbook}
+    assert [name for name, runbook in runbooks.items() if not (ROOT / runbook).is_file()] == []
+
+
+def test_the_detector_on_the_first_page_is_a_detector(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert first
+    assert readme[: first.start()].count("\n") < 10, "it stands on the first screen"
+    shown = tmp_path / "failed_logins.py"
+    shown.write_text(first[1], encoding="utf-8")
+    spec, real = read_spec(shown), read_spec(ROOT / "detectors" / "failed_logins.py")
+    assert (spec.source, spec.entity, spec.window, spec.levels) == (real.source, real.entity, real.window, real.levels)
