@@ -1,0 +1,185 @@
+"""Jobs tell how they are: a `Reporter` writes one `JobReport` after each change, and at least every few seconds.
+
+A report goes to the `job-metrics` topic (for other machines) and into the heartbeat file (which works while Kafka is
+down).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from pydantic import ValidationError
+
+from tocsin import heartbeat
+from tocsin.errors import TransientError
+from tocsin.metrics import JobReport, JobState
+from tocsin.settings import Settings
+
+EVERY_SECONDS = 5.0
+_TAIL = 20_000
+_QUIET = {"log_level": 0, "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 2_000}
+
+
+class Reporter:
+    """Keeps one job's report up to date and published. Safe to use from several threads.
+
+    Reports that Kafka does not take are dropped, not queued: the next one says more. Nothing here raises for a Kafka
+    that is away.
+    """
+
+    def __init__(self, settings: Settings, job: str) -> None:
+        """Start reporting `job` as STARTING, from a background thread, until `close`."""
+        self._settings, self._topic = settings, settings.names.job_metrics
+        self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
+        self._batch_at: float | None = None
+        self._fields: dict[str, Any] = {
+            "job": job,
+            "instance": settings.instance,
+            "started_at": datetime.fromtimestamp(self._process.create_time(), UTC),
+            "pid": os.getpid(),
+            "state": JobState.STARTING,
+        }
+        limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "queue.buffering.max.messages": 1_000}
+        self._producer = Producer(settings.kafka.for_librdkafka() | limits | _QUIET)
+        self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
+        self._thread.start()
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the report (names of `JobReport`) and publish it at once, without waiting.
+
+        A `batch_id` that changes also restarts `batch_age_seconds`.
+        """
+        with self._lock:
+            if fields.get("batch_id") != self._fields.get("batch_id") and "batch_id" in fields:
+                self._batch_at = time.monotonic()
+            self._fields |= fields
+        self._send()
+
+    def report(self) -> JobReport:
+        """The report as it would be written now."""
+        with self._lock:
+            fields = dict(self._fields)
+            if self._batch_at is not None:
+                fields["batch_age_seconds"] = round(time.monotonic() - self._batch_at, 3)
+        cpu, rss = _usage(self._process)
+        return JobReport(at=datetime.now(UTC), cpu_seconds=cpu, rss_bytes=rss, **fields)
+
+    def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
+        """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
+
+        This is a reading of the broker's clock: `job-metrics` carries append times.
+        """
+        appended: list[Message] = []
+        done = threading.Event()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                appended.append(message)
+            done.set()
+
+        self._send(delivered)
+        deadline = time.monotonic() + timeout_seconds
+        while not done.is_set() and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+        if not appended:
+            return None
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=appended[0].timestamp()[1])
+
+    def close(self, state: JobState = JobState.STOPPED, reason: str = "") -> None:
+        """Publish `state` as the last word, waiting up to 2 seconds for Kafka, and stop the thread."""
+        self._stop.set()
+        self._thread.join()
+        self.update(state=state, reason=reason)
+        self._producer.flush(2)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            self._send()
+
+    def _send(self, delivered: Any = None) -> None:
+        report = self.report()
+        heartbeat.beat(self._settings.state, report)
+        with contextlib.suppress(BufferError, KafkaException):
+            value = report.model_dump_json(exclude_none=True)
+            self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
+        self._producer.poll(0)
+
+
+class ReportReader:
+    """Follows `job-metrics`: each call of `latest` reads only what is new. For one thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._topic = settings.names.job_metrics
+        config = {"group.id": settings.names.group("reports"), "enable.auto.commit": False, "fetch.wait.max.ms": 20}
+        self._consumer = Consumer(settings.kafka.for_librdkafka() | config | _QUIET)
+        self._position: int | None = None
+        self._reports: dict[str, JobReport] = {}
+
+    def latest(self, timeout_seconds: float = 5.0) -> dict[str, JobReport]:
+        """The latest report of each job that the end of the topic holds, stopped jobs included.
+
+        Raises:
+            TransientError: Kafka cannot be reached, or the topic is not there yet; a retry helps.
+        """
+        try:
+            self._advance(time.monotonic() + timeout_seconds)
+        except KafkaException as error:
+            raise TransientError(f"cannot read {self._topic}: {error.args[0].str()}") from error
+        return dict(self._reports)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._consumer.close()
+
+    def _advance(self, deadline: float) -> None:
+        """Read from the position up to the end of the topic, as it is at the beginning of the call."""
+        place = TopicPartition(self._topic, 0)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
+        if self._position is None or not low <= self._position <= high:
+            self._position = max(low, high - _TAIL)
+            self._consumer.assign([TopicPartition(self._topic, 0, self._position)])
+        while self._position < high:
+            messages = self._consumer.consume(1_000, timeout=0.1)
+            for message in messages:
+                self._take(message)
+            if not messages:
+                # Compaction may have removed the records up to the end: the consumer's own position knows.
+                self._position = max(self._position, self._consumer.position([place])[0].offset)
+                if time.monotonic() > deadline:
+                    raise TransientError(f"cannot read {self._topic} to its end in time")
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        self._position = (message.offset() or 0) + 1
+        with contextlib.suppress(ValidationError):
+            report = JobReport.model_validate_json(message.value() or b"")
+            self._reports[report.job] = report
+
+
+def read_reports(settings: Settings) -> dict[str, JobReport]:
+    """The latest report per job; see `ReportReader.latest`."""
+    reader = ReportReader(settings)
+    try:
+        return reader.latest()
+    finally:
+        reader.close()
+
+
+def _usage(process: psutil.Process) -> tuple[float, int]:
+    """CPU seconds and resident bytes of `process` and its children (the JVM)."""
+    cpu, rss = 0.0, 0
+    with contextlib.suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = one.cpu_times()
+                cpu += times.user + times.system
+                rss += one.memory_info().rss
+    return round(cpu, 2), rss

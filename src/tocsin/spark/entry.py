@@ -1,0 +1,76 @@
+"""How the entry points in `spark_jobs/` begin and end: arguments, settings, lock, signals, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tocsin import logs
+from tocsin.errors import ConfigError
+from tocsin.lock import LockHeld, hold
+from tocsin.metrics import JobState
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings, load_settings
+from tocsin.spark import job
+from tocsin.spark.failures import Unwritable, unwritable
+
+OK, FAILED, MISCONFIGURED, LOCKED, UNWRITABLE = 0, 1, 2, 3, 4
+
+log = structlog.get_logger()
+
+
+def main(
+    arguments: list[str] | None,
+    *,
+    doc: str,
+    job_of: Callable[[str], str],
+    work_of: Callable[[Settings, str], job.Work],
+) -> int:
+    """Run the job named by `arguments` until SIGTERM; returns its exit code.
+
+    0 asked to stop, 1 failed, 2 something must be fixed first, 3 another copy runs, 4 the disk is full or not writable.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("name", help="the source or detector")
+    parser.add_argument("--label", action="append", default=[], help="key=value, only to be seen in the process list")
+    name = parser.parse_args(arguments).name
+    logs.configure(job_of(name))
+    stop = threading.Event()
+    job.on_signals(stop)
+    try:
+        settings = load_settings()
+        with hold(settings.checkpoint(job_of(name)) / "lock"):
+            return _report(settings, job_of(name), lambda: work_of(settings, name), stop)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return MISCONFIGURED
+    except LockHeld as error:
+        log.error("another copy of this job runs", error=str(error))
+        return LOCKED
+    except OSError as error:
+        log.error("the state folder cannot be used", error=str(error))
+        return UNWRITABLE if unwritable(error) else FAILED
+
+
+def _report(settings: Settings, name: str, work: Callable[[], job.Work], stop: threading.Event) -> int:
+    """Run the job, and let its last report say how it ended."""
+    reporter = Reporter(settings, name)
+    try:
+        job.run(settings, work(), reporter, stop)
+    except BaseException as error:
+        if isinstance(error, Unwritable) or (isinstance(error, OSError) and unwritable(error)):
+            log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
+            reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
+            return UNWRITABLE
+        reporter.close(JobState.FAILED, str(error)[:500])
+        if isinstance(error, ConfigError) or not isinstance(error, Exception):
+            raise
+        log.exception("the job failed")
+        return FAILED
+    reporter.close(JobState.STOPPED)
+    log.info("stopped")
+    return OK

@@ -1,0 +1,93 @@
+"""Parsed records to records of `events.<source>` and `quarantine.<source>`: one row in, one row out, with its topic."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.ingest.rules import KEPT_BYTES, Reason, rule_parts, rules_version
+from tocsin.names import Names
+from tocsin.source import Source
+
+OBSERVATION = "ingest"
+
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
+
+
+def observed(parsed: DataFrame) -> DataFrame:
+    """`parsed` (see `tocsin.spark.parse`), with the figures of each batch counted under OBSERVATION.
+
+    The figures: `records`, `quarantined`, one per reason class (a record counts once in each of its classes),
+    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records).
+    """
+    reasons = F.col("reasons")
+    bad = reasons != ""
+    classes = [F.count_if(F.concat(F.lit(","), reasons).contains(f",{reason}")).alias(reason) for reason in Reason]
+    return parsed.observe(
+        OBSERVATION,
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(bad).alias("quarantined"),
+        *classes,
+        F.sum("unknown").alias("unknown_fields"),
+        F.sum("repeated").alias("repeated_fields"),
+        F.count_if(F.col("replays") > 0).alias("replayed"),
+        F.max(F.when(~bad, F.col("event_time"))).alias("latest_event_time"),
+    )
+
+
+def routed(parsed: DataFrame, source: Source, names: Names) -> DataFrame:
+    """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
+
+    A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, keyed by its origin.
+    """
+    good = F.col("reasons") == ""
+    return parsed.select(
+        F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
+        F.when(good, F.col("columns").getField(source.key).cast("string")).otherwise(_origin_key()).alias("key"),
+        F.when(good, _event(source)).otherwise(_quarantined(source)).alias("value"),
+    )
+
+
+def _event(source: Source) -> Column:
+    fields = [F.col("columns").getField(name).alias(name) for name in source.columns]
+    return F.to_json(F.struct(*_identity(), F.col("event_time"), *_provenance(source), *fields), _TIMES)
+
+
+def _quarantined(source: Source) -> Column:
+    parts = rule_parts(source)
+    # Binary columns become base64 in JSON; the function base64() would break it into lines.
+    payload = F.substring("value", 1, KEPT_BYTES)
+    origin = F.struct(
+        F.col("raw_topic").alias("topic"),
+        F.col("raw_partition").alias("partition"),
+        F.col("raw_offset").alias("offset"),
+        F.col("ingested_at").alias("timestamp"),
+    )
+    fields = {
+        "payload": payload,
+        "payload_length": F.length("value"),
+        "payload_sha256": F.sha2("value", 256),
+        "reasons": F.split("reasons", ","),
+        "origin": origin,
+        "source": F.lit(source.name),
+        "schema_version": F.lit(source.schema_version),
+        "rules_version": F.lit(rules_version(parts)),
+        "rules": F.struct(*[F.lit(digest).alias(part) for part, digest in sorted(parts.items())]),
+        "replays": F.col("replays"),
+        "raw_key": F.col("key"),
+        "headers": F.col("headers"),
+    }
+    return F.to_json(F.struct(*[column.alias(name) for name, column in fields.items()]), _TIMES)
+
+
+def _identity() -> list[Column]:
+    return [F.col("raw_topic"), F.col("raw_partition"), F.col("raw_offset")]
+
+
+def _provenance(source: Source) -> list[Column]:
+    schema_version = F.lit(source.schema_version).alias("schema_version")
+    return [F.col("ingested_at"), F.lit(source.name).alias("source"), schema_version]
+
+
+def _origin_key() -> Column:
+    return F.concat_ws("/", "raw_topic", F.col("raw_partition").cast("string"), F.col("raw_offset").cast("string"))

@@ -1,0 +1,49 @@
+"""Why a query ended: Spark tells it as text, and what to do next depends on it."""
+
+from __future__ import annotations
+
+import errno
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.errors import TocsinError
+
+_UNWRITABLE = ("No space left on device", "Read-only file system", "Disk quota exceeded", "Permission denied")
+_KAFKA = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NetworkException",
+    "org.apache.kafka.common.errors.RetriableException",
+    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    "Timeout of 60000ms expired before",
+    "Timed out waiting for a node assignment",
+    "Failed to update metadata after",
+)
+_FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
+
+
+class Unwritable(TocsinError):
+    """The disk of the checkpoint is full or cannot be written; a restart helps once there is room."""
+
+
+def cause(query: StreamingQuery) -> str:
+    """Why `query` has ended, with Java's chain of causes; "" when it was stopped without an error."""
+    error = query.exception()
+    if error is None:
+        return ""
+    return str(error)
+
+
+def is_unwritable(error: str) -> bool:
+    """Whether the state folder could not be written."""
+    return any(text in error for text in _UNWRITABLE)
+
+
+def is_kafka(error: str) -> bool:
+    """Whether Kafka was away, which passes."""
+    return any(text in error for text in _KAFKA)
+
+
+def unwritable(error: OSError) -> bool:
+    """The same for an error of our own file handling."""
+    return error.errno in _FULL

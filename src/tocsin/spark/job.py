@@ -1,0 +1,368 @@
+"""The life of one long-running Spark job: one lock, one query, one report; the same for ingest and detectors.
+
+A job waits for Kafka, starts its query, publishes its progress, starts the query again when Kafka comes back, when
+partitions were added or when its own work asks for it, and stops within 15 seconds of SIGTERM. Everything it must find
+again lies in its checkpoint, so SIGKILL at any moment loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import Message
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.errors import TransientError
+from tocsin.metrics import JobState
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings
+from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable
+from tocsin.spark.progress import Listener, Progress
+from tocsin.spark.session import clean_scratch, streaming_session
+from tocsin.spark.topic import Topic
+
+PARTITION_SECONDS = 10.0
+LAG_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+_STOP_SECONDS = 12.0
+_BOUNDARY_SECONDS = 5.0
+_RETRIES = 5
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A query that `Work.start` has started.
+
+    Attributes:
+        query: the running query.
+        mode: "real-time" or "micro-batch".
+        reason: why this mode and state, one sentence.
+        state: RUNNING or DRAINING.
+        batch_seconds: length of a real-time batch; 0 in micro-batch mode.
+        delay_seconds: watermark delay in force; None without a watermark.
+    """
+
+    query: StreamingQuery
+    mode: str
+    reason: str
+    state: JobState = JobState.RUNNING
+    batch_seconds: float = 0.0
+    delay_seconds: float | None = None
+
+
+class Work(Protocol):
+    """What a job does, apart from staying alive. All is called on the job's main thread."""
+
+    job: str
+    reads: str
+    """The topic whose partitions decide the slots."""
+    writes: tuple[str, ...]
+    """Topics that must exist as well before the query starts."""
+
+    def slots(self, partitions: int) -> int:
+        """Task slots needed for `partitions` partitions of the topic that is read."""
+
+    def start(self, run: Run) -> Started:
+        """Start the query; called again after each stop. TransientError: Kafka went away, try again."""
+
+    def progressed(self, progress: Progress) -> dict[str, Any]:
+        """A batch has finished; returns further fields of the report."""
+
+    def poll(self) -> str | None:
+        """Called about four times a second. Returns a reason to stop the query at once and start it again, or None."""
+
+    def failed(self, error: str) -> bool:
+        """The query has failed with `error`; True when starting it again will go another way."""
+
+    def appended_at(self, message: Message) -> datetime | None:
+        """When the record behind `message` came into the platform, UTC: `lag_seconds` is counted from it."""
+
+
+class Run:
+    """One run of a job, as its work sees it.
+
+    Attributes:
+        settings, work, reporter: of the job.
+        topic: the topic it reads, beside Spark.
+        partitions: how many that topic has; the slots fit them.
+        spark: the session; a new one after partitions were added.
+        position: next offset by partition, as committed by the last finished batch of this run; empty before.
+    """
+
+    spark: SparkSession
+
+    def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
+        self.settings, self.work, self.reporter = settings, work, reporter
+        self.topic = Topic(settings, work.job, work.reads)
+        self.partitions = 0
+        self.position: dict[int, int] = {}
+        self._stop = stop
+        self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
+        self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
+        self._started: Started | None = None
+        self._since = 0.0
+        self._checked = {"partitions": 0.0, "lag": 0.0}
+        self._retries = 0
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the job was asked to stop; loops inside `Work.start` must end then."""
+        return self._stop.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but no longer than until the job is asked to stop; True when it was."""
+        return self._stop.wait(seconds)
+
+    def until_stopped(self) -> None:
+        """Keep the query running until the job is asked to stop."""
+        while not self.stopping:
+            if not self._reach_kafka():
+                return
+            self._session()
+            try:
+                self._follow(self.work.start(self))
+            except TransientError as error:
+                self._pause(str(error))
+            finally:
+                self._halt()
+
+    def close(self) -> None:
+        """Stop query, session and JVM, within 12 seconds whatever they do, and leave Kafka."""
+        closer = threading.Thread(target=self._close, name="closer", daemon=True)
+        closer.start()
+        closer.join(_STOP_SECONDS)
+        self.topic.close()
+        if closer.is_alive():
+            log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
+        _end_jvm()
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _reach_kafka(self) -> bool:
+        """Wait until Kafka answers and all topics exist; False when asked to stop."""
+        told = ""
+        while not self.stopping:
+            missing = self._missing()
+            if missing is None:
+                return True
+            if missing != told:
+                told = missing
+                log.warning("waiting", reason=missing)
+                self.reporter.update(state=JobState.WAITING, reason=missing)
+            self.wait(1.0)
+        return False
+
+    def _missing(self) -> str | None:
+        """What Kafka lacks, as a sentence; None when nothing."""
+        try:
+            for name in self.work.writes:
+                if Topic(self.settings, self.work.job, name).partitions() == 0:
+                    return f"topic {name} does not exist yet"
+            return None if self.topic.partitions() else f"topic {self.topic.name} does not exist yet"
+        except TransientError as error:
+            return f"{error} ({self.settings.kafka.bootstrap_servers})"
+
+    def _pause(self, reason: str) -> None:
+        """Kafka has just failed us: say so, and give it a moment. What outlives several attempts is not passing."""
+        self._retries += 1
+        if self._retries > _RETRIES:
+            raise TransientError(reason)
+        log.warning("starting again", reason=reason, attempt=self._retries)
+        self.reporter.update(state=JobState.WAITING, reason=reason)
+        self.wait(min(10.0, 2.0**self._retries))
+
+    # --- session and query --------------------------------------------------------------------------------------------
+
+    def _session(self) -> None:
+        """A session whose slots fit the partitions of the topic."""
+        partitions = self.topic.partitions()
+        if partitions == self.partitions:
+            return
+        if self.partitions:
+            self.spark.stop()
+        self.partitions = partitions
+        slots = self.work.slots(partitions)
+        self.spark = streaming_session(self.settings, job=self.work.job, slots=slots)
+        self.spark.streams.addListener(Listener(self._progress.put))
+        on_signals(self._stop)  # Spark has put its own handler in place
+        log.info("session ready", partitions=partitions, slots=slots)
+
+    def _follow(self, started: Started) -> None:
+        """Publish progress until there is a reason to stop the query."""
+        self._started, self._since = started, time.monotonic()
+        log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
+        self._say_running()
+        while not self.wait(_POLL_SECONDS):
+            self._take_progress()
+            if not started.query.isActive:
+                self._ended(started.query)
+                return
+            reason = self._grown() or self.work.poll()
+            if reason is not None:
+                log.info("starting again", reason=reason)
+                return
+            self._look_at_lag()
+
+    def _say_running(self, **fields: Any) -> None:
+        now = self._started
+        if now is not None:
+            fields |= {"state": now.state, "mode": now.mode, "reason": now.reason, "delay_seconds": now.delay_seconds}
+        self.reporter.update(**fields)
+
+    def _ended(self, query: StreamingQuery) -> None:
+        """The query has stopped by itself: find out whether to try again."""
+        error = cause(query)
+        if is_unwritable(error):
+            raise Unwritable(error)
+        if self.work.failed(error):
+            log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
+            return
+        if is_kafka(error) or self._missing() is not None:
+            raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")
+        raise RuntimeError(f"the query failed: {error}")
+
+    def _halt(self) -> None:
+        """Stop the query, at a batch boundary when that is near: less is repeated then."""
+        started, self._started = self._started, None
+        if started is None or not started.query.isActive:
+            return
+        self._await_boundary(started)
+        self.spark.sparkContext.setLogLevel("OFF")  # an aborted batch is told as a dozen errors, and is none
+        with contextlib.suppress(Exception):  # a stop that times out leaves a dead query: the next start tells
+            started.query.stop()
+        self.spark.sparkContext.setLogLevel("WARN")
+        self._take_progress()
+
+    def _await_boundary(self, started: Started) -> None:
+        remaining = started.batch_seconds - (time.monotonic() - self._since) if started.batch_seconds else 0.0
+        busy = not started.batch_seconds and bool(started.query.status["isTriggerActive"])
+        deadline = time.monotonic() + _BOUNDARY_SECONDS
+        if remaining > _BOUNDARY_SECONDS or not (busy or started.batch_seconds):
+            return
+        while time.monotonic() < deadline and started.query.isActive and not self._take_progress():
+            time.sleep(0.05)
+
+    def _close(self) -> None:
+        self._halt()
+        if self.partitions:
+            self.spark.stop()
+
+    # --- what it tells ------------------------------------------------------------------------------------------------
+
+    def _take_progress(self) -> bool:
+        """Publish each batch that has finished since the last call; False when none has."""
+        taken = False
+        while not self._progress.empty():
+            progress, taken = self._progress.get(), True
+            self._retries, self._since = 0, time.monotonic()
+            self.position |= progress.end_offsets.get(self.topic.name, {})
+            self.topic.commit(self.position)
+            rows = {"rows_in": progress.rows_in, "rows_out": progress.rows_out}
+            for name, count in (rows | {"rows_dropped_late": progress.dropped_late}).items():
+                self._totals[name] += count
+            further = self.work.progressed(progress)
+            latest = progress.latest_offsets.get(self.topic.name, {})
+            fields: dict[str, Any] = {"batch_id": progress.batch_id, "watermark": progress.watermark, **self._totals}
+            self._say_running(**fields, **self._lag(latest or self.position), **further)
+        return taken
+
+    def _look_at_lag(self) -> None:
+        """The figure of the last batch stands; when a batch takes longer than it should, the topic's ends tell."""
+        started = self._started
+        quiet = (started.batch_seconds if started else 0.0) + LAG_SECONDS
+        if time.monotonic() - self._since < quiet or not self._due("lag", LAG_SECONDS):
+            return
+        try:
+            _, ends = self.topic.bounds()
+            self._say_running(**self._lag(ends))
+        except TransientError as error:
+            log.warning("waiting", reason=str(error))
+            self.reporter.update(state=JobState.WAITING, reason=str(error))
+
+    def _lag(self, ends: dict[int, int]) -> dict[str, Any]:
+        """Records between the position and `ends`, and seconds since the oldest of them came in."""
+        behind = {p: (self.position[p], end) for p, end in ends.items() if self.position.get(p, end) < end}
+        moments = [self._appended_at(partition, *span) for partition, span in behind.items()]
+        known = [moment for moment in moments if moment is not None]
+        seconds = (datetime.now(UTC) - min(known)).total_seconds() if known else 0.0
+        records = sum(end - start for start, end in behind.values())
+        return {"lag_records": records, "lag_seconds": round(max(0.0, seconds), 3)}
+
+    def _appended_at(self, partition: int, start: int, end: int) -> datetime | None:
+        with contextlib.suppress(TransientError):
+            for message in self.topic.records(partition, start, end):
+                moment = self.work.appended_at(message)
+                if moment is not None:
+                    return moment
+        return None
+
+    def _grown(self) -> str | None:
+        """A sentence when partitions were added; looks every 10 seconds."""
+        if not self._due("partitions", PARTITION_SECONDS):
+            return None
+        with contextlib.suppress(TransientError):
+            partitions = self.topic.partitions()
+            if partitions > self.partitions:
+                return f"{self.topic.name} has grown from {self.partitions} to {partitions} partitions"
+        return None
+
+    def _due(self, what: str, seconds: float) -> bool:
+        now = time.monotonic()
+        if now - self._checked[what] < seconds:
+            return False
+        self._checked[what] = now
+        return True
+
+
+def run(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
+    """Run `work` until `stop` is set, then leave nothing running. The caller holds the lock of the job's checkpoint.
+
+    Raises:
+        ConfigError: something must be fixed first.
+        Unwritable: the checkpoint cannot be written; a restart helps once there is room.
+        TransientError: Kafka fails again and again.
+        RuntimeError: the query failed for another reason; a restart may help.
+    """
+    clean_scratch(settings, work.job)
+    life = Run(settings, work, reporter, stop)
+    try:
+        life.until_stopped()
+    finally:
+        reporter.update(state=JobState.STOPPING, reason="")
+        life.close()
+
+
+def on_signals(stop: threading.Event, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+    """Let `signals` set `stop`; only in the main thread."""
+    for number in signals:
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _end_jvm() -> None:
+    """End the JVM of this process, if it still runs; it would also end with us, but some time later."""
+    from pyspark import SparkContext  # noqa: PLC0415 - private state, read at the last moment
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is not None:
+        return
+    with contextlib.suppress(OSError):
+        process.stdin.close()  # the JVM ends when this pipe does
+    try:
+        process.wait(2)
+    except Exception:
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,100 @@
+"""What one finished batch says about itself, out of Spark's progress JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One finished batch.
+
+    Attributes:
+        batch_id: of the checkpoint.
+        run_id: changes with every start of the query.
+        rows_in, rows_out: rows read and written; rows_out is 0 where the sink does not count.
+        dropped_late: rows that stateful operators dropped because of the watermark.
+        watermark: in force during the batch, UTC; None without one, and while it stands at its beginning.
+        end_offsets: topic to partition to next offset, committed with the batch.
+        latest_offsets: ends of the topics as the batch saw them; empty when unknown.
+        observed: figures of `observe()`, by the name of the observation and of the column.
+        duration_ms: time by phase.
+    """
+
+    batch_id: int
+    run_id: str
+    rows_in: int
+    rows_out: int
+    dropped_late: int
+    watermark: datetime | None
+    end_offsets: dict[str, dict[int, int]]
+    latest_offsets: dict[str, dict[int, int]]
+    observed: dict[str, dict[str, Any]]
+    duration_ms: dict[str, int]
+
+
+def parse_progress(text: str) -> Progress:
+    """The progress in the JSON of a `QueryProgressEvent`."""
+    event = json.loads(text)
+    operators = event.get("stateOperators", [])
+    return Progress(
+        batch_id=event["batchId"],
+        run_id=event["runId"],
+        rows_in=event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"])),
+        rows_out=max(0, event.get("sink", {}).get("numOutputRows") or 0),
+        dropped_late=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators),
+        watermark=_watermark(event.get("eventTime", {}).get("watermark")),
+        end_offsets=_offsets(event, "endOffset"),
+        latest_offsets=_offsets(event, "latestOffset"),
+        observed=event.get("observedMetrics", {}),
+        duration_ms=event.get("durationMs", {}),
+    )
+
+
+class Listener(StreamingQueryListener):
+    """Hands the progress of every query of a session to `take`, on Spark's thread."""
+
+    def __init__(self, take: Any) -> None:
+        self._take = take
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch has finished."""
+        self._take(parse_progress(event.progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Nothing to do: whoever runs the query asks it for its exception."""
+
+
+def _watermark(text: str | None) -> datetime | None:
+    moment = datetime.fromisoformat(text) if text else _EPOCH
+    return None if moment <= _EPOCH else moment
+
+
+def _offsets(event: dict[str, Any], key: str) -> dict[str, dict[int, int]]:
+    """Offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text."""
+    found: dict[str, dict[int, int]] = {}
+    for source in event["sources"]:
+        offset = source.get(key)
+        offset = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
+        for topic, partitions in offset.items() if isinstance(offset, dict) else ():
+            found[topic] = {int(partition): int(end) for partition, end in partitions.items()}
+    return found

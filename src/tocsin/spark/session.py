@@ -1,0 +1,110 @@
+"""A Spark session tuned for one small, long-running streaming job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tocsin.errors import ConfigError
+from tocsin.provision.paths import here
+from tocsin.settings import Settings
+from tocsin.spark import archive
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSession:
+    """The session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
+
+    A second call after `stop()` reuses the JVM, and may ask for other slots.
+
+    Raises:
+        ConfigError: the Kafka connector is not installed; a retry does not help.
+    """
+    os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    scratch = scratch_folder(settings, job)
+    builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
+    for key, value in (_jvm(settings, scratch) | _engine(settings, scratch) | _streaming()).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def scratch_folder(settings: Settings, job: str) -> Path:
+    """Folder of what a running JVM of `job` unpacks and spills; worthless once it has ended."""
+    return settings.checkpoint(job) / "scratch"
+
+
+def clean_scratch(settings: Settings, job: str) -> Path:
+    """Remove what a killed JVM left behind, and make the folder. Only for the holder of the job's lock."""
+    scratch = scratch_folder(settings, job)
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
+
+
+def connector() -> str:
+    """Class path of the Kafka connector.
+
+    On the class path, unlike in `spark.jars`, its classes can come from the AppCDS archive.
+    """
+    folder = here().jars("spark")
+    jars = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not jars:
+        raise ConfigError.one(folder, "holds no Kafka connector; run: make setup")
+    return os.pathsep.join(jars)
+
+
+def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
+    options = [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xss512k",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        *archive.options(settings),
+    ]
+    return {
+        "spark.driver.memory": f"{settings.spark.heap_mb}m",
+        "spark.driver.extraClassPath": connector(),
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+
+
+def _engine(settings: Settings, scratch: Path) -> dict[str, str]:
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+        "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+
+
+def _streaming() -> dict[str, str]:
+    """State in RocksDB in the one format that micro-batch and real-time mode share, kept from the first batch on."""
+    state = "spark.sql.streaming.stateStore."
+    return {
+        f"{state}providerClass": _ROCKSDB,
+        f"{state}rocksdb.changelogCheckpointing.enabled": "true",
+        f"{state}checkpointFormatVersion": "2",
+        f"{state}encodingFormat": "avro",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+    }

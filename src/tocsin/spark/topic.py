@@ -1,0 +1,87 @@
+"""A topic as a Spark job sees it from beside Spark: partitions, ends, unread records, and the shadow group."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tocsin.errors import TransientError
+from tocsin.settings import Settings
+
+Offsets = dict[int, int]
+"""Partition to the offset of the next record."""
+
+_TIMEOUT = 5.0
+
+
+class Topic:
+    """One topic as a job sees it from beside Spark. For one thread.
+
+    Every method raises TransientError when Kafka cannot be reached; a retry helps.
+    """
+
+    def __init__(self, settings: Settings, job: str, name: str) -> None:
+        self.name = name
+        config = {"group.id": settings.names.group(job), "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        limits = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 2_000, "log_level": 0}
+        self._consumer = Consumer(settings.kafka.for_librdkafka() | config | limits)
+
+    def partitions(self) -> int:
+        """How many partitions the topic has; 0 while it does not exist."""
+        with _reaching(self.name):
+            found = self._consumer.list_topics(self.name, timeout=_TIMEOUT).topics[self.name]
+        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TransientError(f"cannot read the partitions of {self.name}: {found.error.str()}")
+        return len(found.partitions)
+
+    def bounds(self) -> tuple[Offsets, Offsets]:
+        """The first offset that is still there, and the end, of each partition."""
+        first: Offsets = {}
+        end: Offsets = {}
+        for partition in range(self.partitions()):
+            with _reaching(self.name):
+                place = TopicPartition(self.name, partition)
+                first[partition], end[partition] = self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
+        return first, end
+
+    def records(self, partition: int, start: int, end: int) -> Iterator[Message]:
+        """The records of `partition` with offsets from `start` up to, not including, `end`."""
+        place = TopicPartition(self.name, partition, start)
+        self._consumer.assign([place])
+        position, deadline = start, time.monotonic() + _TIMEOUT
+        while position < end:
+            with _reaching(self.name):
+                messages = self._consumer.consume(5_000, timeout=0.1)
+            for message in messages:
+                if (error := message.error()) is not None:
+                    raise TransientError(f"cannot read {self.name}: {error.str()}")
+                position = (message.offset() or 0) + 1
+                if position <= end:
+                    yield message
+            if messages:
+                deadline = time.monotonic() + _TIMEOUT
+            else:
+                position = max(position, self._consumer.position([place])[0].offset)
+                if time.monotonic() > deadline:
+                    raise TransientError(f"cannot read {self.name}[{partition}] up to offset {end}")
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit `offsets` for the job's shadow group, without waiting; Spark never reads them back."""
+        with contextlib.suppress(KafkaException):
+            places = [TopicPartition(self.name, partition, offset) for partition, offset in offsets.items()]
+            self._consumer.commit(offsets=places, asynchronous=True)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._consumer.close()
+
+
+@contextlib.contextmanager
+def _reaching(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise TransientError(f"cannot reach Kafka for {topic}: {error.args[0].str()}") from error
