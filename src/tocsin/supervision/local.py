@@ -1,0 +1,141 @@
+"""Jobs as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tocsin.supervision import labels, tether
+from tocsin.supervision.labels import Labels
+from tocsin.supervision.rotation import rotate, tail
+from tocsin.supervision.runner import Launch, Process, Usage
+
+_SAME_START_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One row of the process list that carries labels of this installation."""
+
+    process: psutil.Process
+    labels: Labels
+    parent: int
+    labelled_itself: bool
+
+
+class LocalRunner:
+    """Starts each process in a session of its own, found again by its labels in the live process list."""
+
+    def __init__(self, instance: str, log: Callable[[str], Path], *, tethered: bool = False) -> None:
+        """A runner for the processes labelled `instance`.
+
+        Args:
+            instance: see `labels.instance_of`.
+            log: the log file of a job.
+            tethered: whether processes end with the caller (Linux); then call `start` from its main thread alone, since
+                they end with the thread. Otherwise they outlive it.
+        """
+        self._instance, self._log, self._tethered = instance, log, tethered
+        self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}
+
+    def start(self, launch: Launch) -> int:
+        """See `Runner.start`. A log that has grown too long is rotated first."""
+        launch.log.parent.mkdir(parents=True, exist_ok=True)
+        rotate(launch.log)
+        prefix = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())] if self._tethered else []
+        with launch.log.open("ab") as log:
+            child = subprocess.Popen(
+                [*prefix, *launch.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=launch.directory,
+                env={**launch.environment, **launch.labels.variable()},
+                start_new_session=True,
+            )
+        self._children[launch.labels.job] = (launch.labels, child)
+        return child.pid
+
+    def stop(self, process: Process, *, force: bool = False) -> None:
+        """See `Runner.stop`. Asked by SIGTERM to the leader alone; forced by SIGKILL to its tree and its group."""
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            found = psutil.Process(process.pid)
+            if abs(found.create_time() - process.started_at) > _SAME_START_SECONDS:
+                return
+            if not force:
+                found.terminate()
+                return
+            tree = [found, *found.children(recursive=True)]
+            if os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, signal.SIGKILL)
+            for one in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+    def list(self) -> list[Process]:
+        """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""
+        seen = {row.process.pid: row for row in self._rows()}
+        leaders = {pid for pid, row in seen.items() if row.labelled_itself and not _has_ancestor(row, seen)}
+        found = []
+        for pid, row in seen.items():
+            if pid in leaders or not _has_ancestor(row, seen):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.append(Process(row.labels, pid, row.process.create_time(), pid in leaders))
+        found += [process for process in self._ending() if process.pid not in seen]
+        return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
+
+    def exit_code(self, job: str) -> int | None:
+        """See `Runner.exit_code`. Known for children of this very runner."""
+        child = self._children.get(job)
+        return None if child is None else child[1].poll()
+
+    def usage(self, process: Process) -> Usage | None:
+        """See `Runner.usage`."""
+        try:
+            leader = psutil.Process(process.pid)
+            tree = [leader, *leader.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return None
+        rss, cpu = 0, 0.0
+        for one in tree:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied), one.oneshot():
+                times = one.cpu_times()
+                rss, cpu = rss + one.memory_info().rss, cpu + times.user + times.system
+        return Usage(rss, cpu)
+
+    def logs(self, job: str, lines: int) -> Sequence[str]:
+        """See `Runner.logs`."""
+        return tail(self._log(job), lines)
+
+    def _ending(self) -> Iterator[Process]:
+        """Children that are not gone yet; at its end a process loses its command line before it can be waited for."""
+        for own, child in self._children.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.poll() is None:
+                    yield Process(own, child.pid, psutil.Process(child.pid).create_time())
+
+    def _rows(self) -> Iterator[_Seen]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError), process.oneshot():
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                written = labels.of_command(process.cmdline())
+                found = written or labels.of_environment(process.environ())
+                if found is not None and found.instance == self._instance:
+                    yield _Seen(process, found, process.ppid(), written is not None)
+
+
+def _has_ancestor(row: _Seen, seen: dict[int, _Seen]) -> bool:
+    """Whether a process above `row` belongs to the same job."""
+    above = seen.get(row.parent)
+    while above is not None and above.labels.job != row.labels.job:
+        above = seen.get(above.parent)
+    return above is not None

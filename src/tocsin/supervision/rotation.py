@@ -1,0 +1,43 @@
+"""Log files that do not grow without bound."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from pathlib import Path
+
+LIMIT_BYTES = 20 * 1024 * 1024
+KEPT = 3
+
+
+def rotate(log: Path, *, limit_bytes: int = LIMIT_BYTES, kept: int = KEPT) -> bool:
+    """Move the content of a log that has grown beyond `limit_bytes` to `<log>.1`, older ones to `.2` up to `kept`.
+
+    The file is copied and emptied, not renamed, since its writer holds it open (in append mode). Lines that are written
+    between the two are lost. Returns whether it did anything.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written.
+    """
+    if not log.exists() or log.stat().st_size <= limit_bytes:
+        return False
+    for number in range(kept - 1, 0, -1):
+        if _older(log, number).exists():
+            _older(log, number).replace(_older(log, number + 1))
+    shutil.copyfile(log, _older(log, 1))
+    with log.open("r+b") as file:
+        file.truncate(0)
+    return True
+
+
+def tail(log: Path, lines: int) -> list[str]:
+    """The last `lines` lines of a log; none when there is no such file."""
+    try:
+        with log.open(encoding="utf-8", errors="replace") as file:
+            return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
+    except FileNotFoundError:
+        return []
+
+
+def _older(log: Path, number: int) -> Path:
+    return log.with_name(f"{log.name}.{number}")

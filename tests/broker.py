@@ -1,0 +1,86 @@
+"""A real broker for tests, started as `tocsin dev up` starts it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tocsin.provision.java import find_java
+from tocsin.settings import KafkaSettings
+from tocsin.stack.kafka import NAME, Kafka
+from tocsin.stack.ports import free_ports
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.runner import Process
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+
+class Broker:
+    """One broker with a folder of its own; it ends with the test process, however that one ends (Linux)."""
+
+    def __init__(self, folder: Path) -> None:
+        port, controller_port = free_ports(2)
+        self._kafka = Kafka(folder, folder / "kafka.log", port, controller_port, find_java())
+        self._instance = f"test-broker-{port}"
+        self._runner = LocalRunner(self._instance, lambda _: self.log, tethered=True)
+        self.log = folder / "kafka.log"
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """How to reach it: the same before and after a restart."""
+        return self._kafka.client
+
+    @property
+    def process(self) -> Process:
+        """The live process."""
+        (only,) = self._runner.list()
+        return only
+
+    def start(self) -> None:
+        """Start it and wait until it serves clients."""
+        self._runner.start(self._kafka.launch(self._instance))
+        await_that(lambda: self._kafka.waiting_for() is None or self._runner.exit_code(NAME) is not None, START_SECONDS)
+        assert self._runner.exit_code(NAME) is None, "\n".join(self._runner.logs(NAME, 30))
+
+    def stop(self) -> None:
+        """Stop it in order, by force if it does not."""
+        for process in self._runner.list():
+            self._runner.stop(process)
+        if not awaited(lambda: not self._runner.list(), STOP_SECONDS):
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        for process in self._runner.list():
+            self._runner.stop(process, force=True)
+        await_that(lambda: not self._runner.list(), STOP_SECONDS)
+
+
+def awaited(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether `condition` comes true within `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def await_that(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for `condition`, and fail when it has not come true within `seconds`."""
+    assert awaited(condition, seconds), f"not within {seconds:g} s"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests of a run. Take topics of your own: `KafkaSettings.topic_prefix`."""
+    one = Broker(tmp_path_factory.mktemp("broker"))
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
