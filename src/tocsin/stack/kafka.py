@@ -43,6 +43,9 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+# After a crash the controller refuses the broker until its old session has timed out (9 s by default).
+broker.session.timeout.ms=5000
+broker.heartbeat.interval.ms=1000
 # A small machine: the cleaner alone would take 128 MB of heap by default.
 log.cleaner.dedupe.buffer.size=16777216
 log.segment.bytes=67108864

@@ -1,0 +1,167 @@
+"""The words of supervision: what should run, what runs, what happened before, what to do. Times are epoch seconds.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of jobs that mean something to supervision; any other is a failure."""
+
+    CONFIG = 2
+    LOCKED = 3
+    NO_ROOM = 4
+
+
+class Condition(StrEnum):
+    """How a job fares."""
+
+    FINE = "fine"
+    RESTARTING = "restarting"
+    CRASH_LOOP = "crash loop"
+    MISCONFIGURED = "misconfigured"
+    LOCKED = "locked"
+    NO_ROOM = "no room"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast things happen, in seconds.
+
+    Attributes:
+        first_delay: before the restart after the second failure; doubles from there.
+        longest_delay: bound of the back-off.
+        crash_loop_failures, crash_loop_window: so many failures within so long are a crash loop.
+        healthy_after: a job that ran so long is forgiven its failures.
+        stale_after: without a heartbeat for so long a job is hung.
+        start_grace: for the first heartbeat of a process.
+        stop_grace: between asking a process to stop and ending it.
+        stagger: between the starts of two heavy jobs.
+        locked_retry: before the next try when another copy holds the lock.
+    """
+
+    first_delay: float = 2.0
+    longest_delay: float = 60.0
+    crash_loop_failures: int = 4
+    crash_loop_window: float = 600.0
+    healthy_after: float = 120.0
+    stale_after: float = 60.0
+    start_grace: float = 180.0
+    stop_grace: float = 20.0
+    stagger: float = 2.0
+    locked_retry: float = 5.0
+
+
+@dataclass(frozen=True)
+class Desired:
+    """A job that should run.
+
+    Attributes:
+        spec: hash of all that it is started with.
+        heavy: starts of heavy jobs are staggered.
+        beats: whether it gives heartbeats.
+        readable: False when it cannot be told whether it should run: then it is left alone.
+    """
+
+    spec: str
+    heavy: bool = False
+    beats: bool = True
+    readable: bool = True
+
+
+UNREADABLE = Desired("", readable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A live process of a job.
+
+    Attributes:
+        job, pid, spec: what and which it is.
+        started_at: of the process.
+        beat_at: last heartbeat of this very process; None before the first.
+        leader: False for a process whose leader is gone.
+    """
+
+    job: str
+    pid: int
+    spec: str
+    started_at: float
+    beat_at: float | None = None
+    leader: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actual:
+    """What is there now: the live processes, and how the last process of a job ended, where that is known."""
+
+    live: Sequence[Live] = ()
+    exits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What is remembered of one job.
+
+    Attributes:
+        spec: what it was started with last.
+        started_at: of that start.
+        expected: whether a process should be there: started or seen, and not asked to stop.
+        failures: times of the failures that count.
+        retry_at: not to be started before.
+        condition, reason: how it fares and why, in words.
+        asked: pids that were asked to stop, and when.
+    """
+
+    spec: str = ""
+    started_at: float = 0.0
+    expected: bool = False
+    failures: tuple[float, ...] = ()
+    retry_at: float = 0.0
+    condition: Condition = Condition.FINE
+    reason: str = ""
+    asked: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What is remembered of all jobs; `heavy_start_at` is the last start of a heavy one."""
+
+    jobs: Mapping[str, Past] = field(default_factory=dict)
+    heavy_start_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start `job` from `spec`."""
+
+    job: str
+    spec: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the process `pid` of `job`; with `force` at once."""
+
+    job: str
+    pid: int
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """`job` came into another condition: news for people, given once."""
+
+    job: str
+    condition: Condition
+    reason: str
+
+
+Action = Start | Stop | Change

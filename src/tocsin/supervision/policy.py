@@ -1,0 +1,188 @@
+"""What to do about jobs: a pure function from what should run, what does run and what happened before, to actions.
+
+For each job in this order: stop it if it is not desired; stop what is double, hung, or started from another spec; start
+it if nothing of it is there and its back-off is over. The first failure restarts at once, the next ones after a delay
+that doubles up to a bound. Several failures within a time are a crash loop: said once, and still tried at the bound. A
+healthy period or a changed spec forgives everything.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tocsin.supervision.model import (
+    Action,
+    Actual,
+    Change,
+    Condition,
+    Desired,
+    Exit,
+    History,
+    Live,
+    Pace,
+    Past,
+    Start,
+    Stop,
+)
+
+
+def reconcile(
+    desired: Mapping[str, Desired] | None, actual: Actual, history: History, now: float, pace: Pace | None = None
+) -> tuple[list[Action], History]:
+    """The actions that bring `actual` nearer to `desired`, and what to remember for the next call.
+
+    Args:
+        desired: jobs in the order of their start; None when it cannot be read, and then all is left alone.
+        actual: what is there.
+        history: what the last call returned.
+        now: the time.
+        pace: how fast things happen.
+    """
+    if desired is None:
+        return [], history
+    round_ = _Round(actual, now, pace or Pace(), history.heavy_start_at)
+    jobs = dict.fromkeys([*desired, *history.jobs, *(process.job for process in actual.live)])
+    pasts = {job: round_.job(job, desired.get(job), history.jobs.get(job, Past())) for job in jobs}
+    kept = {job: past for job, past in pasts.items() if past is not None}
+    return round_.actions, History(jobs=kept, heavy_start_at=round_.heavy_start_at)
+
+
+class _Round:
+    """One call of `reconcile`."""
+
+    def __init__(self, actual: Actual, now: float, pace: Pace, heavy_start_at: float) -> None:
+        self.actions: list[Action] = []
+        self.heavy_start_at = heavy_start_at
+        self._actual, self._now, self._pace = actual, now, pace
+
+    def job(self, job: str, wanted: Desired | None, past: Past) -> Past | None:
+        """Act on one job; what to remember of it, None for nothing."""
+        live = sorted((p for p in self._actual.live if p.job == job), key=lambda p: (p.started_at, p.pid))
+        past = self._settled(job, live, past)
+        if wanted is not None and not wanted.readable:
+            return past
+        if wanted is None:
+            return replace(self._stopped(live, past, "is not to run"), expected=False) if live else None
+        if past.spec and past.spec != wanted.spec and past.condition is not Condition.FINE:
+            past = self._changed(job, past, Condition.FINE, "changed")
+        if past.spec != wanted.spec:
+            past = replace(past, failures=(), retry_at=0.0)
+        kept = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
+        for process in live:
+            if process is not kept:
+                past = self._dismissed(process, wanted, past)
+        if kept is not None:
+            return replace(past, spec=kept.spec, started_at=kept.started_at, expected=True)
+        return past if live else self._started(job, wanted, past)
+
+    def _settled(self, job: str, live: list[Live], past: Past) -> Past:
+        """What became of the processes that were there at the last call."""
+        asked = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
+        past = replace(past, asked=asked)
+        if not live and past.expected:
+            return self._failed(job, past, self._actual.exits.get(job))
+        started = min((p.started_at for p in live if p.pid not in asked), default=self._now)
+        patience = (
+            _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
+        )
+        if past.condition is not Condition.FINE and self._now - started >= patience:
+            return replace(self._changed(job, past, Condition.FINE, "runs again"), failures=())
+        return past
+
+    def _failed(self, job: str, past: Past, code: int | None) -> Past:
+        """The job ended by itself."""
+        past = replace(past, expected=False)
+        reason = _reason(code)
+        if code == Exit.LOCKED:
+            past = replace(past, retry_at=self._now + self._pace.locked_retry)
+            return self._changed(job, past, Condition.LOCKED, reason)
+        return self._counted(job, past, reason, code)
+
+    def _counted(self, job: str, past: Past, reason: str, code: int | None = None) -> Past:
+        """One failure more, and the delay that follows from it."""
+        pace, now = self._pace, self._now
+        healthy = now - past.started_at >= pace.healthy_after
+        since = now - pace.crash_loop_window
+        failures = (*(() if healthy else (at for at in past.failures if at > since)), now)
+        delay = 0.0 if len(failures) == 1 else min(pace.longest_delay, pace.first_delay * 2 ** (len(failures) - 2))
+        condition = Condition.RESTARTING
+        if code in _LASTING:
+            condition, delay = _LASTING[Exit(code)], pace.longest_delay
+        elif len(failures) >= pace.crash_loop_failures:
+            condition, delay = Condition.CRASH_LOOP, pace.longest_delay
+            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s, the last: {reason}"
+        past = replace(past, failures=failures, retry_at=now + delay)
+        return self._changed(job, past, condition, reason)
+
+    def _changed(self, job: str, past: Past, condition: Condition, reason: str) -> Past:
+        if condition is not past.condition:
+            self.actions.append(Change(job, condition, reason))
+        return replace(past, condition=condition, reason="" if condition is Condition.FINE else reason)
+
+    def _fault(self, process: Live, wanted: Desired) -> str | None:
+        """Why `process` may not stay; None when it may."""
+        if not process.leader:
+            return "has lost its leader"
+        if process.spec != wanted.spec:
+            return "was started from another spec"
+        if not wanted.beats:
+            return None
+        grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
+        silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
+        return f"is hung: no heartbeat for {silent:.0f} s" if silent > grace else None
+
+    def _dismissed(self, process: Live, wanted: Desired, past: Past) -> Past:
+        """Stop one process that may not stay; a hung one has failed."""
+        fault = self._fault(process, wanted)
+        if fault is not None and fault.startswith("is hung") and process.pid not in past.asked:
+            past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
+        return self._stopped([process], replace(past, expected=False), fault or "is there twice")
+
+    def _stopped(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
+        """Ask each to stop, once; end it when it has not done so in time, or has nobody to ask."""
+        asked = dict(past.asked)
+        for process in processes:
+            at = asked.setdefault(process.pid, self._now)
+            force = not process.leader or self._now - at >= self._pace.stop_grace
+            if force or at == self._now:
+                self.actions.append(Stop(process.job, process.pid, reason, force))
+        return replace(past, asked=asked)
+
+    def _started(self, job: str, wanted: Desired, past: Past) -> Past:
+        """Start the job if its time has come."""
+        if not self._due(past.retry_at, self._pace.longest_delay):
+            return past
+        if wanted.heavy and not self._due(self.heavy_start_at + self._pace.stagger, self._pace.stagger):
+            return past
+        if wanted.heavy:
+            self.heavy_start_at = self._now
+        reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else "is to run"
+        self.actions.append(Start(job, wanted.spec, reason))
+        return replace(past, spec=wanted.spec, started_at=self._now, expected=True)
+
+    def _due(self, at: float, longest: float) -> bool:
+        """Whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
+        return self._now >= at or at - self._now > longest
+
+
+# A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
+_UNLOCKED = 4
+
+_LASTING = {Exit.CONFIG: Condition.MISCONFIGURED, Exit.NO_ROOM: Condition.NO_ROOM}
+
+
+def _reason(code: int | None) -> str:
+    """How a process ended, in words."""
+    words = {
+        None: "ended by itself",
+        0: "ended by itself with exit code 0",
+        Exit.CONFIG: "its configuration is wrong",
+        Exit.LOCKED: "another copy holds its lock",
+        Exit.NO_ROOM: "the disk is full, or the state folder cannot be written",
+    }
+    if code in words:
+        return words[code]
+    return f"was ended by signal {-code}" if code is not None and code < 0 else f"failed with exit code {code}"

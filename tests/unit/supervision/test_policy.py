@@ -1,0 +1,225 @@
+import itertools
+from dataclasses import replace
+
+from tests.unit.supervision.world import FOREVER, Nature, World
+from tocsin.supervision.model import UNREADABLE, Change, Condition, Desired, Pace, Start, Stop
+
+JOB = "detector:failed_logins"
+OTHER = "ingest:logins"
+
+
+def test_what_is_desired_is_started_once_and_then_left_in_peace() -> None:
+    world = World({JOB: Desired("v1")})
+    assert world.tick() == [Start(JOB, "v1", "is to run")]
+    world.run(300)
+    assert len(world.log) == 1
+
+
+def test_what_is_not_desired_is_asked_to_stop_once_and_then_forgotten() -> None:
+    world = World({})
+    stray = world.add(JOB, "v1")
+    world.run(10)
+    assert world.stops(JOB) == [Stop(JOB, stray.pid, "is not to run")]
+    assert not world.running(JOB)
+    assert JOB not in world.history.jobs
+
+
+def test_one_that_does_not_stop_is_ended_after_the_grace() -> None:
+    world = World({}, {JOB: Nature(obeys_after=FOREVER)})
+    world.add(JOB, "v1")
+    world.run(19)
+    assert [stop.force for stop in world.stops(JOB)] == [False]
+    world.run(3)
+    assert world.stops(JOB)[-1].force
+    assert not world.running(JOB)
+
+
+def test_of_two_copies_the_older_stays() -> None:
+    world = World({JOB: Desired("v1")})
+    world.tick()
+    (first,) = world.running(JOB)
+    second = world.add(JOB, "v1")
+    world.run(5)
+    assert world.running(JOB) == [replace(first, beat_at=world.now)]
+    assert world.stops(JOB) == [Stop(JOB, second.pid, "is there twice")]
+
+
+def test_a_changed_spec_replaces_that_job_alone_and_only_after_the_old_one_is_gone() -> None:
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, {JOB: Nature(obeys_after=5)})
+    world.run(10)
+    world.desired = {JOB: Desired("v2"), OTHER: Desired("v1")}
+    world.tick()
+    assert [one.spec for one in world.running(JOB)] == ["v1"]
+    world.run(10)
+    assert [one.spec for one in world.running(JOB)] == ["v2"]
+    assert world.changes(JOB) == []
+    assert len(world.starts(OTHER)) == 1
+    assert not world.stops(OTHER)
+
+
+def test_a_job_without_heartbeat_is_replaced_and_one_that_beats_is_not() -> None:
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, pace=Pace(stale_after=60))
+    world.run(10)
+    (hung,) = world.running(JOB)
+    world.natures[JOB] = Nature(beats=False)
+    world.run(62)
+    assert world.stops(JOB) == [Stop(JOB, hung.pid, "is hung: no heartbeat for 61 s")]
+    world.run(3)
+    assert [one.pid for one in world.running(JOB)] != [hung.pid]
+    assert not world.stops(OTHER)
+
+
+def test_the_first_heartbeat_has_a_longer_grace() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(beats=False)}, Pace(stale_after=60, start_grace=180))
+    world.tick()
+    (one,) = world.running(JOB)
+    world.live[one.pid] = replace(one, beat_at=None)
+    world.run(179)
+    assert not world.stops(JOB)
+    world.run(3)
+    assert len(world.stops(JOB)) == 1
+
+
+def test_what_gives_no_heartbeat_by_nature_is_not_hung() -> None:
+    world = World({JOB: Desired("v1", beats=False)}, {JOB: Nature(beats=False)})
+    world.run(600)
+    assert not world.stops(JOB)
+
+
+def test_the_first_failure_restarts_at_once_the_next_ones_later_and_later() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)}, Pace(first_delay=2, longest_delay=16))
+    world.run(100)
+    starts = world.starts(JOB)
+    gaps = [round(after - before) for before, after in itertools.pairwise(starts)]
+    assert gaps[:2] == [1, 3]
+    assert gaps[2] == 5
+    assert set(gaps[3:]) == {17}
+
+
+def test_a_crash_loop_is_said_once_and_still_tried_at_the_longest_delay() -> None:
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, {JOB: Nature(lives=1)})
+    world.run(1800)
+    assert world.changes(JOB) == ["restarting", "crash loop"]
+    starts = world.starts(JOB)
+    assert round(starts[-1] - starts[-2]) == 61
+    assert world.history.jobs[JOB].reason.endswith("failures within 600 s, the last: failed with exit code 1")
+    assert len(world.starts(OTHER)) == 1
+    assert not world.changes(OTHER)
+
+
+def test_a_changed_spec_ends_a_crash_loop_at_once() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)})
+    world.run(200)
+    world.natures[JOB] = Nature()
+    world.desired = {JOB: Desired("v2")}
+    world.run(2)
+    assert [one.spec for one in world.running(JOB)] == ["v2"]
+    assert world.changes(JOB) == ["restarting", "crash loop", "fine"]
+    assert world.history.jobs[JOB].failures == ()
+
+
+def test_a_healthy_period_forgives_and_says_so_once() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)})
+    world.run(100)
+    world.natures[JOB] = Nature()
+    world.run(300)
+    assert world.changes(JOB) == ["restarting", "crash loop", "fine"]
+    assert world.history.jobs[JOB].failures == ()
+    world.ends[world.running(JOB)[0].pid] = (world.now, 1)
+    before = world.now
+    world.run(3)
+    assert world.starts(JOB)[-1] == before + 1
+
+
+def test_rare_failures_are_no_crash_loop() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=300)})
+    world.run(7200)
+    assert "crash loop" not in world.changes(JOB)
+
+
+def test_wrong_configuration_is_its_own_condition_and_waits_the_longest_delay() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=2)})
+    world.run(58)
+    assert world.changes(JOB) == ["misconfigured"]
+    assert len(world.starts(JOB)) == 1
+    world.run(300)
+    assert world.changes(JOB) == ["misconfigured"]
+    assert len(world.starts(JOB)) > 3
+
+
+def test_a_full_disk_is_its_own_condition() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=4)})
+    world.run(300)
+    assert world.changes(JOB) == ["no room"]
+    assert "disk is full" in world.history.jobs[JOB].reason
+
+
+def test_a_held_lock_is_no_failure_and_is_tried_again_soon() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=3)}, Pace(locked_retry=5))
+    world.run(61)
+    assert world.changes(JOB) == ["locked"]
+    assert world.history.jobs[JOB].failures == ()
+    assert 9 <= len(world.starts(JOB)) <= 11
+    world.natures[JOB] = Nature()
+    world.run(30)
+    assert world.changes(JOB) == ["locked", "fine"]
+
+
+def test_unreadable_desired_state_leaves_everything_alone() -> None:
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")})
+    world.run(10)
+    world.desired = None
+    before = world.history
+    world.add(JOB, "v9")
+    assert world.tick() == []
+    assert world.history == before
+
+
+def test_one_unreadable_job_is_neither_started_nor_stopped() -> None:
+    world = World({JOB: UNREADABLE, OTHER: Desired("v1")})
+    world.run(5)
+    assert not world.starts(JOB)
+    world.add(JOB, "v1")
+    world.run(300)
+    assert len(world.running(JOB)) == 1
+    assert not world.stops(JOB)
+    assert len(world.running(OTHER)) == 1
+
+
+def test_what_has_lost_its_leader_is_ended_before_a_start() -> None:
+    world = World({JOB: Desired("v1")})
+    left = world.add(JOB, "v1", leader=False)
+    assert world.tick() == [Stop(JOB, left.pid, "has lost its leader", force=True)]
+    assert [type(action) for action in world.tick()] == [Start]
+
+
+def test_heavy_jobs_start_one_after_another_and_light_ones_at_once() -> None:
+    desired = {f"detector:{n}": Desired("v1", heavy=True) for n in range(3)} | {"notifier": Desired("v1")}
+    world = World(desired, pace=Pace(stagger=5))
+    world.run(30)
+    assert [world.starts(f"detector:{n}")[0] for n in range(3)] == [1001, 1006, 1011]
+    assert world.starts("notifier") == [1001]
+
+
+def test_a_job_that_ends_with_code_0_was_not_asked_and_is_restarted() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=0)})
+    world.run(30)
+    assert len(world.starts(JOB)) > 2
+    assert "exit code 0" in world.history.jobs[JOB].reason
+
+
+def test_a_clock_set_back_does_not_delay_a_start_for_long() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)})
+    world.run(100)
+    world.now -= 50_000
+    world.live, world.ends = {}, {}
+    world.natures[JOB] = Nature()
+    world.run(2)
+    assert len(world.running(JOB)) == 1
+
+
+def test_the_reason_of_a_change_is_said_in_words() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=-9)})
+    world.run(4)
+    changes = [action for _, action in world.log if isinstance(action, Change)]
+    assert changes == [Change(JOB, Condition.RESTARTING, "was ended by signal 9")]
