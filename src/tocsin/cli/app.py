@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, status
+from tocsin.cli import alerts, check, doctor, findings, status
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -25,13 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.add_typer(dev.app, name="dev")
-app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
-app.add_typer(quarantine.app, name="quarantine")
 app.command("detectors")(check.detectors)
 app.command("check")(check.check)
 app.command("doctor")(doctor.doctor)
@@ -54,7 +50,7 @@ def _root(version: _Version = False) -> None:
 def main() -> None:
     """Run the command and leave with its exit code; a traceback is shown only when TOCSIN_DEBUG is set."""
     try:
-        app()
+        app(prog_name="tocsin")
     except Exception as error:
         if os.environ.get("TOCSIN_DEBUG"):
             raise

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tocsin.cli.output import as_json, line, span, table
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, number, span, table
 
 if TYPE_CHECKING:
     from tocsin.catalog import Catalog
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
     from tocsin.detector import DetectorSpec
     from tocsin.errors import Fault
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
-
-def detectors(json: Json = False) -> None:
+def detectors(json: options.Json = False) -> None:
     """List the detectors of the project: stage, source, window, limits, owner. Exit code 1 when a file is broken."""
     catalog = _catalog()
     shown = [_shape(spec) for spec in catalog.detectors.values()]
@@ -33,7 +32,7 @@ def detectors(json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def check(json: Json = False) -> None:
+def check(json: options.Json = False) -> None:
     """Check every file in sources/ and detectors/ and tell all faults at once. Exit code 1 when there is one.
 
     The files are read without being imported, so this is quick. What only the plan of a query can show is checked when
@@ -48,8 +47,9 @@ def check(json: Json = False) -> None:
     else:
         for fault in faults:
             line(str(fault), style="red")
-        good = f"{len(catalog.sources)} sources and {len(catalog.detectors)} detectors are well declared"
-        line(f"{len(faults)} faults in {len(catalog.broken)} files; {good}" if faults else good)
+        declared = f"{counted(len(catalog.sources), 'source')} and {counted(len(catalog.detectors), 'detector')}"
+        broken = f"{counted(len(faults), 'fault')} in {counted(len(catalog.broken), 'file')}; " if faults else ""
+        line(f"{broken}{declared} well declared")
     if faults:
         raise typer.Exit(1)
 
@@ -73,8 +73,8 @@ def _faults(catalog: Catalog) -> list[Fault]:
 
 def _row(shown: DetectorShape) -> tuple[object, ...]:
     entity, window = ", ".join(shown.entity), span(shown.window_seconds) or "each event"
-    source, limits = (shown.source, entity, window), (shown.email, shown.urgent)
-    return (shown.name, shown.stage, *source, *limits, shown.owner, shown.title)
+    limits = (limit if limit is None else number(limit) for limit in (shown.email, shown.urgent))
+    return (shown.name, shown.stage, shown.source, entity, window, *limits, shown.owner, shown.title)
 
 
 def _shape(spec: DetectorSpec) -> DetectorShape:

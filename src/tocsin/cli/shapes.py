@@ -6,6 +6,7 @@ null.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -36,7 +37,7 @@ class JobStatus(JobReport):
 
     standing: Standing
     age_seconds: float | None = None
-    last_finding_at: str | None = None
+    last_finding_at: datetime | None = None
 
 
 class DetectorShape(_Shape):

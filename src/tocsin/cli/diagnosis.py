@@ -1,0 +1,189 @@
+"""What `tocsin doctor` looks at: this machine, what set-up made, and what the settings point to.
+
+Each function looks at one thing, within seconds, changes nothing, and never raises for what it finds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import smtplib
+import sys
+from pathlib import Path
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tocsin.alerts.database import Database
+from tocsin.catalog import Catalog
+from tocsin.cli.shapes import Diagnosis, Standing
+from tocsin.errors import ConfigError, TocsinError
+from tocsin.provision import jars, node
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import Paths, here
+from tocsin.settings import RUNNING_FILE, Settings
+from tocsin.stack.ports import accepts, owner_of
+
+_GIB = 1024**3
+_SECONDS = 3.0
+_UP = "start it with `tocsin dev up`, or say in tocsin.toml or TOCSIN_* variables where it is"
+
+
+def python() -> Diagnosis:
+    """Whether this Python is the one that set-up made."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    venv = here().venv
+    if Path(sys.prefix).resolve() == venv.resolve():
+        return _ok("Python", f"{version} in {venv}")
+    return Diagnosis(
+        name="Python",
+        standing=Standing.WARNING,
+        what=f"{version} in {sys.prefix}, not the environment that set-up makes",
+        advice=f"run {venv / 'bin' / 'tocsin'}",
+    )
+
+
+def java() -> Diagnosis:
+    """Whether there is a Java that Spark and Kafka run on."""
+    try:
+        found = find_java()
+    except ConfigError as error:
+        *looked_at, advice = error.faults
+        return _problem("Java", "; ".join(f"{fault.where} {fault.what}" for fault in looked_at), advice.what)
+    return _ok("Java", f"{found.version} from {found.origin} ({found.runtime})")
+
+
+def archives(paths: Paths) -> Diagnosis:
+    """Whether every locked Java archive of Spark and the broker is there."""
+    try:
+        locked = jars.read_lock(paths.locks / jars.LOCK)
+    except ConfigError as error:
+        return _problem("Java archives", str(error), "restore the file: git checkout locks")
+    wanted = [(name, jar) for name in ("spark", "broker") for jar in locked[name]]
+    missing = [str(jar) for name, jar in wanted if not (paths.jars(name) / jar.file).is_file()]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return _problem("Java archives", f"missing: {', '.join(missing[:3])}{more}", "make setup")
+    return _ok("Java archives", f"all {len(wanted)} of the lock are there")
+
+
+def mail_sink(paths: Paths) -> Diagnosis:
+    """Whether the mail sink of the embedded stack is installed."""
+    try:
+        node.mail_sink(paths)
+    except ConfigError as error:
+        return _problem("mail sink", str(error), "make setup")
+    return _ok("mail sink", "installed")
+
+
+def disk(state: Path) -> Diagnosis:
+    """Whether the disk of the state folder has room: 1 GiB is needed, 5 GiB are comfortable."""
+    folder = next(one for one in (state, *state.parents) if one.exists())
+    free = shutil.disk_usage(folder).free / _GIB
+    what = f"{free:.1f} GiB free for {state}"
+    if free < 1:
+        return _problem("disk", what, "make room, or move the state folder with TOCSIN_STATE")
+    if free < 5:
+        advice = "Kafka keeps seven days of events; make room before that"
+        return Diagnosis(name="disk", standing=Standing.WARNING, what=what, advice=advice)
+    return _ok("disk", what)
+
+
+def memory() -> Diagnosis:
+    """Whether another Spark job (about 0.7 GiB) fits."""
+    free = psutil.virtual_memory().available / _GIB
+    what = f"{free:.1f} GiB available"
+    if free < 1:
+        return _problem("memory", what, "a Spark job takes about 0.7 GiB, the broker half of that; stop something")
+    return _ok("memory", what)
+
+
+def declarations(catalog: Catalog) -> Diagnosis:
+    """Whether all files of sources/ and detectors/ can be read."""
+    if catalog.broken:
+        what = f"{len(catalog.broken)} broken: {', '.join(sorted(catalog.broken))}"
+        return _problem("declarations", what, "tocsin check")
+    return _ok("declarations", f"{len(catalog.sources)} sources, {len(catalog.detectors)} detectors")
+
+
+def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:
+    """Whether Kafka answers and has the topics `wanted`."""
+    where = settings.kafka.bootstrap_servers
+    client = AdminClient(settings.kafka.for_librdkafka() | {"log_level": 0, "socket.timeout.ms": 3000})
+    try:
+        topics = set(client.list_topics(timeout=_SECONDS).topics)
+    except KafkaException as error:
+        return _absent(settings, "Kafka", f"{where} does not answer: {error.args[0].str()}")
+    missing = sorted(wanted - topics)
+    if missing:
+        return _problem("Kafka", f"{where} answers, but lacks {', '.join(missing)}", "tocsin topics")
+    return _ok("Kafka", f"{where} answers, with all {len(wanted)} topics")
+
+
+def smtp(settings: Settings) -> Diagnosis:
+    """Whether the mail server answers. Does not log in and sends nothing."""
+    smtp = settings.smtp
+    where = f"{smtp.host}:{smtp.port}"
+    client = smtplib.SMTP_SSL if smtp.tls == "implicit" else smtplib.SMTP
+    try:
+        with client(smtp.host, smtp.port, timeout=_SECONDS) as server:
+            server.noop()
+    except (OSError, smtplib.SMTPException) as error:
+        return _absent(settings, "mail server", f"{where} does not answer: {error}")
+    return _ok("mail server", f"{where} answers")
+
+
+def alerts_database(settings: Settings) -> Diagnosis:
+    """Whether the alerts DB can be read and has the schema of this version."""
+    database = Database(settings.alerts_database, read_only=True)
+    try:
+        ready = database.is_ready()
+    except TocsinError as error:
+        return _problem("alerts DB", str(error), "see what it says; the indexer waits until then, and nothing is lost")
+    finally:
+        database.close()
+    if not ready:
+        what, advice = f"{database.shown} is not there yet", "the indexer makes or migrates it when it starts"
+        return Diagnosis(name="alerts DB", standing=Standing.WARNING, what=what, advice=advice)
+    return _ok("alerts DB", f"{database.shown} has the schema of this version")
+
+
+def ports(settings: Settings) -> list[Diagnosis]:
+    """Whether the ports that an embedded stack would take are free, if it is not up."""
+    if (settings.state / RUNNING_FILE).exists():
+        return []
+    server = settings.kafka.bootstrap_servers.split(",")[0]
+    wanted = {"Kafka's port": int(server.rsplit(":", 1)[1]), "mail server's port": settings.smtp.port}
+    taken = {name: port for name, port in wanted.items() if accepts(port)}
+    advice = "if that is what you mean to use, all is well; else choose another port for `tocsin dev up`"
+    return [
+        Diagnosis(name=name, standing=Standing.WARNING, what=f"{port} is in use by {owner_of(port)}", advice=advice)
+        if name in taken
+        else _ok(name, f"{port} is free")
+        for name, port in wanted.items()
+    ]
+
+
+def settings_of(error: TocsinError) -> Diagnosis:
+    """Settings that cannot be read, which makes everything behind them unknown."""
+    return _problem("settings", str(error), "correct the file or variable")
+
+
+def _absent(settings: Settings, name: str, what: str) -> Diagnosis:
+    """Something that does not answer: a problem, unless it is the embedded stack's and that is not up."""
+    if _embedded(settings) and not (settings.state / RUNNING_FILE).exists():
+        return Diagnosis(name=name, standing=Standing.WARNING, what=what, advice=_UP)
+    return _problem(name, what, "look into its log; " + _UP)
+
+
+def _embedded(settings: Settings) -> bool:
+    hosts = {server.rsplit(":", 1)[0] for server in settings.kafka.bootstrap_servers.split(",")}
+    return hosts <= {"127.0.0.1", "localhost"}
+
+
+def _ok(name: str, what: str) -> Diagnosis:
+    return Diagnosis(name=name, standing=Standing.OK, what=what)
+
+
+def _problem(name: str, what: str, advice: str) -> Diagnosis:
+    return Diagnosis(name=name, standing=Standing.PROBLEM, what=what, advice=advice)

@@ -1,0 +1,123 @@
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tocsin.cli import app
+from tocsin.errors import ConfigError, Fault, TransientError
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], int]:
+    """Runs the command with something below that raises; gives the exit code."""
+
+    def run(error: Exception) -> int:
+        def verb(**options: object) -> None:
+            raise error
+
+        monkeypatch.setattr(app, "app", verb)
+        with pytest.raises(SystemExit) as left:
+            app.main()
+        assert isinstance(left.value.code, int)
+        return left.value.code
+
+    return run
+
+
+def test_what_must_be_fixed_is_told_at_once_and_leaves_with_2(
+    failing: Callable[[Exception], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = [Fault("a.toml", "is not a key", key="frmat", nearest="format"), Fault("b.py", "is missing", key="owner")]
+    assert failing(ConfigError(faults)) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.splitlines() == [
+        "a.toml: frmat: is not a key; did you mean 'format'?",
+        "b.py: owner: is missing",
+        "2 faults; fix them and run this again",
+    ]
+
+
+def test_what_may_pass_leaves_with_1_and_without_a_traceback(
+    failing: Callable[[Exception], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(TransientError("Kafka is away\x1b[2J")) == 1
+    assert capsys.readouterr().err == "Kafka is away\\x1b[2J\n"
+
+
+def test_a_fault_of_ours_says_so_and_how_to_see_more(
+    failing: Callable[[Exception], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(KeyError("user_id")) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "unexpected KeyError: 'user_id'",
+        "this is a fault of Tocsin; TOCSIN_DEBUG=1 shows where it happened",
+    ]
+
+
+def test_debugging_shows_the_traceback(failing: Callable[[Exception], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_DEBUG", "1")
+    with pytest.raises(TransientError):
+        failing(TransientError("x"))
+
+
+def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tocsin.cli", *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Each of these takes a tenth of a second or more; all together --help would take seconds."""
+    heavy = ("pyspark", "pydantic", "sqlalchemy", "alembic", "confluent_kafka", "matplotlib", "jinja2", "structlog")
+    program = f"import sys, tocsin.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_verb_is_in_the_help_and_has_one_line_there() -> None:
+    done = call("--help", COLUMNS="200", NO_COLOR="1")
+    assert done.returncode == 0
+    verbs = dict(re.findall(r"^│ (\w+) +(\S.*?) *│$", done.stdout, re.MULTILINE))
+    expected = {"demo", "dev", "send", "status", "findings", "alerts", "quarantine", "detectors", "check", "doctor"}
+    assert verbs.keys() >= expected
+    assert all(verbs.values())
+
+
+def test_a_usage_error_leaves_with_2() -> None:
+    done = call("findings", "--detectr", "x")
+    assert done.returncode == 2
+    assert "--detector" in done.stderr
+    assert call("findings", "--since", "soon").returncode == 2
+
+
+def test_a_folder_that_is_no_project_is_told(tmp_path: Path) -> None:
+    done = call("check", TOCSIN_PROJECT=str(tmp_path))
+    assert done.returncode == 2
+    assert "holds neither sources/ nor detectors/" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "tocsin.cli", "detectors", "--json"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert "fault of Tocsin" not in done.stderr

@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tocsin.cli.app import app
+from tocsin.cli.shapes import DetectorShape, FaultShape
+
+GOOD_SOURCE = """
+title = "Logins"
+owner = "platform@example.com"
+format = "json"
+key = "user_id"
+event_time = "at"
+
+[schema]
+user_id = "string"
+at = "timestamp"
+"""
+GOOD_DETECTOR = '''"""Bursts."""
+from tocsin import Levels, detector
+
+
+@detector(source="logins", entity="user_id", window="10 seconds", levels=Levels(email=50, urgent=100),
+          owner="a@example.com", runbook="docs/x.md", stage="live")
+def detect(events):
+    return events
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("sources/logins.toml", GOOD_SOURCE), ("detectors/bursts.py", GOOD_DETECTOR)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    return tmp_path
+
+
+def call(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, words)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout
+
+
+def test_a_good_project(project: Path) -> None:
+    assert call("check") == (0, "1 source and 1 detector well declared\n")
+    assert call("check", "--json") == (0, "[]\n")
+
+
+def test_all_faults_of_all_files_are_told_at_once(project: Path) -> None:
+    (project / "sources" / "orders.toml").write_text(GOOD_SOURCE.replace("owner", "ownr").replace('"json"', '"jsn"'))
+    (project / "detectors" / "bursts.py").write_text(
+        GOOD_DETECTOR.replace("levels=", "level=").replace("live", "alive")
+    )
+    code, written = call("check", "--json")
+    faults = json.loads(written)
+    assert code == 1
+    assert {fault["key"] for fault in faults} >= {"ownr", "owner", "level", "levels", "stage"}
+    assert all(fault.keys() == FaultShape.model_fields.keys() for fault in faults)
+    code, written = call("check")
+    assert code == 1
+    assert "did you mean 'owner'?" in written
+    assert f"{len(faults)} faults in 2 files; 1 source and 0 detectors well declared" in written
+
+
+def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> None:
+    (project / "detectors" / "broken.py").write_text("def detect(: pass")
+    code, written = call("detectors")
+    assert code == 1
+    row = next(line for line in written.splitlines() if line.startswith("bursts"))
+    assert row.split() == ["bursts", "live", "logins", "user_id", "10", "s", "50", "100", "a@example.com", "Bursts."]
+    assert "tocsin check tells what is wrong" in written
+
+
+def test_detectors_as_json(project: Path) -> None:
+    code, written = call("detectors", "--json")
+    (shown,) = json.loads(written)
+    assert code == 0
+    assert shown.keys() == DetectorShape.model_fields.keys()
+    assert (shown["name"], shown["window_seconds"], shown["email"], shown["urgent"]) == ("bursts", 10.0, 50.0, 100.0)
