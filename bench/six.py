@@ -1,0 +1,69 @@
+"""Six detectors at once, each a job of its own, on one stream."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from bench.figures import Goal, Spread, table
+from bench.latency import RATE, Plan, Timed, add, detector_file, wait_for
+from bench.load import Sender, Stream
+from bench.outputs import Outputs
+from bench.processes import Memory, Program, await_that
+from bench.rig import Rig
+
+_DETECTORS = [f"every_failure_{number}" for number in range(6)]
+_APART_SECONDS = 4.0
+
+
+def measure(rig: Rig, plan: Plan) -> dict[str, Timed]:
+    """Each detector's times, once all of them are warm. They are started one after the other."""
+    site = rig.site("six", dict.fromkeys(_DETECTORS, detector_file()))
+    stream = Stream(Sender(rig.servers), site.names.events(site.source), RATE)
+    with ExitStack() as stack:
+        outputs = stack.enter_context(Outputs(rig.servers, site.names.findings))
+        programs: dict[str, Program] = {}
+        stream.start()
+        try:
+            for detector in _DETECTORS:
+                programs[detector] = stack.enter_context(rig.job(site, f"detector:{detector}"))
+                time.sleep(_APART_SECONDS)
+            await_that(lambda: _all_speak(outputs), 240, "a finding of each detector", *programs.values())
+            time.sleep(plan.warm_up)
+            first, cpu = len(stream.sent), {name: program.cpu_seconds() for name, program in programs.items()}
+            time.sleep(plan.measured)
+            last = len(stream.sent)
+            found = {
+                name: Timed([], [], 0, (program.cpu_seconds() - cpu[name]) / plan.measured, program.memory())
+                for name, program in programs.items()
+            }
+        finally:
+            stream.stop()
+        counted = stream.sent[first:last]
+        wait_for(outputs, [(detector, login) for detector in _DETECTORS for login in counted])
+    for detector, timed in found.items():
+        add(timed, outputs, stream, [(detector, login) for login in counted])
+    return found
+
+
+def _all_speak(outputs: Outputs) -> bool:
+    return {detector for detector, _ in list(outputs.first)} == set(_DETECTORS)
+
+
+def report(found: dict[str, Timed]) -> tuple[str, list[Goal]]:
+    """The table, and the goals."""
+    all_times = [time for timed in found.values() for time in timed.appended]
+    together = Timed(all_times, [], sum(timed.missing for timed in found.values()), sum(t.cpu for t in found.values()))
+    memory = [timed.memory for timed in found.values()]
+    together.memory = Memory(sum(held.rss for held in memory), sum(held.pss for held in memory))
+    rows = []
+    for name, timed in [*found.items(), ("all six", together)]:
+        spread = Spread.of(timed.appended)
+        rows.append(
+            {
+                "detector": name, "p50": spread.p50, "p95": spread.p95, "p99": spread.p99, "max": spread.worst,
+                "missing": timed.missing, "CPU %": 100 * timed.cpu,
+                "RSS MB": timed.memory.rss / 1e6, "PSS MB": timed.memory.pss / 1e6,
+            }
+        )  # fmt: skip
+    return table(rows), [Goal("six detectors at once, p95", Spread.of(all_times).p95, 200, " ms")]
