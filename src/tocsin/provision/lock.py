@@ -1,0 +1,62 @@
+"""Write the locks anew from what is asked for: locks/*.in, locks/npm/package.json, and archives without a sha256.
+
+Locks carry no address: uv and npm are told to leave out where they found a package.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from tocsin.provision import jars, node, python_env
+from tocsin.provision.paths import Paths
+from tocsin.provision.process import run
+
+_PYTHON = ("uv", "build", "python", "dev", "bench")  # python before dev, which is constrained by it
+
+
+def lock(paths: Paths, upgrade: bool) -> None:
+    """Write all locks; those that exist keep their versions unless `upgrade`.
+
+    Raises:
+        ConfigError, TransientError: what is asked for cannot be had; the locks done so far are kept.
+    """
+    _lock_python(paths, upgrade)
+    python_env.install(paths)
+    _lock_npm(paths, upgrade)
+    _lock_jars(paths)
+
+
+def _lock_python(paths: Paths, upgrade: bool) -> None:
+    uv = python_env.install_uv(paths)
+    options = ["--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"]
+    options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *(["--upgrade"] if upgrade else [])]
+    for name in _PYTHON:
+        run([uv, "pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}", paths.locks)
+
+
+def _lock_npm(paths: Paths, upgrade: bool) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "npm")
+        shutil.copytree(paths.locks / "npm", folder)
+        if upgrade:
+            (folder / "package-lock.json").unlink()
+        options = ["--package-lock-only", "--omit-lockfile-registry-resolved", "--ignore-scripts"]
+        node.npm(paths, ["install", *options], folder)
+        shutil.copy(folder / "package-lock.json", paths.locks / "npm")
+
+
+def _lock_jars(paths: Paths) -> None:
+    """Fill in each sha256 that is missing, with what the download has now."""
+    path = paths.locks / jars.LOCK
+    unlocked = {name: [jar for jar in locked if not jar.sha256] for name, locked in jars.read_lock(path).items()}
+    unlocked = {name: wanted for name, wanted in unlocked.items() if wanted}
+    if not unlocked:
+        return
+    fetched = jars.fetch(paths, unlocked)
+    text = path.read_text(encoding="utf-8")
+    for name, wanted in unlocked.items():
+        for jar in wanted:
+            text = text.replace(f'"{jar}" = ""', f'"{jar}" = "{jars.sha256_of(fetched / name / jar.file)}"')
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,112 @@
+"""The Python environments: `.venv` for Tocsin and its jobs, and one for the peers of `make bench`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from tocsin.errors import ConfigError
+from tocsin.provision import state
+from tocsin.provision.paths import Paths
+from tocsin.provision.process import Command, run
+
+_STARTED = ".tocsin-started"
+_NO_PIP = "has neither pip nor venv; on Debian and Ubuntu: apt install python3-venv"
+
+
+def install(paths: Paths) -> bool:
+    """Make `.venv` hold exactly what locks/python.txt and locks/dev.txt say, and Tocsin; returns whether it changed.
+
+    Raises:
+        ConfigError: `.venv` is somebody else's, or this Python has no pip.
+        TransientError: a download failed or a package is not what was locked; a second run resumes from uv's cache.
+    """
+    locks = [paths.locks / name for name in ("python.txt", "dev.txt", "build.txt", "uv.txt")]
+    made_from = state.digest(sys.version, *locks, _package(paths))
+    if state.is_current(paths.venv, made_from):
+        return False
+    uv = install_uv(paths)
+    _fill(paths, uv, paths.venv, locks[:2])
+    command: Command = [uv, "pip", "install", "--quiet", "--python", _python(paths.venv), "--no-deps"]
+    command += ["--build-constraints", paths.locks / "build.txt", "--editable", paths.root]
+    run(command, "installation of Tocsin")
+    state.mark_current(paths.venv, made_from)
+    return True
+
+
+def install_bench(paths: Paths) -> bool:
+    """Make the environment of the peers that `make bench` measures; returns whether it changed.
+
+    Raises:
+        ConfigError, TransientError: as `install`.
+    """
+    folder, lock = paths.bench / "venv", paths.locks / "bench.txt"
+    made_from = state.digest(sys.version, lock, paths.locks / "uv.txt")
+    if state.is_current(folder, made_from):
+        return False
+    _fill(paths, install_uv(paths), folder, [lock])
+    state.mark_current(folder, made_from)
+    return True
+
+
+def install_uv(paths: Paths) -> Path:
+    """The pinned uv, installed with pip into a folder of its own; returns its executable.
+
+    Raises:
+        ConfigError: this Python has no pip and cannot make an environment that has.
+        TransientError: the download failed or is not what was locked.
+    """
+    lock = paths.locks / "uv.txt"
+    made_from = state.digest(lock)
+    if not state.is_current(paths.uv, made_from):
+        with state.replacing(paths.uv, made_from) as folder, tempfile.TemporaryDirectory() as scratch:
+            command: Command = [_with_pip(Path(scratch)), "-m", "pip", "install", "--quiet"]
+            command += ["--disable-pip-version-check", "--require-hashes", "--no-deps", "--target", folder, "-r", lock]
+            run(command, "installation of uv")
+    return paths.uv / "bin" / "uv"
+
+
+def _with_pip(scratch: Path) -> Path:
+    """A Python that has pip: this one, or a passing environment of it."""
+    if importlib.util.find_spec("pip"):
+        return Path(sys.executable)
+    if not importlib.util.find_spec("ensurepip"):
+        raise ConfigError.one(sys.executable, _NO_PIP)
+    run([sys.executable, "-m", "venv", scratch / "venv"], "making of an environment with pip")
+    return _python(scratch / "venv")
+
+
+def _fill(paths: Paths, uv: Path, folder: Path, locks: list[Path]) -> None:
+    """Make `folder` an environment with exactly the packages of these locks.
+
+    One that was broken off in the middle is made anew, because uv cannot tell a package that was copied in part. That
+    takes seconds: the packages are in uv's cache.
+    """
+    if (folder / state.STAMP).exists():
+        (folder / state.STAMP).unlink()
+    else:
+        if folder.exists() and not (folder / _STARTED).exists():
+            raise ConfigError.one(folder, "was not made by this set-up, which would replace it; move it away first")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / _STARTED).touch()
+        make: Command = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", sys.executable, folder]
+        run(make, "making of a Python environment")
+    command: Command = [uv, "pip", "sync", "--python", _python(folder), "--require-hashes"]
+    command += ["--build-constraints", paths.locks / "build.txt", *locks]
+    run(command, "installation of Python packages")
+
+
+def _package(paths: Paths) -> str:
+    """What an installation of Tocsin takes from pyproject.toml: not the settings of the tools."""
+    project = tomllib.loads((paths.root / "pyproject.toml").read_text(encoding="utf-8"))
+    return json.dumps([project["project"], project["build-system"], (paths.locks / "python.in").read_text()])
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
