@@ -1,0 +1,88 @@
+"""`python -m tocsin.alerts indexer` and `... notifier`: the two jobs of this room."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+import structlog
+
+from tocsin import logs
+from tocsin.alerts.indexer import IndexerJob
+from tocsin.alerts.notifier import NotifierJob
+from tocsin.errors import ConfigError
+from tocsin.lock import LockHeld, hold
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER, NOTIFIER
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings, load_settings
+
+_LONGEST_STOP = 12.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one job until SIGTERM.
+
+    Returns 0 when asked to stop, 2 for a ConfigError, 3 when another copy runs, 4 when the state folder cannot be
+    written, and 1 for anything else.
+    """
+    parser = argparse.ArgumentParser(prog="tocsin.alerts", description=__doc__)
+    parser.add_argument("job", choices=[INDEXER, NOTIFIER])
+    parser.add_argument("--label", action="append", default=[], help="name=value, only to be seen in the process list")
+    job = parser.parse_args(arguments).job
+    logs.configure(job)
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: _ask_to_stop(stop))
+    try:
+        settings = load_settings()
+        with hold(settings.checkpoint(job) / "lock"):
+            return _run(job, settings, stop)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except LockHeld as error:
+        print(error, file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"cannot write the state folder: {error}", file=sys.stderr)
+        return 4
+
+
+def _run(job: str, settings: Settings, stop: threading.Event) -> int:
+    reporter = Reporter(settings, job)
+    last, reason = JobState.FAILED, "ended by an error; see its log"
+    try:
+        work = IndexerJob if job == INDEXER else NotifierJob
+        structlog.get_logger().info("started", pid=os.getpid())
+        work(settings, reporter, stop).run()
+        last, reason = JobState.STOPPED, ""
+        return 0
+    except ConfigError as error:
+        reason = str(error)
+        raise
+    except Exception as error:
+        structlog.get_logger().exception("ended by an error")
+        reason = f"{type(error).__name__}: {error}"
+        return 1
+    finally:
+        reporter.close(last, reason)
+
+
+def _ask_to_stop(stop: threading.Event) -> None:
+    """Stop soon, and for certain before whoever asked loses patience: a mail server may take long to answer.
+
+    Both jobs find everything again after any kind of end.
+    """
+    if not stop.is_set():
+        last = threading.Timer(_LONGEST_STOP, os._exit, args=[0])
+        last.daemon = True
+        last.start()
+    stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

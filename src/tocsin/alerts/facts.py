@@ -1,0 +1,61 @@
+"""What is declared of each detector, followed while the files change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select, update
+
+from tocsin.alerts.policy import DetectorFacts
+from tocsin.alerts.schema import detectors
+from tocsin.catalog import read_catalog
+
+
+class DeclaredFacts:
+    """The facts of every detector, read again whenever a file of sources/ or detectors/ has changed.
+
+    A file that is broken or gone keeps its last good facts: its job may still run, and what it finds must reach people.
+    """
+
+    def __init__(self, project: Path, known: dict[str, DetectorFacts]) -> None:
+        """Begin with the `known` facts of an earlier run; `project` holds sources/ and detectors/."""
+        self._project, self._facts = project, dict(known)
+        self._stamp: dict[Path, tuple[int, int]] | None = None
+
+    def current(self) -> dict[str, DetectorFacts]:
+        """The facts by detector."""
+        stamp = self._stamps()
+        if stamp != self._stamp:
+            catalog = read_catalog(self._project)
+            for name, spec in catalog.detectors.items():
+                source = catalog.sources.get(spec.source)
+                self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
+            self._stamp = stamp
+        return self._facts
+
+    def _stamps(self) -> dict[Path, tuple[int, int]]:
+        stamps = {}
+        for folder, pattern in (("sources", "*.toml"), ("detectors", "*.py")):
+            for path in (self._project / folder).glob(pattern):
+                try:
+                    status = path.stat()
+                except FileNotFoundError:
+                    continue
+                stamps[path] = (status.st_mtime_ns, status.st_size)
+        return stamps
+
+
+def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
+    """Store what is declared, for a start when the file is broken."""
+    for one in facts:
+        values = {"facts": one.model_dump(mode="json")}
+        if connection.execute(update(detectors).filter_by(name=one.name).values(values)).rowcount == 0:
+            connection.execute(insert(detectors).values(name=one.name, **values))
+
+
+def remembered(connection: Connection) -> dict[str, DetectorFacts]:
+    """What was last declared, by detector."""
+    rows = connection.execute(select(detectors.c.name, detectors.c.facts))
+    return {name: DetectorFacts.model_validate(facts) for name, facts in rows}

@@ -1,0 +1,178 @@
+"""The indexer: the one consumer of the findings topic, and the one writer of findings and alerts.
+
+A batch is stored in one transaction, then its offsets are committed; a crash in between delivers it again, which
+changes nothing. What is no finding is put aside. While Kafka or the alerts DB is away it waits, says so, and goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from sqlalchemy import exc
+
+from tocsin.alerts import facts, recording
+from tocsin.alerts.database import Database
+from tocsin.alerts.intake import Record, Rejected, put_aside, read_record
+from tocsin.alerts.recording import Recorded, Rules
+from tocsin.alerts.topic import FollowedTopic
+from tocsin.errors import InvalidEvent, TransientError
+from tocsin.finding import Finding
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings
+
+BATCH = 500
+_log = structlog.get_logger()
+
+
+def now() -> datetime:
+    """The time, UTC."""
+    return datetime.now(UTC)
+
+
+class Indexer:
+    """Stores batches of records; knows nothing of Kafka, so that a batch can be tried as often as one likes."""
+
+    def __init__(self, settings: Settings, database: Database, clock: Callable[[], datetime] = now) -> None:
+        """Index into `database`, which has its schema, by the declarations in the project of `settings`.
+
+        Raises:
+            TransientError: the alerts DB cannot be read now.
+        """
+        self._settings, self._database, self._clock = settings, database, clock
+        with database.read() as connection:
+            self._stored_facts = facts.remembered(connection)
+        self._declared = facts.DeclaredFacts(settings.project, self._stored_facts)
+        self._undeclared: set[str] = set()
+
+    def store(self, records: list[Record]) -> Recorded:
+        """Store a batch, in one transaction; if the DB refuses its content, record by record.
+
+        Raises:
+            TransientError: the alerts DB cannot be written now; nothing was stored and a retry helps.
+        """
+        try:
+            return self._transaction(records)
+        except (exc.StatementError, ValueError, OverflowError) as error:
+            if len(records) > 1:
+                for record in records:
+                    self.store([record])
+                return Recorded()
+            _log.error("finding refused by the alerts DB", offset=records[0].offset, error=str(error)[:500])
+            with self._database.write() as connection:
+                reason = f"the alerts DB refuses it: {str(error)[:500]}"
+                put_aside(connection, [Rejected(record=records[0], reasons=(reason,))], self._clock())
+            return Recorded()
+
+    def _transaction(self, records: list[Record]) -> Recorded:
+        found: list[Finding] = []
+        rejected = []
+        for record in records:
+            try:
+                found.append(read_record(record))
+            except InvalidEvent as error:
+                _log.warning("not a finding", error=str(error)[:500])
+                rejected.append(Rejected(record=record, reasons=error.reasons))
+        declared = dict(self._declared.current())
+        changed = [one for name, one in declared.items() if self._stored_facts.get(name) != one]
+        alerts = self._settings.alerts
+        rules = Rules(
+            facts=declared,
+            paged=alerts.urgent_recipients,
+            incomplete_after=alerts.incomplete_after,
+            domain=self._settings.smtp.sender.rpartition("@")[2],
+        )
+        with self._database.write() as connection:
+            facts.remember(connection, changed)
+            put_aside(connection, rejected, self._clock())
+            done = recording.record(connection, found, rules, self._clock()) if found else Recorded()
+        self._stored_facts = declared
+        self._tell(found, done)
+        return done
+
+    def _tell(self, found: list[Finding], done: Recorded) -> None:
+        unknown = {finding.detector for finding in found} - self._stored_facts.keys() - self._undeclared
+        for name in sorted(unknown):
+            _log.warning("findings of a detector that was never declared: stored, without an alert", detector=name)
+        self._undeclared |= unknown
+        if done.alerts or done.notifications:
+            plans = {kind.value: count for kind, count in done.notifications.items()}
+            _log.info("alerts", opened=done.alerts, **plans)
+
+
+class IndexerJob:
+    """Feeds an `Indexer` from Kafka until `stop` is set."""
+
+    def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job; nothing is opened yet."""
+        self._settings, self._reporter, self._stop = settings, reporter, stop
+        self._database = Database(settings.alerts_database)
+        self._trouble, self._stored, self._batches = "", 0, 0
+
+    def run(self) -> None:
+        """Index until told to stop.
+
+        Raises:
+            ConfigError: the schema of the alerts DB is newer than this code, or its address is wrong.
+        """
+        if not self._insist(self._database.migrate):
+            return
+        indexers: list[Indexer] = []
+        self._insist(lambda: indexers.append(Indexer(self._settings, self._database)))
+        names = self._settings.names
+        topic = FollowedTopic(self._settings.kafka, names.findings, names.group(INDEXER))
+        try:
+            while not self._stop.is_set():
+                self._insist(lambda: self._step(topic, indexers[0]))
+        finally:
+            topic.close()
+            self._database.close()
+
+    def _step(self, topic: FollowedTopic, indexer: Indexer) -> None:
+        """Store what is there, or learn after a moment that nothing is."""
+        records = topic.read(BATCH, 0.2)
+        if records:
+            if not self._insist(lambda: indexer.store(records)):
+                return
+            topic.commit(records)
+            self._stored += len(records)
+            self._batches += 1
+        if topic.measure():
+            self._report(topic)
+
+    def _report(self, topic: FollowedTopic) -> None:
+        if self._trouble:
+            _log.info("going on", after=self._trouble)
+        self._trouble = ""
+        self._reporter.update(
+            state=JobState.RUNNING,
+            reason="",
+            rows_in=self._stored,
+            batch_id=self._batches,
+            lag_records=topic.lag_records,
+            lag_seconds=topic.lag_seconds(now()),
+            watermark=topic.complete_until,
+        )
+
+    def _insist(self, work: Callable[[], object]) -> bool:
+        """Do `work`, again and again while something outside is missing; False when told to stop meanwhile."""
+        pause = 0.5
+        while not self._stop.is_set():
+            try:
+                work()
+                return True
+            except TransientError as error:
+                self._say(str(error))
+                self._stop.wait(pause)
+                pause = min(pause * 2, 5.0)
+        return False
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            _log.warning("waiting", reason=trouble)
+        self._trouble = trouble
+        self._reporter.update(state=JobState.WAITING, reason=trouble)

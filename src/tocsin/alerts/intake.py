@@ -1,0 +1,60 @@
+"""Records of the findings topic: as findings, or put aside with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from tocsin.alerts.policy import faults_of
+from tocsin.alerts.schema import invalid_findings
+from tocsin.errors import InvalidEvent
+from tocsin.finding import Finding
+
+MAX_KEPT_BYTES = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record as Kafka delivered it; `appended_at` is its time, UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    appended_at: datetime
+    value: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """A record that cannot be used, and why."""
+
+    record: Record
+    reasons: tuple[str, ...]
+
+
+def read_record(record: Record) -> Finding:
+    """The finding in `record`, detected when it was appended.
+
+    Raises:
+        InvalidEvent: the record is no finding, or one that no table can hold; a retry does not help.
+    """
+    place = (record.topic, record.partition, record.offset)
+    finding = Finding.from_record(record.value, *place)
+    finding = finding.model_copy(update={"detected_at": record.appended_at})
+    faults = faults_of(finding)
+    if faults:
+        raise InvalidEvent(faults, *place)
+    return finding
+
+
+def put_aside(connection: Connection, rejected: Iterable[Rejected], now: datetime) -> None:
+    """Keep records that are no findings: reasons, origin, and 64 KiB of each at most. A repetition changes nothing."""
+    for one in rejected:
+        record, value = one.record, one.record.value or b""
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        if connection.execute(select(invalid_findings.c.size).filter_by(**place)).first() is None:
+            kept = {"reasons": list(one.reasons), "value": value[:MAX_KEPT_BYTES], "size": len(value)}
+            connection.execute(insert(invalid_findings).values(**place, **kept, seen_at=now))

@@ -1,0 +1,1 @@
+"""One file per schema version, in the order of their numbers."""

@@ -1,0 +1,247 @@
+"""The notifier: sends what the outbox holds, and lets e-mails out when their windows have closed.
+
+It reads the alerts DB and the reports of the jobs, and nothing else. While the mail server is away everything stays in
+the outbox; while Kafka is away urgent notifications leave all the same, and e-mails when their patience is at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+
+import structlog
+from sqlalchemy import Connection
+
+from tocsin.alerts import outbox, policy
+from tocsin.alerts.database import Database
+from tocsin.alerts.delivery import Mailer, MailPostponed, MailRefused
+from tocsin.alerts.mail import compose
+from tocsin.alerts.outbox import Claimed
+from tocsin.alerts.store import alert_details
+from tocsin.errors import ConfigError, TransientError
+from tocsin.metrics import JobReport, JobState
+from tocsin.names import INDEXER, detector_job
+from tocsin.reporting import Reporter, ReportReader
+from tocsin.settings import Settings
+
+POLL_SECONDS = 0.5
+_TIDY_SECONDS = 10.0
+_REPORTS_PAUSE = 5.0
+_LONGEST_PAUSE = timedelta(minutes=15)
+_log = structlog.get_logger()
+
+Reports = Callable[[], dict[str, JobReport]]
+
+
+def now() -> datetime:
+    """The time, UTC."""
+    return datetime.now(UTC)
+
+
+class Notifier:
+    """Moves notifications through the outbox, step by step."""
+
+    def __init__(
+        self, settings: Settings, database: Database, reports: Reports, clock: Callable[[], datetime] = now
+    ) -> None:
+        """Send what is in `database`; `reports` gives the latest report of each job, or raises TransientError."""
+        self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
+        self._lease = timedelta(seconds=5 * settings.smtp.timeout_seconds)
+        self._domain = settings.smtp.sender.rpartition("@")[2]
+        self._unwritten: list[Callable[[Connection], None]] = []
+        self._closed_at: dict[int, datetime] = {}
+        self.sent = 0
+
+    def begin(self) -> None:
+        """Give back the claims of a notifier that died: this one holds the lock, so there is no other."""
+        with self._database.write() as connection:
+            outbox.unclaim(connection)
+
+    def release_closed(self) -> None:
+        """Let out the e-mails whose window has closed, or whose patience is at its end.
+
+        Raises:
+            TransientError: the DB cannot be used now, or the reports could not be read; in the second case e-mails
+                whose patience is at its end have been let out all the same.
+        """
+        with self._database.read() as connection:
+            waiting = outbox.waiting_emails(connection)
+        self._closed_at = {one.id: self._closed_at[one.id] for one in waiting if one.id in self._closed_at}
+        if not waiting:
+            return
+        trouble: TransientError | None = None
+        reports: dict[str, JobReport] = {}
+        try:
+            reports = self._reports()
+        except TransientError as error:
+            trouble = error
+        for email in waiting:
+            jobs = policy.Jobs(reports.get(detector_job(email.detector)), reports.get(INDEXER))
+            closed_at = self._closed_at.get(email.id)
+            closing = policy.closing(email.window_end, email.wait_until, jobs, self._clock(), closed_at)
+            if closing.closed_at is not None:
+                self._closed_at[email.id] = closing.closed_at
+            if closing.ready:
+                with self._database.write() as connection:
+                    outbox.release(connection, email, closing.incomplete)
+        if trouble is not None:
+            raise trouble
+
+    def send_due(self, stop: threading.Event) -> None:
+        """Send all that is due, urgent first, until `stop` is set.
+
+        Raises:
+            TransientError: the DB or the mail server cannot be used now; nothing is lost.
+            ConfigError: the password of the mail server cannot be read.
+        """
+        self._write_outcomes()
+        with Mailer(self._settings.smtp) as mailer:
+            while not stop.is_set():
+                claimed = self._claim()
+                if claimed is None:
+                    return
+                self._deliver(mailer, claimed)
+
+    def tidy(self) -> dict[str, int]:
+        """Resolve alerts that are over; what is left in the outbox, by state."""
+        with self._database.write() as connection:
+            outbox.resolve(connection, self._clock())
+            return outbox.counts(connection)
+
+    def _claim(self) -> Claimed | None:
+        with self._database.write() as connection:
+            claimed = outbox.claim(connection, self._clock(), self._lease)
+            return claimed or outbox.claim_summary(connection, self._clock(), self._lease, self._domain)
+
+    def _deliver(self, mailer: Mailer, claimed: Claimed) -> None:
+        """Send one mail and write down what became of it.
+
+        What cannot be written now is written before anything else is sent: forgetting it would send the mail twice.
+        """
+        ids, who = claimed.ids, {"recipient": claimed.recipient, "message_id": claimed.message_id}
+        try:
+            mailer.send(self._composed(claimed), claimed.recipient)
+        except MailRefused as error:
+            refusal = str(error)
+            _log.error("notification refused for good", error=refusal, **who)
+            self._unwritten.append(lambda c: outbox.mark_failed(c, ids, refusal))
+        except MailPostponed as error:
+            self._postpone(claimed, str(error))
+        except (TransientError, ConfigError):
+            self._unwritten.append(lambda c: outbox.unclaim(c, ids))
+            raise
+        except Exception as error:
+            # One mail that cannot be built must not keep back all others.
+            _log.exception("notification cannot be built", **who)
+            self._postpone(claimed, f"{type(error).__name__}: {error}"[:1000])
+        else:
+            self.sent += 1
+            sent_at = self._clock()
+            self._unwritten.append(lambda c: outbox.mark_sent(c, ids, sent_at))
+            _log.info("sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
+        self._write_outcomes()
+
+    def _postpone(self, claimed: Claimed, error: str) -> None:
+        attempts = claimed.notifications[0].attempts
+        until = self._clock() + min(timedelta(seconds=2 ** min(attempts, 20)), _LONGEST_PAUSE)
+        _log.warning("notification postponed", recipient=claimed.recipient, error=error, until=until.isoformat())
+        self._unwritten.append(lambda c: outbox.postpone(c, claimed.ids, error, until))
+
+    def _write_outcomes(self) -> None:
+        while self._unwritten:
+            with self._database.write() as connection:
+                self._unwritten[0](connection)
+            del self._unwritten[0]
+
+    def _composed(self, claimed: Claimed) -> EmailMessage:
+        with self._database.read() as connection:
+            details = [alert_details(connection, alert) for alert in claimed.alerts]
+        known = [one for one in details if one is not None]
+        envelope = compose.Envelope(
+            sender=self._settings.smtp.sender,
+            recipient=claimed.recipient,
+            message_id=claimed.message_id,
+            date=self._clock(),
+            web_url=self._settings.web_url,
+        )
+        if claimed.notifications[0].kind == policy.Kind.DELAYED:
+            return compose.summary_mail(known, envelope)
+        return compose.alert_mail(known[0], claimed.notifications[0], envelope)
+
+
+class NotifierJob:
+    """Runs a `Notifier` until `stop` is set, and tells how it is."""
+
+    def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job; nothing is opened yet."""
+        self._settings, self._reporter, self._stop = settings, reporter, stop
+        self._database = Database(settings.alerts_database)
+        self._reader: ReportReader | None = None
+        self._reports_after = self._tidy_after = 0.0
+        self._said: str | None = None
+
+    def run(self) -> None:
+        """Notify until told to stop.
+
+        Raises:
+            ConfigError: the schema of the alerts DB is newer than this code, or a setting or secret is wrong.
+        """
+        self._settings.smtp.password()
+        # Drawing loads a large library: do it before the first urgent mail waits for it.
+        threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
+        notifier = Notifier(self._settings, self._database, self._reports)
+        pause = POLL_SECONDS
+        begun = False
+        while not self._stop.is_set():
+            try:
+                if not begun:
+                    self._database.migrate()
+                    notifier.begin()
+                    begun = True
+                trouble = self._pass(notifier)
+            except TransientError as error:
+                trouble = str(error)
+                pause = min(pause * 2, 30.0) if "SMTP" in trouble else min(pause * 2, 5.0)
+            else:
+                pause = POLL_SECONDS
+            self._say(trouble)
+            self._stop.wait(pause)
+        self._database.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _pass(self, notifier: Notifier) -> str:
+        """One round; the trouble that does not keep mails back, if any."""
+        trouble = ""
+        try:
+            notifier.release_closed()
+        except TransientError as error:
+            trouble = str(error)
+        notifier.send_due(self._stop)
+        if time.monotonic() >= self._tidy_after:
+            left = notifier.tidy()
+            self._tidy_after = time.monotonic() + _TIDY_SECONDS
+            self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
+        return trouble
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._said:
+            if trouble:
+                _log.warning("waiting", reason=trouble)
+            elif self._said:
+                _log.info("going on", after=self._said)
+            self._said = trouble
+            self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
+
+    def _reports(self) -> dict[str, JobReport]:
+        if time.monotonic() < self._reports_after:
+            raise TransientError("cannot read the reports of the jobs")
+        try:
+            self._reader = self._reader or ReportReader(self._settings)
+            return self._reader.latest(timeout_seconds=1.0)
+        except TransientError:
+            self._reports_after = time.monotonic() + _REPORTS_PAUSE
+            raise

@@ -1,0 +1,302 @@
+"""The one transaction of the indexer: findings, their alerts and the outbox, together or not at all.
+
+Every step may be repeated: a record that was already stored changes nothing, since Kafka delivers it again when the
+process dies between this transaction and the commit of the offsets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
+
+from tocsin.alerts import policy
+from tocsin.alerts.policy import DetectorFacts, Kind, Told
+from tocsin.alerts.rows import finding_of, finding_values
+from tocsin.alerts.schema import alerts, findings, notifications
+from tocsin.alerts.trajectory import Points, extended
+from tocsin.finding import Finding, canonical_entity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What decides about a batch.
+
+    Attributes:
+        facts: by detector.
+        paged: who gets urgent notifications besides the owner.
+        incomplete_after: see `AlertSettings`.
+        domain: of message ids.
+    """
+
+    facts: Mapping[str, DetectorFacts]
+    paged: tuple[str, ...] = ()
+    incomplete_after: timedelta = timedelta(minutes=2)
+    domain: str = "localhost.localdomain"
+
+
+@dataclass
+class Recorded:
+    """What a batch changed.
+
+    Attributes:
+        findings: that are new.
+        alerts: that were opened.
+        undeclared: records of detectors that were never declared here; they are stored and open no alert.
+        notifications: planned ones, by kind.
+    """
+
+    findings: int = 0
+    alerts: int = 0
+    undeclared: int = 0
+    notifications: dict[Kind, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Alert:
+    detector: str
+    entity: str
+    period_start: datetime
+    level: str
+    facts: DetectorFacts | None = None
+    id: int | None = None
+    told: Told = field(default_factory=Told)
+    revision: int = 0
+    planned: list[tuple[Kind, Finding]] = field(default_factory=list)
+    changed: bool = False
+
+    @property
+    def entity_hash(self) -> str:
+        return entity_hash(self.entity)
+
+    def plan(self, kind: Kind, finding: Finding) -> None:
+        """Plan a notification. A mail of its own tells all there is, so it replaces what was planned before."""
+        self.told, self.changed = self.told.plus(kind, finding.level), True
+        self.planned = [*(self.planned if kind is Kind.DELAYED else ()), (kind, finding)]
+
+
+@dataclass(eq=False)
+class _Kept:
+    finding: Finding
+    points: Points
+    first_detected_at: datetime
+    alert: _Alert | None = None
+    new: bool = False
+    changed: bool = False
+
+
+def record(connection: Connection, batch: Sequence[Finding], rules: Rules, now: datetime) -> Recorded:
+    """Store a batch of findings, in the order of the topic, with all that follows from them.
+
+    Every finding must have `detected_at` and no `policy.faults_of`.
+    """
+    work = _Work(connection, rules, now)
+    work.load(batch)
+    for finding in batch:
+        work.take(finding)
+    work.store()
+    return work.done
+
+
+def entity_hash(canonical: str) -> str:
+    """Hash of a canonical entity, for indexes."""
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class _Work:
+    """One batch in memory: loaded at once, folded record by record, written at once."""
+
+    def __init__(self, connection: Connection, rules: Rules, now: datetime) -> None:
+        self._connection, self._rules, self._now = connection, rules, now
+        self._kept: dict[str, _Kept] = {}
+        self._alerts: dict[tuple[str, str], list[_Alert]] = {}
+        self.done = Recorded()
+
+    def load(self, batch: Sequence[Finding]) -> None:
+        """Read the stored state of all that `batch` touches."""
+        stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
+        rows = self._connection.execute(stored).mappings().all()
+        by_id = self._load_alerts(batch, {row["alert_id"] for row in rows if row["alert_id"] is not None})
+        for row in rows:
+            alert = by_id.get(row["alert_id"])
+            points = [(int(time), float(score)) for time, score in row["trajectory"]]
+            kept = _Kept(finding_of(row), points, row["first_detected_at"], alert)
+            self._kept[kept.finding.finding_id] = kept
+
+    def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
+        moments = [policy.moment_of(f) for f in batch]
+        periods = [self._rules.facts[f.detector].dedup_period for f in batch if f.detector in self._rules.facts]
+        span = max(periods, default=timedelta(0))
+        hashes = {entity_hash(canonical_entity(f.entity)) for f in batch}
+        near = and_(
+            alerts.c.detector.in_({f.detector for f in batch}),
+            alerts.c.entity_hash.in_(hashes),
+            alerts.c.period_start.between(min(moments) - span, max(moments) + span),
+        )
+        by_id = {}
+        for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
+            told = Told(row.told_at_once, row.told_delayed)
+            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, told=told)
+            alert.revision = row.revision
+            by_id[row.id] = alert
+            self._alerts.setdefault((row.detector, row.entity), []).append(alert)
+        return by_id
+
+    def take(self, finding: Finding) -> None:
+        """Fold one record in."""
+        facts = self._rules.facts.get(finding.detector)
+        kept = self._keep(finding, facts.version if facts else None)
+        if facts is None:
+            self.done.undeclared += 1
+        elif policy.notifies(finding, facts):
+            if kept.alert is None:
+                kept.alert, kept.changed = self._alert(finding, facts), True
+            alert, kept.alert.facts = kept.alert, facts
+            if finding.level == "urgent" and alert.level != "urgent":
+                alert.level, alert.changed = "urgent", True
+            kind = policy.notification(finding, facts, alert.told, self._now)
+            if kind is not None:
+                alert.plan(kind, finding)
+
+    def _keep(self, finding: Finding, declared: str | None) -> _Kept:
+        kept = self._kept.get(finding.finding_id)
+        if kept is None:
+            assert finding.detected_at is not None
+            kept = _Kept(finding, extended([], finding), finding.detected_at, new=True)
+            self._kept[finding.finding_id] = kept
+            self.done.findings += 1
+            return kept
+        best = policy.merged(kept.finding, finding, declared)
+        if best.version != kept.finding.version:
+            kept.points = []
+        points = extended(kept.points, finding) if best.version == finding.version else kept.points
+        if best is finding or points != kept.points:
+            kept.finding, kept.points, kept.changed = best, points, True
+        return kept
+
+    def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
+        entity = canonical_entity(finding.entity)
+        near = self._alerts.setdefault((finding.detector, entity), [])
+        moment = policy.moment_of(finding)
+        start = policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
+        if start is not None:
+            return next(alert for alert in near if alert.period_start == start)
+        alert = _Alert(finding.detector, entity, moment, finding.level, changed=True)
+        near.append(alert)
+        self.done.alerts += 1
+        return alert
+
+    def store(self) -> None:
+        """Write alerts, findings and notifications, in this order (each points to the one before)."""
+        changed = [alert for near in self._alerts.values() for alert in near if alert.changed]
+        self._store_alerts(changed)
+        self._store_findings()
+        planned = [alert for alert in changed if alert.planned]
+        if planned:
+            self._store_notifications(planned)
+
+    def _store_alerts(self, changed: list[_Alert]) -> None:
+        for alert in changed:
+            alert.revision += len(alert.planned)
+        new = [alert for alert in changed if alert.id is None]
+        if new:
+            returning = insert(alerts).returning(alerts.c.id, sort_by_parameter_order=True)
+            rows = self._connection.execute(returning, [self._opened(a) | self._values(a) for a in new])
+            for alert, row in zip(new, rows, strict=True):
+                alert.id = row.id
+        known = [alert for alert in changed if alert not in new]
+        if known:
+            changes = [self._values(alert) | {"alert": alert.id} for alert in known]
+            self._connection.execute(update(alerts).where(alerts.c.id == bindparam("alert")), changes)
+
+    def _opened(self, alert: _Alert) -> dict[str, Any]:
+        return {
+            "detector": alert.detector,
+            "entity": alert.entity,
+            "entity_hash": alert.entity_hash,
+            "period_start": alert.period_start,
+            "opened_at": self._now,
+        }
+
+    def _values(self, alert: _Alert) -> dict[str, Any]:
+        facts = alert.facts
+        assert facts is not None, "an alert changes only through a declared detector"
+        return {
+            "period_end": alert.period_start + facts.dedup_period,
+            "level": alert.level,
+            "state": "open",
+            "told_at_once": alert.told.at_once,
+            "told_delayed": alert.told.delayed,
+            "revision": alert.revision,
+            "title": facts.title,
+            "owner": facts.owner,
+            "runbook": facts.runbook,
+            "email_limit": facts.email_limit,
+            "urgent_limit": facts.urgent_limit,
+            "updated_at": self._now,
+        }
+
+    def _store_findings(self) -> None:
+        new = [kept for kept in self._kept.values() if kept.new]
+        if new:
+            self._connection.execute(insert(findings), [_values_of(kept) for kept in new])
+        changed = [kept for kept in self._kept.values() if kept.changed and not kept.new]
+        if changed:
+            same = update(findings).where(findings.c.finding_id == bindparam("known_id"))
+            rows = [_values_of(kept) | {"known_id": kept.finding.finding_id} for kept in changed]
+            self._connection.execute(same, rows)
+
+    def _store_notifications(self, planned: list[_Alert]) -> None:
+        """Fill the outbox; a mail of its own also replaces what still waits in it for the same alert."""
+        told = [alert.id for alert in planned if any(kind is not Kind.DELAYED for kind, _ in alert.planned)]
+        waiting = and_(notifications.c.alert_id.in_(told), notifications.c.state == "waiting")
+        self._connection.execute(update(notifications).where(waiting).values(state="replaced"))
+        rows = [row for alert in planned for row in self._notifications(alert)]
+        self._connection.execute(insert(notifications), rows)
+
+    def _notifications(self, alert: _Alert) -> list[dict[str, Any]]:
+        assert alert.facts is not None
+        first = alert.revision - len(alert.planned) + 1
+        rows = []
+        for revision, (kind, finding) in enumerate(alert.planned, start=first):
+            self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
+            common = {"alert_id": alert.id, "revision": revision} | self._leaving(kind, finding, alert.facts)
+            rows += [
+                common | {"recipient": to, "message_id": self._message_id(alert, revision, to)}
+                for to in policy.recipients(kind, alert.facts.owner, self._rules.paged)
+            ]
+        return rows
+
+    def _leaving(self, kind: Kind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
+        """When and why a notification leaves."""
+        waits = kind is Kind.DELAYED or (kind is Kind.EMAIL and finding.window_end is not None)
+        patience = policy.patience(finding, facts, self._rules.incomplete_after, self._now)
+        return {
+            "kind": kind.value,
+            "state": "waiting" if waits else "pending",
+            "finding_id": finding.finding_id,
+            "window_end": finding.window_end,
+            "wait_until": patience if kind is Kind.EMAIL else None,
+            "incomplete": "",
+            "created_at": self._now,
+            "next_attempt_at": self._now,
+            "attempts": 0,
+            "error": "",
+        }
+
+    def _message_id(self, alert: _Alert, revision: int, recipient: str) -> str:
+        """The same for the same notification, whenever and wherever it is planned."""
+        parts = [alert.detector, alert.entity_hash, alert.period_start.isoformat(), str(revision), recipient]
+        return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{self._rules.domain}>"
+
+
+def _values_of(kept: _Kept) -> dict[str, Any]:
+    return finding_values(kept.finding) | {
+        "first_detected_at": kept.first_detected_at,
+        "trajectory": kept.points,
+        "alert_id": kept.alert.id if kept.alert else None,
+    }

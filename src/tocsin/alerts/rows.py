@@ -1,0 +1,136 @@
+"""Rows of the alerts DB as what the rest of the program, and the people who read it, see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.alerts.policy import moment_of
+from tocsin.alerts.trajectory import Points
+from tocsin.finding import Finding, canonical_entity
+
+_SAME_NAME = (
+    "finding_id", "detector", "version", "window_start", "window_end", "level", "score", "at_least", "evidence",
+    "context", "event_time_max", "run_id", "detected_at", "discriminator",
+)  # fmt: skip
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class StoredFinding(_View):
+    """A finding as the DB holds it.
+
+    Attributes:
+        finding: the record that stayed after merging.
+        first_detected_at: append time of its first record, UTC.
+        alert: id of its alert; None when it has none (shadow, signal, backfill, unknown detector).
+        trajectory: how its score rose; time in microseconds since 1970, score.
+    """
+
+    finding: Finding
+    first_detected_at: datetime
+    alert: int | None
+    trajectory: Points
+
+
+class Notification(_View):
+    """A message about an alert to one recipient.
+
+    Attributes:
+        kind: "urgent", "email" or "delayed".
+        state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves as soon as it
+            can), "sent", "failed" (refused for good; see `error`), "replaced" (by a more urgent one before it left).
+        revision: counts the notifications of the alert.
+        incomplete: why it left before its window was known to be closed; empty else.
+        attempts: how often it was offered to the mail server without success.
+    """
+
+    id: int
+    kind: str
+    state: str
+    revision: int
+    recipient: str
+    window_end: datetime | None
+    wait_until: datetime | None
+    incomplete: str
+    message_id: str
+    created_at: datetime
+    next_attempt_at: datetime
+    sent_at: datetime | None
+    attempts: int
+    error: str
+
+
+class Alert(_View):
+    """What people handle: the findings of one entity in one dedup period.
+
+    Attributes:
+        level: the highest of its findings.
+        state: "open" or "resolved" (its period is over and nothing waits to be sent).
+        period_start, period_end: of the dedup period, event time, UTC.
+        first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
+        findings: how many it has.
+        score: the highest.
+        email_limit, urgent_limit: of its detector; None where it has none.
+    """
+
+    id: int
+    detector: str
+    title: str
+    owner: str
+    runbook: str
+    entity: dict[str, str]
+    level: str
+    state: str
+    period_start: datetime
+    period_end: datetime
+    first_seen: datetime
+    last_seen: datetime
+    findings: int
+    score: float
+    email_limit: float | None
+    urgent_limit: float | None
+    opened_at: datetime
+    updated_at: datetime
+
+
+class AlertDetails(_View):
+    """An alert, its highest finding, its latest ones (the newest first), and its notifications (the oldest first)."""
+
+    alert: Alert
+    highest: StoredFinding
+    findings: list[StoredFinding]
+    notifications: list[Notification]
+
+
+def finding_of(row: Mapping[Any, Any]) -> Finding:
+    """The finding in a row of `findings`."""
+    values = {name: row[name] for name in _SAME_NAME}
+    return Finding(**values, entity=json.loads(row["entity"]), limit=row["score_limit"], origin=row["origin"])
+
+
+def finding_values(finding: Finding) -> dict[str, Any]:
+    """The columns of `findings` that a finding fills; its detection, trajectory and alert are the caller's."""
+    values = {name: getattr(finding, name) for name in _SAME_NAME}
+    return values | {
+        "entity": canonical_entity(finding.entity),
+        "moment": moment_of(finding),
+        "score_limit": finding.limit,
+        "origin": finding.origin.value,
+    }
+
+
+def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
+    """A row of `findings` as readers see it."""
+    return StoredFinding(
+        finding=finding_of(row),
+        first_detected_at=row["first_detected_at"],
+        alert=row["alert_id"],
+        trajectory=[(int(time), float(score)) for time, score in row["trajectory"]],
+    )

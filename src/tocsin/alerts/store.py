@@ -1,0 +1,179 @@
+"""What the CLI, the stack and the mails read from the alerts DB. Nothing here writes.
+
+Before the indexer has made the DB there is nothing to read, and every list is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, func, select
+
+from tocsin.alerts.database import Database
+from tocsin.alerts.rows import Alert, AlertDetails, Notification, StoredFinding, stored_finding
+from tocsin.alerts.schema import alerts, findings, invalid_findings, notifications
+from tocsin.finding import canonical_entity
+from tocsin.settings import Settings
+
+SHOWN_FINDINGS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingFilter:
+    """Which findings to list; None leaves a side open.
+
+    Attributes:
+        entity: the value of one of its columns, exactly.
+        since: start of the window (time of the event) at or after it, UTC.
+        level: "email" or "urgent", exactly.
+    """
+
+    detector: str | None = None
+    entity: str | None = None
+    since: datetime | None = None
+    level: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertFilter:
+    """Which alerts to list; None leaves a side open. `since`: changed at or after it, UTC."""
+
+    state: str | None = None
+    detector: str | None = None
+    since: datetime | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True)
+class InvalidFinding:
+    """A record of the findings topic that could not be used; `size` in bytes, `seen_at` UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    reasons: list[str]
+    size: int
+    seen_at: datetime
+
+
+def open_store(settings: Settings) -> Database:
+    """The alerts DB of an installation, for reading only."""
+    return Database(settings.alerts_database, read_only=True)
+
+
+def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFinding]:
+    """Findings, the newest window first.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    query = select(findings).order_by(findings.c.moment.desc(), findings.c.finding_id).limit(wanted.limit)
+    if wanted.detector is not None:
+        query = query.where(findings.c.detector == wanted.detector)
+    if wanted.entity is not None:
+        # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
+        value = canonical_entity({"": wanted.entity}).removeprefix('{""').removesuffix("}")
+        query = query.where(func.replace(findings.c.entity, value, "") != findings.c.entity)
+    if wanted.since is not None:
+        query = query.where(findings.c.moment >= wanted.since)
+    if wanted.level is not None:
+        query = query.where(findings.c.level == wanted.level)
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        return [stored_finding(row) for row in connection.execute(query).mappings()]
+
+
+def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
+    """Alerts, the one that changed last first.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    query = _alerts().order_by(alerts.c.updated_at.desc(), alerts.c.id.desc()).limit(wanted.limit)
+    if wanted.state is not None:
+        query = query.where(alerts.c.state == wanted.state)
+    if wanted.detector is not None:
+        query = query.where(alerts.c.detector == wanted.detector)
+    if wanted.since is not None:
+        query = query.where(alerts.c.updated_at >= wanted.since)
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        return [_alert(row) for row in connection.execute(query).mappings()]
+
+
+def show_alert(database: Database, alert_id: int) -> AlertDetails | None:
+    """One alert with its findings and notifications; None when there is none with this id.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    if not database.is_ready():
+        return None
+    with database.read() as connection:
+        return alert_details(connection, alert_id)
+
+
+def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
+    """Records of the findings topic that could not be used, the latest first; errors as for `list_findings`."""
+    if not database.is_ready():
+        return []
+    table = invalid_findings.c
+    columns = (table.topic, table.partition, table.offset, table.reasons, table.size, table.seen_at)
+    with database.read() as connection:
+        rows = connection.execute(select(*columns).order_by(table.seen_at.desc(), table.offset.desc()).limit(limit))
+        return [InvalidFinding(*row) for row in rows]
+
+
+def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
+    """See `show_alert`; inside the transaction of the caller."""
+    row = connection.execute(_alerts().where(alerts.c.id == alert_id)).mappings().first()
+    if row is None:
+        return None
+    own = select(findings).where(findings.c.alert_id == alert_id)
+    latest = own.order_by(findings.c.moment.desc(), findings.c.finding_id).limit(SHOWN_FINDINGS)
+    highest = own.order_by(case((findings.c.level == "urgent", 0), else_=1), findings.c.score.desc()).limit(1)
+    sent = select(notifications).where(notifications.c.alert_id == alert_id).order_by(notifications.c.id)
+    return AlertDetails(
+        alert=_alert(row),
+        highest=stored_finding(connection.execute(highest).mappings().one()),
+        findings=[stored_finding(one) for one in connection.execute(latest).mappings()],
+        notifications=[notification_of(one) for one in connection.execute(sent).mappings()],
+    )
+
+
+def notification_of(row: Mapping[Any, Any]) -> Notification:
+    """A row of `notifications` as readers see it."""
+    return Notification(**{name: row[name] for name in Notification.model_fields})
+
+
+def _alerts() -> Select[Any]:
+    """Alerts with what their findings add up to."""
+    ends = func.coalesce(findings.c.window_end, findings.c.moment)
+    sums = (
+        select(
+            findings.c.alert_id,
+            func.min(findings.c.moment).label("first_seen"),
+            func.max(ends).label("last_seen"),
+            func.count().label("findings"),
+            func.max(findings.c.score).label("score"),
+        )
+        .where(findings.c.alert_id.is_not(None))
+        .group_by(findings.c.alert_id)
+        .subquery()
+    )
+    return select(alerts, sums).join(sums, sums.c.alert_id == alerts.c.id)
+
+
+def _alert(row: Mapping[Any, Any]) -> Alert:
+    values = {name: row[name] for name in Alert.model_fields if name != "entity"}
+    return Alert(**values, entity=json.loads(row["entity"]))
