@@ -10,7 +10,8 @@ from typing import TypeVar
 from tocsin.declaration import read_spec
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError, Fault, nearest
-from tocsin.source import Source, read_source
+from tocsin.source import Source
+from tocsin.source_file import read_source
 
 _Declared = TypeVar("_Declared", Source, DetectorSpec)
 

@@ -16,24 +16,34 @@
 
     [optional]                           # columns that may be missing or null (all others must be there)
     message = "string"
+
+`docs/sources.md` says what becomes of a record, case by case. Files are read by `tocsin.source_file`.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from tocsin.durations import parse_duration
-from tocsin.errors import ConfigError, Fault, nearest
+from pydantic import BaseModel, ConfigDict, Field
 
 TYPES = ("string", "boolean", "int", "bigint", "double", "timestamp")
-ENVELOPE = ("raw_topic", "raw_partition", "raw_offset", "event_time", "ingested_at", "source", "schema_version", "window", "tick")
+EPOCHS = ("epoch-seconds", "epoch-milliseconds")
+ENVELOPE = (
+    "raw_topic",
+    "raw_partition",
+    "raw_offset",
+    "event_time",
+    "ingested_at",
+    "source",
+    "schema_version",
+    "window",
+    "tick",
+)
+"""Names that the platform gives to columns of events; a source may not declare them."""
+
+LONGEST = 1_048_576
+"""The greatest max_bytes: as JSON an event may be six times as long as its record, and must fit into a Kafka record."""
 
 
 class Format(StrEnum):
@@ -49,9 +59,15 @@ class Source(BaseModel):
 
     Attributes:
         name: the file name without `.toml`.
+        title: one line for people.
+        owner: e-mail address of who answers for it.
         formats: the accepted forms; with two, a record whose first character is `{` is JSON.
-        pattern: regular expression with named groups (Java syntax, whole record), for `regex` only.
+        pattern: regular expression with named groups (Java syntax, whole record; names as columns), for `regex` only.
         pair_separator, key_separator: of a key-value line, as in `user_id: X | action: A`.
+        key: column that decides the partition; never empty in an event.
+        event_time: column that holds the time of the event.
+        event_time_format: of that column; `timestamp` columns beside it are always ISO 8601.
+        lateness: how much later than its event time an event may be appended and still count in its window.
         columns: declared columns and their types, in order.
         optional: those of them that may be missing or null.
         max_bytes: a longer record goes to quarantine.
@@ -67,101 +83,55 @@ class Source(BaseModel):
     owner: str
     formats: tuple[Format, ...]
     pattern: str | None = None
-    pair_separator: str = " | "
-    key_separator: str = ": "
+    pair_separator: str = Field(default=" | ", min_length=1)
+    key_separator: str = Field(default=": ", min_length=1)
     key: str
     event_time: str
     event_time_format: str = "iso8601"
     lateness: timedelta = timedelta(seconds=10)
     max_ahead: timedelta = timedelta(minutes=5)
-    max_bytes: int = Field(default=262_144, gt=0)
+    max_bytes: int = Field(default=262_144, gt=0, le=LONGEST)
     partitions: int = Field(default=4, ge=1, le=256)
     schema_version: int = Field(default=1, ge=1)
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()
 
-    @field_validator("lateness", "max_ahead", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return parse_duration(value) if isinstance(value, str) else value
 
-    @field_validator("columns")
-    @classmethod
-    def _known_columns(cls, columns: dict[str, str]) -> dict[str, str]:
-        for column, kind in columns.items():
-            if kind not in TYPES:
-                near = nearest(kind, TYPES)
-                hint = f"; did you mean '{near}'?" if near else ""
-                raise ValueError(f"{column}: '{kind}' is not a type (one of {', '.join(TYPES)}){hint}")
-            if column in ENVELOPE:
-                raise ValueError(f"{column}: is a name of the event envelope; choose another")
-        return columns
+def numbered_groups(pattern: str) -> tuple[str, dict[str, int]]:
+    """`pattern` with its named groups as plain ones, and the number of each name.
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Source:
-        faults = []
-        for label, column in (("key", self.key), ("event_time", self.event_time)):
-            if column not in self.columns:
-                near = nearest(column, self.columns)
-                faults.append(f"{label}: '{column}' is not a column" + (f"; did you mean '{near}'?" if near else ""))
-            elif column in self.optional:
-                faults.append(f"{label}: '{column}' may not be optional")
-        if len(set(self.formats) - {Format.JSON}) > 1 or len(set(self.formats)) != len(self.formats) or not self.formats:
-            faults.append("format: one form, or json beside one other")
-        if (self.pattern is not None) != (Format.REGEX in self.formats):
-            faults.append("pattern: goes with format regex, and only with it")
-        groups = set(re.findall(r"\(\?<([A-Za-z][A-Za-z0-9]*)>", self.pattern or ""))
-        faults += [f"pattern: group '{group}' is not a column" for group in sorted(groups - self.columns.keys())]
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-
-def read_source(path: Path) -> Source:
-    """The source declared in `path`.
+    Java allows no underscore in the name of a group; columns have them, so Spark gets numbers.
 
     Raises:
-        ConfigError: with every fault of the file. A retry does not help.
+        ValueError: a name occurs twice, or a named group lies inside another.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError.one(path, f"is not TOML: {error}") from error
-    fields, faults = _fields(table, path)
-    try:
-        source = Source(name=path.stem, **fields)
-    except ValidationError as error:
-        faults += [_fault(path, detail["loc"], detail["msg"]) for detail in error.errors()]
-        raise ConfigError(faults) from error
-    if faults:
-        raise ConfigError(faults)
-    return source
+    written: list[str] = []
+    names: dict[str, int] = {}
+    open_groups: list[bool] = []
+    count, position, in_class = 0, 0, False
+    while position < len(pattern):
+        name = _group_name(pattern, position)
+        piece = pattern[position : position + 2] if pattern[position] == "\\" else pattern[position]
+        position += len(piece)
+        if in_class or piece in ("[", "]"):
+            in_class = piece != "]"
+        elif piece == "(":
+            count += name is not None or pattern[position : position + 1] != "?"
+            if name is not None:
+                if name in names or any(open_groups):
+                    raise ValueError(f"group '{name}' {'occurs twice' if name in names else 'lies inside another'}")
+                names[name] = count
+                position += len(name) + 3
+            open_groups.append(name is not None)
+        elif piece == ")" and open_groups:
+            open_groups.pop()
+        written.append(piece)
+    return "".join(written), names
 
 
-def _fields(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[Fault]]:
-    """The table of a file as fields of Source: [schema] and [optional] joined, unknown keys as faults."""
-    written = set(Source.model_fields) - {"name", "formats", "columns"} | {"format", "schema"}
-    faults = [
-        Fault(str(path), "is not a key of a source", key=key, nearest=nearest(key, written))
-        for key in table
-        if key not in written
-    ]
-    fields = {key: value for key, value in table.items() if key in written - {"format", "schema", "optional"}}
-    schema, optional = table.get("schema", {}), table.get("optional", {})
-    for key, part in (("schema", schema), ("optional", optional)):
-        if not isinstance(part, dict):
-            faults.append(Fault(str(path), 'must be a table of columns, as in user_id = "string"', key=key))
-            return fields, faults
-    form = table.get("format", ())
-    fields |= {"columns": {**schema, **optional}, "optional": frozenset(optional)}
-    fields["formats"] = (form,) if isinstance(form, str) else form
-    return fields, faults
-
-
-def _fault(path: Path, location: tuple[int | str, ...], message: str) -> Fault:
-    """One fault out of pydantic's detail, in the words of the file."""
-    names = {"formats": "format", "columns": "schema"}
-    key = ".".join(names.get(str(part), str(part)) for part in location) or None
-    what = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    near = nearest(what.split("'")[1], [f.value for f in Format]) if key and key.startswith("format") and "'" in what else None
-    return Fault(str(path), "is missing" if message == "Field required" else what, key=key, nearest=near)
+def _group_name(pattern: str, position: int) -> str | None:
+    """The name of the group that opens at `position`, as in `(?<user_id>`; None when none does."""
+    head = pattern[position : position + 3]
+    if head != "(?<" or pattern[position + 3 : position + 4] in ("=", "!", ""):
+        return None
+    return pattern[position + 3 :].partition(">")[0]

@@ -38,7 +38,8 @@ def observed(parsed: DataFrame) -> DataFrame:
 def routed(parsed: DataFrame, source: Source, names: Names) -> DataFrame:
     """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
 
-    A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, keyed by its origin.
+    A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, keyed by its
+    origin.
     """
     good = F.col("reasons") == ""
     return parsed.select(

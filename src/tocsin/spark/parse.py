@@ -1,9 +1,9 @@
 """Raw records to typed columns and reasons, in Spark expressions alone: real-time mode takes no Python.
 
-Every record is parsed once. All forms become two arrays, keys and values, in which the first occurrence of a key counts; what
-follows is the same for all of them. Nothing here raises for a bad record: what cannot be read is null, and has a reason.
-`tocsin.ingest.rules` names the reasons. Most expressions are chosen so that Spark generates code for them; higher-order
-functions, which it interprets, are avoided.
+Every record is parsed once. All forms become two arrays, keys and values, in which the first occurrence of a key
+counts; what follows is the same for all of them. Nothing here raises for a bad record: what cannot be read is null, and
+has a reason. `tocsin.ingest.rules` names the reasons. Expressions are chosen so that Spark generates code for them;
+higher-order functions, which it interprets, are avoided.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ def parsed(records: DataFrame, source: Source) -> DataFrame:
     """`records` with everything that is known about them.
 
     Args:
-        records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic, partition,
-            offset, timestamp (append time), headers (may be null).
+        records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic,
+            partition, offset, timestamp (append time), headers (may be null).
         source: how a record is written.
 
     Returns:
-        The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append time of
-        the record, those of the original if it is a replay), `replays` (int), `event_time` (timestamp, null if unreadable),
-        `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record were not declared,
-        or occurred again), `reasons` (text: all reasons, separated by commas; empty for a good record).
+        The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append
+        time of the record, those of the original if it is a replay), `replays` (int), `event_time` (timestamp, null if
+        unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
+        were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
+        empty for a good record).
     """
     placed = _placed(records, source)
     read = placed.withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
     fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in source.columns})
-    typed = fields.withColumns(
-        {f"c_{name}": _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
-    ).withColumns({"event_time": _event_time(source)})
+    values = {name: _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
+    typed = fields.withColumns({f"c_{name}": value for name, value in values.items()})
+    typed = typed.withColumns({"event_time": _event_time(source)})
     known = F.array(*[F.lit(name) for name in source.columns])
     return typed.select(
         *records.columns,
@@ -130,19 +131,22 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
         values = F.when(F.col("is_json"), F.map_values("object")).otherwise(values)
     found = read.withColumns({"keys": keys, "values": values})
     # An empty object is an object whose columns are missing; a line without any pair is no key-value line.
-    return found.withColumn("is_read", F.coalesce((F.size("keys") > 0) | (F.size("keys").isNotNull() & F.col("is_json")), F.lit(False)))
+    is_read = (F.size("keys") > 0) | (F.col("keys").isNotNull() & F.col("is_json"))
+    return found.withColumn("is_read", F.coalesce(is_read, F.lit(False)))
 
 
 def _key_value_pattern(source: Source) -> str:
     """One `key: value` pair: group 1 is the key, group 2 the value, which ends before the next pair or with the line.
 
-    A separator that no key follows belongs to the value, as in `message: a | b`.
+    A separator that no key follows belongs to the value, as in `message: a | b`. The possessive quantifiers (`*+`) keep
+    Java's matcher from trying each length in turn, and from recursing on a long value.
     """
-    bare = source.key_separator.rstrip()
-    follows = r"(?=\s|\z)" if bare != source.key_separator and bare else ""
-    colon = re.escape(bare or source.key_separator) + follows
-    pair = re.escape(source.pair_separator)
-    return rf"(?s)(?:\A|{pair})({_KEY}){colon}\s*(.*?)\s*(?={pair}{_KEY}{colon}|\z)"
+    separator = source.pair_separator.lstrip() or source.pair_separator
+    mark, rest = re.escape(separator[0]), re.escape(separator[1:])
+    bare = source.key_separator.rstrip() or source.key_separator
+    colon = re.escape(bare) + ("" if bare == source.key_separator else r"(?=\s|\z)")
+    value = rf"[^{mark}]*+(?:{mark}(?!{rest}{_KEY}{colon})[^{mark}]*+)*+"
+    return rf"(?:\A|{mark}{rest})({_KEY}){colon}({value})"
 
 
 def _matched(text: Column, source: Source) -> tuple[Column, Column]:
@@ -150,16 +154,22 @@ def _matched(text: Column, source: Source) -> tuple[Column, Column]:
     pattern, names = numbered_groups(source.pattern or "")
     whole = rf"\A(?:{pattern})\z"
     matches = text.rlike(whole)
-    groups = [F.trim(F.regexp_extract(text, whole, number)) for number in names.values()]
+    groups = [F.regexp_extract(text, whole, number) for number in names.values()]
     return F.when(matches, F.array(*[F.lit(name) for name in names])), F.when(matches, F.array(*groups))
 
 
 def _value(name: str, source: Source) -> Column:
-    """The text of column `name`: null when it is absent or null; outside JSON, where nothing says null, also when empty."""
+    """The text of column `name`: null when it is absent or null, and for the key column when it is blank.
+
+    Outside JSON, where nothing quotes a value or says null, whitespace around it goes and an empty one is null.
+    """
     place = F.array_position("keys", name).cast("int") - 1
     text = F.get(F.col("values"), place)
-    empty = F.btrim(text, F.lit(BLANK)) == "" if name == source.key else (text == "") & ~F.col("is_json")
-    return F.when(~empty, text)
+    bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
+    quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
+    if source.formats == (Format.JSON,):
+        return quoted
+    return F.when(F.col("is_json"), quoted).otherwise(bare) if Format.JSON in source.formats else bare
 
 
 # --- types and times --------------------------------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""The topics of an installation: what each must be like, and how missing ones come to be.
+
+Topics are never created by the broker on its own: its defaults lose records (one partition, the producer's clock,
+1 MB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports them, but not in mypy's sense
+    AdminClient,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from tocsin.catalog import Catalog
+from tocsin.errors import TocsinError, TransientError
+from tocsin.settings import Settings
+
+RAW_BYTES = 2 * 1_048_576
+"""Longest raw record: a line of 1 MB comes in, to be quarantined; what is longer its producer refuses."""
+
+EVENT_BYTES = 8 * 1_048_576
+"""Longest event: JSON may write a byte as six, and the key column goes into the key as well."""
+
+FINDINGS_PARTITIONS = 4
+
+_DAY = 24 * 3600 * 1000
+_APPENDED = {"message.timestamp.type": "LogAppendTime"}
+_UNREACHABLE = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.INVALID_REPLICATION_FACTOR,  # while brokers are still registering
+)
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """What one topic must be like: at least `partitions`, and `config` in Kafka's own words."""
+
+    name: str
+    partitions: int
+    config: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TopicsReport:
+    """What `ensure_topics` did and found.
+
+    Attributes:
+        created: names of new topics.
+        grown: one sentence for each topic that was given more partitions.
+        differences: one sentence for each setting that is not as it should be and was left alone.
+    """
+
+    created: tuple[str, ...] = ()
+    grown: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+@dataclass
+class _Found:
+    created: list[str] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
+    """The topics that an installation with the sources of `catalog` needs, by name."""
+    names = settings.names
+    specs = [
+        TopicSpec(names.findings, FINDINGS_PARTITIONS, _compacted(days=70)),
+        TopicSpec(names.job_metrics, 1, _compacted(days=7) | {"segment.ms": str(_DAY // 24)}),
+    ]
+    for source in catalog.sources.values():
+        specs += [
+            TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
+            TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)),
+            TopicSpec(names.quarantine(source.name), 1, _log(days=30, longest=RAW_BYTES)),
+        ]
+    return {spec.name: spec for spec in specs}
+
+
+def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: float = 15.0) -> TopicsReport:
+    """Create the missing topics of `catalog`, and give partitions to those that have too few.
+
+    Nothing is ever lowered or reconfigured, since whoever runs the broker may have had a reason: what differs is told
+    instead. Calling it again is harmless.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+        TocsinError: Kafka refuses, for instance because of missing rights; a retry does not help.
+    """
+    admin = AdminClient(settings.kafka.for_librdkafka() | {"log_level": 0, "socket.timeout.ms": 10_000})
+    specs = wanted_topics(settings, catalog).values()
+    found = _Found()
+    metadata = _asked(lambda: admin.list_topics(timeout=timeout_seconds))
+    existing = {spec.name for spec in specs if spec.name in metadata.topics}
+    _create(admin, [spec for spec in specs if spec.name not in existing], timeout_seconds, found)
+    _grow(admin, [spec for spec in specs if spec.name in existing], metadata, found)
+    _compare(admin, [spec for spec in specs if spec.name in existing], timeout_seconds, found)
+    return TopicsReport(tuple(found.created), tuple(found.grown), tuple(found.differences))
+
+
+def _log(*, days: int, longest: int) -> dict[str, str]:
+    # Append times: retention and clock checks have a clock of ours, and an old import does not vanish at once.
+    return {"cleanup.policy": "delete", "retention.ms": str(days * _DAY), "max.message.bytes": str(longest)} | _APPENDED
+
+
+def _compacted(*, days: int) -> dict[str, str]:
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(days * _DAY)} | _APPENDED
+
+
+def _create(admin: AdminClient, missing: list[TopicSpec], timeout: float, found: _Found) -> None:
+    if not missing:
+        return
+    # -1: as many replicas as the broker's default.replication.factor says.
+    wanted = [NewTopic(s.name, num_partitions=s.partitions, replication_factor=-1, config=s.config) for s in missing]
+    for name, future in admin.create_topics(wanted, operation_timeout=timeout).items():
+        try:
+            _asked(future.result)
+            found.created.append(name)
+        except _Refused as refused:
+            if refused.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _grow(admin: AdminClient, specs: list[TopicSpec], metadata: ClusterMetadata, found: _Found) -> None:
+    have = {spec.name: len(metadata.topics[spec.name].partitions) for spec in specs}
+    short = [spec for spec in specs if 0 < have[spec.name] < spec.partitions]
+    for spec in specs:
+        if have[spec.name] > spec.partitions:
+            what = f"{spec.name} has {have[spec.name]} partitions, {spec.partitions} are declared"
+            found.differences.append(f"{what}; partitions are never taken away")
+    if not short:
+        return
+    futures = admin.create_partitions([NewPartitions(spec.name, spec.partitions) for spec in short])
+    for spec in short:
+        _asked(futures[spec.name].result)
+        found.grown.append(f"{spec.name} has grown from {have[spec.name]} to {spec.partitions} partitions")
+
+
+def _compare(admin: AdminClient, specs: list[TopicSpec], timeout: float, found: _Found) -> None:
+    """Tell which settings of existing topics are not as they should be; more room or time than asked for is fine."""
+    if not specs:
+        return
+    resources = [ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs]
+    futures: dict[ConfigResource, Future[dict[str, ConfigEntry]]]
+    futures = admin.describe_configs(resources, request_timeout=timeout)
+    configs = {resource.name: _asked(future.result) for resource, future in futures.items()}
+    for spec in specs:
+        for key, wanted in spec.config.items():
+            entry = configs[spec.name].get(key)
+            value = entry.value if entry is not None and entry.value is not None else ""
+            if not _good_enough(key, value, wanted):
+                found.differences.append(f"{spec.name} has {key}={value}, not {wanted}")
+
+
+def _good_enough(key: str, value: str, wanted: str) -> bool:
+    if key in ("retention.ms", "max.message.bytes"):
+        return int(value) == -1 or int(value) >= int(wanted)
+    if key == "segment.ms":
+        return True
+    return set(value.split(",")) == set(wanted.split(","))
+
+
+class _Refused(TocsinError):
+    """Kafka answered, and said no."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self.code = error.code()
+        super().__init__(f"Kafka refuses: {error.str()}")
+
+
+def _asked(question: Callable[[], _Result]) -> _Result:
+    """The answer of Kafka to `question`."""
+    try:
+        return question()
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        if cause.retriable() or cause.code() in _UNREACHABLE:
+            raise TransientError(f"cannot reach Kafka: {cause.str()}") from error
+        raise _Refused(cause) from error
