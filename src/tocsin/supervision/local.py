@@ -48,6 +48,7 @@ class LocalRunner:
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. A log that has grown too long is rotated first."""
+        self._children.pop(launch.labels.job, None)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
         prefix = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())] if self._tethered else []

@@ -1,0 +1,138 @@
+"""Brings what runs into line with what should run, one look at a time. Whoever calls `tick` supervises.
+
+Any number of callers may: each look is taken under a lock, all that must be remembered is in a file, and all that runs
+is found in the process list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from tocsin.errors import ConfigError
+from tocsin.heartbeat import read_beat
+from tocsin.lock import LockHeld, hold
+from tocsin.metrics import JobReport, JobState
+from tocsin.supervision.history import read_history, write_history
+from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Start, Stop
+from tocsin.supervision.policy import reconcile
+from tocsin.supervision.runner import Launch, Process, Runner
+
+_STALLED_SECONDS = 600.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What a supervisor has in its charge.
+
+    Attributes:
+        name: of the lock and the memory in `state`.
+        state: the state folder.
+        launch: how to start a job from a spec; may raise ConfigError.
+        pace: how fast things happen.
+    """
+
+    name: str
+    state: Path
+    launch: Callable[[str, str], Launch]
+    pace: Pace = field(default_factory=Pace)
+
+
+class Supervisor:
+    """Keeps the processes of one charge as they should be."""
+
+    def __init__(self, charge: Charge, runner: Runner, clock: Callable[[], float] = time.time) -> None:
+        self._charge, self._runner, self._clock = charge, runner, clock
+        folder = charge.state / "supervision"
+        self._lock, self._memory = folder / f"{charge.name}.lock", folder / f"{charge.name}.json"
+
+    def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
+        """Look once, and act; returns what was done, nothing when another supervisor is looking at this moment.
+
+        Args:
+            desired: jobs in the order of their start; None when that cannot be read: then all is left alone.
+
+        Raises:
+            OSError: the state folder cannot be written. Nothing was done; a retry helps once it can be.
+        """
+        try:
+            with hold(self._lock):
+                return self._tick(desired)
+        except LockHeld:
+            return []
+
+    def stop(self, seconds: float) -> None:
+        """Stop all, wait for it up to `seconds`, and end what is left then."""
+        deadline = time.monotonic() + seconds
+        for process in self._runner.list():
+            self._runner.stop(process, force=not process.leader)
+        while (left := self._runner.list()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in left:
+            log.warning("ended by force", ended=process.labels.job, pid=process.pid)
+            self._runner.stop(process, force=True)
+
+    def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
+        history = read_history(self._memory)
+        processes = self._runner.list()
+        actions, after = reconcile(desired, self._actual(processes, history), history, self._clock(), self._charge.pace)
+        if after != history:
+            write_history(self._memory, after)  # before acting: the end of a forgotten start would be no failure
+        by_pid = {process.pid: process for process in processes}
+        for action in actions:
+            self._act(action, by_pid)
+        return actions
+
+    def _actual(self, processes: Sequence[Process], history: History) -> Actual:
+        codes = {job: self._runner.exit_code(job) for job in history.jobs}
+        live = [
+            Live(
+                job=process.labels.job,
+                pid=process.pid,
+                spec=process.labels.spec,
+                started_at=process.started_at,
+                beat_at=self._beat_at(process),
+                leader=process.leader,
+            )
+            for process in processes
+        ]
+        return Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
+
+    def _beat_at(self, process: Process) -> float | None:
+        """Time of the last sign of life of this very process."""
+        beat = read_beat(self._charge.state, process.labels.job)
+        if beat is None or beat.report.pid != process.pid:
+            return None
+        return self._clock() - beat.age_seconds - _standstill(beat.report)
+
+    def _act(self, action: Action, processes: Mapping[int, Process]) -> None:
+        if isinstance(action, Change):
+            say = log.info if action.condition is Condition.FINE else log.warning
+            say("condition", of=action.job, condition=str(action.condition), reason=action.reason)
+        elif isinstance(action, Stop):
+            log.info("stop", of=action.job, pid=action.pid, reason=action.reason, force=action.force)
+            self._runner.stop(processes[action.pid], force=action.force)
+        else:
+            self._start(action)
+
+    def _start(self, action: Start) -> None:
+        """Start a job; one that cannot be started is found missing by the next look, which counts it as failed."""
+        try:
+            pid = self._runner.start(self._charge.launch(action.job, action.spec))
+        except (ConfigError, OSError) as error:
+            log.error("cannot be started", of=action.job, error=str(error))
+        else:
+            log.info("start", of=action.job, pid=pid, reason=action.reason)
+
+
+def _standstill(report: JobReport) -> float:
+    """Seconds that do not count as life: a job that says it runs, has unread records and still finishes no batch."""
+    age = report.batch_age_seconds or 0.0
+    stuck = report.state is JobState.RUNNING and report.lag_records > 0 and age > _STALLED_SECONDS
+    return age if stuck else 0.0

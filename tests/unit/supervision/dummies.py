@@ -1,0 +1,43 @@
+"""Jobs that do nothing but live: light enough to start dozens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tocsin.supervision.labels import Labels
+from tocsin.supervision.runner import Launch
+
+SLEEP = "import time; time.sleep(600)"
+OBEDIENT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+)
+WITH_CHILD = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def launch(folder: Path, labels: Labels, code: str, **environment: str) -> Launch:
+    """A dummy of `code`, started as jobs are."""
+    return Launch(
+        labels=labels,
+        command=(sys.executable, "-c", code, *labels.arguments()),
+        environment={"PATH": os.environ["PATH"], **environment},
+        directory=folder,
+        log=folder / "logs" / f"{labels.job.replace(':', '__')}.log",
+    )
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Wait until `condition` is true, and fail when it does not become so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        time.sleep(0.02)

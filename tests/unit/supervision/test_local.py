@@ -1,0 +1,166 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, launch, wait_for
+from tocsin.supervision.labels import Labels
+from tocsin.supervision.local import LocalRunner
+
+JOB = "detector:failed_logins"
+
+
+@pytest.fixture
+def instance() -> str:
+    return f"test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def runner(tmp_path: Path, instance: str) -> Iterator[LocalRunner]:
+    one = LocalRunner(instance, lambda job: tmp_path / "logs" / f"{job.replace(':', '__')}.log")
+    yield one
+    for process in one.list():
+        one.stop(process, force=True)
+    wait_for(lambda: not one.list())
+
+
+def test_a_process_is_found_by_its_labels_by_another_runner_too(
+    tmp_path: Path, instance: str, runner: LocalRunner
+) -> None:
+    labels = Labels(instance, JOB, "abc")
+    pid = runner.start(launch(tmp_path, labels, SLEEP))
+    (found,) = LocalRunner(instance, lambda _: tmp_path).list()
+    assert (found.pid, found.labels, found.leader) == (pid, labels, True)
+    assert os.getsid(pid) == pid, "a session of its own"
+
+
+def test_installations_do_not_see_each_other(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    assert LocalRunner("another", lambda _: tmp_path).list() == []
+
+
+def test_the_environment_is_what_was_given_and_nothing_of_the_caller(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "x")
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    code = "import os; print(sorted(os.environ)); print(os.environ['JAVA_HOME'])"
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), code, JAVA_HOME="/java"))
+    wait_for(lambda: runner.exit_code(JOB) == 0)
+    names, java = runner.logs(JOB, 2)
+    assert "AIRFLOW" not in names
+    assert "PYTHONPATH" not in names
+    assert java == "/java"
+
+
+def test_one_that_is_asked_stops_and_its_exit_code_is_known(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), OBEDIENT + "#"))
+    (process,) = runner.list()
+    wait_for(lambda: _catches(process.pid, signal.SIGTERM))
+    runner.stop(process)
+    wait_for(lambda: not runner.list())
+    assert runner.exit_code(JOB) == 0
+
+
+def test_a_deaf_one_is_ended_by_force(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), STUBBORN))
+    wait_for(lambda: runner.logs(JOB, 1) == ["deaf"])
+    (process,) = runner.list()
+    runner.stop(process)
+    assert runner.list() == [process]
+    runner.stop(process, force=True)
+    wait_for(lambda: not runner.list())
+    assert runner.exit_code(JOB) == -signal.SIGKILL
+
+
+def test_force_ends_the_children_too(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
+    wait_for(lambda: runner.logs(JOB, 1))
+    child = int(runner.logs(JOB, 1)[0].split()[1])
+    (process,) = runner.list()
+    runner.stop(process, force=True)
+    wait_for(lambda: not _is_alive(child))
+    wait_for(lambda: not runner.list())
+
+
+def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(
+    tmp_path: Path, instance: str, runner: LocalRunner
+) -> None:
+    pid = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
+    wait_for(lambda: runner.logs(JOB, 1))
+    child = int(runner.logs(JOB, 1)[0].split()[1])
+    assert [process.pid for process in runner.list()] == [pid]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: [(p.pid, p.leader) for p in runner.list()] == [(child, False)])
+
+
+def test_another_process_with_the_same_number_is_not_touched(
+    tmp_path: Path, instance: str, runner: LocalRunner
+) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    (process,) = runner.list()
+    runner.stop(type(process)(process.labels, process.pid, process.started_at - 60), force=True)
+    assert runner.list() == [process]
+
+
+def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
+    wait_for(lambda: runner.logs(JOB, 1))
+    (process,) = runner.list()
+    usage = runner.usage(process)
+    assert usage is not None
+    assert usage.rss_bytes > psutil.Process(process.pid).memory_info().rss
+    assert usage.cpu_seconds > 0
+    runner.stop(process, force=True)
+    wait_for(lambda: not runner.list())
+    assert runner.usage(process) is None
+
+
+def test_a_program_that_is_not_there_is_an_error(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    wanted = launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)
+    with pytest.raises(FileNotFoundError):
+        runner.start(type(wanted)(**{**vars(wanted), "command": ("/no/such/program",)}))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_tethered_processes_end_with_a_starter_that_is_killed(
+    tmp_path: Path, instance: str, runner: LocalRunner
+) -> None:
+    starter = textwrap.dedent(f"""
+        import time
+        from pathlib import Path
+        from tests.unit.supervision.dummies import STUBBORN, launch
+        from tocsin.supervision.labels import Labels
+        from tocsin.supervision.local import LocalRunner
+        runner = LocalRunner({instance!r}, lambda _: Path({str(tmp_path)!r}), tethered=True)
+        runner.start(launch(Path({str(tmp_path)!r}), Labels({instance!r}, {JOB!r}, "abc"), STUBBORN))
+        time.sleep(600)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", starter])
+    try:
+        wait_for(lambda: runner.logs(JOB, 1) == ["deaf"])
+        assert len(runner.list()) == 1
+        process.kill()
+        wait_for(lambda: not runner.list(), 2.0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def _catches(pid: int, signum: int) -> bool:
+    """Whether the process has set its handler; before that SIGTERM ends it with another code."""
+    if sys.platform != "linux":
+        return True
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
