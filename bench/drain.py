@@ -18,7 +18,6 @@ from tocsin.provision.paths import here
 LOWEST, HIGHEST = 50, 100
 DETECTOR = "failed_logins"
 _LIMIT_SECONDS = 900
-_RUNG = 1.1
 
 
 @dataclass
@@ -88,11 +87,19 @@ def wrong(truth: Mapping[tuple[str, int], int], best: Mapping[tuple[str, str, in
     expected = {window: count for window, count in truth.items() if count > LOWEST}
 
     def right(score: float, count: int) -> bool:
-        return score == count if count <= HIGHEST else max(HIGHEST, count / _RUNG - 1) <= score <= count
+        return score == count if count <= HIGHEST else rung_below(count) <= score <= count
 
     return len(found.keys() ^ expected.keys()) + sum(
         not right(found[window], count) for window, count in expected.items() if window in found
     )
+
+
+def rung_below(count: int) -> int:
+    """The highest score up to `count`, itself above the highest limit, that must have been emitted."""
+    rung = HIGHEST + 1
+    while (above := max(rung + 1, rung + rung // 10)) <= count:
+        rung = above
+    return rung
 
 
 def report(found: dict[str, Drained], backlog: Backlog) -> tuple[str, list[Goal]]:

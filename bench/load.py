@@ -68,7 +68,7 @@ class Login:
             "action": self.action,
             "message": "bad password" if self.failed else "",
         }
-        return json.dumps(event).encode()
+        return json.dumps(event, separators=(",", ":")).encode()
 
     def as_line(self) -> bytes:
         """The line on `raw.<source>`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -34,7 +33,8 @@ class Memory:
 class Program:
     """A running program in a session of its own; leaving the `with` block stops it and all its children."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start `command`, with the environment of this process if none is given."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, self.started_at = log, time.time()
         with log.open("ab") as out:
@@ -43,7 +43,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**os.environ, **(env or {})},
+                env=environment,
                 start_new_session=True,
             )
         self.pid = self._child.pid

@@ -7,7 +7,6 @@ Arguments: bootstrap-servers topic-in topic-out consumer-group lowest-limit high
 Runs until SIGTERM.
 """
 
-import math
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +16,7 @@ from quixstreams.dataframe.windows import Count, Max  # type: ignore[import-not-
 
 _WINDOW_MS = 10_000
 _LATENESS_MS = 10_000
+_LARGEST_RUNG = 10**9
 
 
 def main() -> None:
@@ -39,8 +39,8 @@ def main() -> None:
         .agg(score=Count(), event_time_max=Max("event_time"))
         .current()
     )
-    limits = (int(lowest), int(highest))
-    emitted = counts[counts.apply(lambda count: _emits(count["score"], *limits))]
+    limits, told = (int(lowest), int(highest)), _rungs(int(highest))
+    emitted = counts[counts.apply(lambda count: limits[0] < count["score"] <= limits[1] or count["score"] in told)]
     emitted.apply(_finding, metadata=True).to_topic(findings)
     application.run()
 
@@ -50,13 +50,13 @@ def _event_time(value: dict[str, Any], headers: object, timestamp: float, timest
     return int(datetime.fromisoformat(value["event_time"]).timestamp() * 1000)
 
 
-def _emits(score: int, lowest: int, highest: int) -> bool:
-    """Limit emission: every value up to the highest limit, then one for each step of a ladder of +10 %."""
-    return score > lowest and (score <= highest or _rung(score, highest) > _rung(score - 1, highest))
-
-
-def _rung(score: int, highest: int) -> int:
-    return math.floor(math.log(score / highest) / math.log(1.1))
+def _rungs(highest: int) -> set[int]:
+    """The scores above `highest` that are emitted: the first, then each about 10 % above the last."""
+    rungs, rung = set(), highest + 1
+    while rung <= _LARGEST_RUNG:
+        rungs.add(rung)
+        rung = max(rung + 1, rung + rung // 10)
+    return rungs
 
 
 def _finding(count: dict[str, Any], key: bytes | str, timestamp: int, headers: object) -> dict[str, Any]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.processes import Program, await_that
+from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError
-from tocsin.names import Names, file_name
-from tocsin.provision.java import find_java
+from tocsin.ingest.topics import ensure_topics
+from tocsin.names import Names
+from tocsin.provision.java import Java, find_java
 from tocsin.provision.paths import here
+from tocsin.settings import KafkaSettings, Settings
 from tocsin.stack.kafka import Kafka
 from tocsin.stack.ports import free_ports
+from tocsin.supervision.jobs import job_launch
+from tocsin.supervision.labels import Labels
 
 _SOURCE = "logins"
 
@@ -30,21 +34,19 @@ class Site:
     Attributes:
         name: also the prefix of its topics.
         folder: project and state lie below.
+        settings: of its jobs.
         source: name of its source.
-        partitions: of its raw, events and findings topics.
-        environment: of its jobs.
     """
 
     name: str
     folder: Path
-    environment: Mapping[str, str] = field(repr=False)
+    settings: Settings
     source: str = _SOURCE
-    partitions: int = 2
 
     @property
     def names(self) -> Names:
         """Names of its topics."""
-        return Names(f"{self.name}.")
+        return self.settings.names
 
     @property
     def log(self) -> Path:
@@ -57,15 +59,24 @@ class Rig:
     """One broker and the tools of the measurements.
 
     Attributes:
-        servers: the broker.
+        kafka: how to reach the broker.
         folder: everything that the measurements write.
-        java, javac: executables; `javac` of a JDK.
+        java: to run things with; a JDK.
     """
 
-    servers: str
+    kafka: KafkaSettings
     folder: Path
-    java: Path
-    javac: Path
+    java: Java
+
+    @property
+    def servers(self) -> str:
+        """The broker."""
+        return self.kafka.bootstrap_servers
+
+    @property
+    def javac(self) -> Path:
+        """The compiler."""
+        return self.java.runtime / "bin" / "javac"
 
     @property
     def classes(self) -> Path:
@@ -76,7 +87,7 @@ class Rig:
         """A new site with the source `logins` of the checkout and `detectors`, name to text of the file.
 
         With `lies_in_the_past` the records of its events topic keep the times that the load gives them. Everything else
-        is stamped by the broker.
+        is as `tocsin dev` makes it.
         """
         folder = self.folder / "sites" / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,39 +96,23 @@ class Rig:
         shutil.copy(here().root / "sources" / f"{_SOURCE}.toml", folder / "project" / "sources")
         for detector, text in detectors.items():
             (folder / "project" / "detectors" / f"{detector}.py").write_text(text, encoding="utf-8")
-        environment = {
-            "TOCSIN_PROJECT": str(folder / "project"),
-            "TOCSIN_STATE": str(folder / "state"),
-            "TOCSIN_INSTANCE": "bench",
-            "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": self.servers,
-            "TOCSIN_KAFKA__TOPIC_PREFIX": f"{name}.",
-            "JAVA_HOME": str(self.java.parent.parent),
-            "SPARK_HOME": str(here().package("pyspark")),
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        site = Site(name, folder, environment)
-        self._topics(site, lies_in_the_past)
-        return site
+        kafka = self.kafka.model_copy(update={"topic_prefix": f"{name}."})
+        settings = Settings(project=folder / "project", state=folder / "state", instance="bench", kafka=kafka)
+        catalog = read_catalog(settings.project)
+        if lies_in_the_past:
+            self._keep_times(settings.names.events(_SOURCE), catalog.source(_SOURCE).partitions)
+        ensure_topics(settings, catalog)
+        return Site(name, folder, settings)
 
     def job(self, site: Site, job: str) -> Program:
-        """Start one of Tocsin's Spark jobs, `ingest:<source>` or `detector:<name>`."""
-        kind, name = job.split(":")
-        script = here().root / "spark_jobs" / ("ingest.py" if kind == "ingest" else "detect.py")
-        return Program([sys.executable, script, name], site.folder / f"{file_name(job)}.log", site.environment)
+        """Start one of Tocsin's jobs, as supervision does."""
+        launch = job_launch(site.settings, Labels(f"bench-{site.name}", job, "bench"), self.java.home)
+        return Program(launch.command, launch.log, launch.environment)
 
-    def _topics(self, site: Site, lies_in_the_past: bool) -> None:
-        names, stamped = site.names, {"message.timestamp.type": "LogAppendTime"}
-        kept = {"message.timestamp.type": "CreateTime"} if lies_in_the_past else stamped
-        wanted = [
-            NewTopic(names.raw(site.source), site.partitions, 1, config=stamped),
-            NewTopic(names.events(site.source), site.partitions, 1, config=kept),
-            NewTopic(names.quarantine(site.source), 1, 1, config=stamped),
-            NewTopic(names.findings, site.partitions, 1, config=stamped),
-            NewTopic(names.job_metrics, 1, 1, config=stamped),
-        ]
-        client = AdminClient({"bootstrap.servers": self.servers})
-        for made in client.create_topics(wanted).values():
-            made.result(30)
+    def _keep_times(self, topic: str, partitions: int) -> None:
+        client = AdminClient(self.kafka.for_librdkafka())
+        kept = {"message.timestamp.type": "CreateTime"}
+        client.create_topics([NewTopic(topic, partitions, 1, config=kept)])[topic].result(30)
 
 
 @contextmanager
@@ -128,8 +123,7 @@ def opened(folder: Path) -> Iterator[Rig]:
         ConfigError: there is no JDK, or set-up is not complete.
     """
     java = find_java()
-    javac = java.runtime / "bin" / "javac"
-    if not javac.exists():
+    if not (java.runtime / "bin" / "javac").exists():
         need = "the Kafka Streams peer needs a JDK (Debian, Ubuntu: apt install openjdk-17-jdk-headless)"
         what = f"is Java {java.version} without a compiler; {need}"
         raise ConfigError.one(java.runtime, what)
@@ -140,4 +134,4 @@ def opened(folder: Path) -> Iterator[Rig]:
     launch = kafka.launch("bench")
     with Program(launch.command, launch.log, launch.environment) as broker:
         await_that(lambda: kafka.waiting_for() is None, 60, "the broker", broker)
-        yield Rig(kafka.client.bootstrap_servers, folder, java.executable, javac)
+        yield Rig(kafka.client, folder, java)

@@ -51,7 +51,9 @@ def peers(lowest: int, highest: int) -> list[System]:
         arguments = (rig.servers, *topics, f"{site.name}-streams", guarantee, *limits, site.folder / "streams")
         classes = f"{rig.classes}:{here().jars('bench')}/*"
         # The heap of Tocsin's job; the compilers as Java picks them, which is best for it.
-        return Program([rig.java, "-Xmx512m", "-XX:+UseSerialGC", "-cp", classes, "FailedLogins", *arguments], site.log)
+        return Program(
+            [rig.java.executable, "-Xmx512m", "-XX:+UseSerialGC", "-cp", classes, "FailedLogins", *arguments], site.log
+        )
 
     def quix(rig: Rig, site: Site) -> Program:
         topics = (site.names.events(site.source), site.names.findings)

@@ -7,7 +7,9 @@ import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.HashSet;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -43,7 +45,7 @@ public final class FailedLogins {
 
     public static void main(String[] args) {
         KafkaStreams streams = new KafkaStreams(
-                topology(args[1], args[2], new Limits(Long.parseLong(args[5]), Long.parseLong(args[6]))),
+                topology(args[1], args[2], Limits.of(Long.parseLong(args[5]), Long.parseLong(args[6]))),
                 configuration(args[0], args[3], args[4], args[7]));
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         streams.start();
@@ -87,14 +89,20 @@ public final class FailedLogins {
         return KeyValue.pair(window.key() + "|" + window.window().start(), value.toString());
     }
 
-    /** Limit emission: every value up to the highest limit, then one for each step of a ladder of +10 %. */
-    private record Limits(long lowest, long highest) {
-        boolean emit(long score) {
-            return score > lowest && (score <= highest || rung(score) > rung(score - 1));
+    /** Limit emission: every value up to the highest limit, the first above it, then each about 10 % above the last. */
+    private record Limits(long lowest, long highest, Set<Long> rungs) {
+        private static final long LARGEST_RUNG = 1_000_000_000;
+
+        static Limits of(long lowest, long highest) {
+            Set<Long> rungs = new HashSet<>();
+            for (long rung = highest + 1; rung <= LARGEST_RUNG; rung = Math.max(rung + 1, rung + rung / 10)) {
+                rungs.add(rung);
+            }
+            return new Limits(lowest, highest, rungs);
         }
 
-        private double rung(long score) {
-            return Math.floor(Math.log((double) score / highest) / Math.log(1.1));
+        boolean emit(long score) {
+            return score > lowest && (score <= highest || rungs.contains(score));
         }
     }
 
