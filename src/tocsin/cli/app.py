@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, doctor, findings, status
+from tocsin.cli import alerts, check, doctor, findings, status, topics
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -30,6 +30,7 @@ app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
 app.command("detectors")(check.detectors)
 app.command("check")(check.check)
+app.command("topics")(topics.topics)
 app.command("doctor")(doctor.doctor)
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tocsin import heartbeat
-from tocsin.catalog import Catalog
 from tocsin.cli.shapes import JobStatus, Standing
 from tocsin.errors import TransientError
 from tocsin.metrics import JobReport, JobState
-from tocsin.names import INDEXER, NOTIFIER, detector_job, ingest_job
 from tocsin.reporting import read_reports
 from tocsin.settings import Settings
 
@@ -26,12 +24,6 @@ _STANDING = {
     JobState.STOPPED: Standing.PROBLEM,
     JobState.FAILED: Standing.PROBLEM,
 }
-
-
-def wanted(catalog: Catalog) -> list[str]:
-    """The jobs that should run, in the order of the flow."""
-    detectors = [detector_job(name) for name, spec in catalog.detectors.items() if spec.stage.runs]
-    return [*map(ingest_job, catalog.sources), *detectors, INDEXER, NOTIFIER]
 
 
 def reports(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, JobReport], str]:

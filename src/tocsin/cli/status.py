@@ -12,7 +12,6 @@ from tocsin.cli.output import as_json, line, note, span, table, utc
 from tocsin.names import DETECTOR
 
 if TYPE_CHECKING:
-    from tocsin.catalog import Catalog
     from tocsin.cli.shapes import JobStatus
     from tocsin.settings import Settings
 
@@ -24,13 +23,12 @@ def status(job: _Job = None, json: options.Json = False) -> None:
 
     Exit code 1 when a job that should run has failed, has stopped, is silent or never ran.
     """
-    from tocsin.catalog import read_catalog
     from tocsin.cli import jobs
     from tocsin.cli.shapes import Standing
     from tocsin.settings import load_settings
 
     settings = load_settings()
-    wanted = _wanted(read_catalog(settings.project), job)
+    wanted = _wanted(settings, job)
     reports, away = jobs.reports(settings, wanted)
     known = {name: report for name, report in reports.items() if job in (None, name)}
     shown = jobs.statuses(wanted, known, _last_findings(settings, wanted), datetime.now(UTC))
@@ -44,12 +42,13 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _wanted(catalog: Catalog, only: str | None) -> list[str]:
+def _wanted(settings: Settings, only: str | None) -> list[str]:
     """The jobs that should run, or the one asked for."""
-    from tocsin.cli import jobs
+    from tocsin.catalog import read_catalog
     from tocsin.errors import ConfigError, Fault, nearest
+    from tocsin.supervision.desired import desired_jobs
 
-    wanted = jobs.wanted(catalog)
+    wanted = list(desired_jobs(read_catalog(settings.project), settings))
     if only is None:
         return wanted
     if only not in wanted:

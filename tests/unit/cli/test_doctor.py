@@ -1,0 +1,155 @@
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tocsin.alerts.database import Database
+from tocsin.catalog import Catalog, read_catalog
+from tocsin.cli import diagnosis
+from tocsin.cli.shapes import Diagnosis, Standing
+from tocsin.errors import ConfigError, Fault
+from tocsin.provision.paths import Paths
+from tocsin.settings import RUNNING_FILE, KafkaSettings, Settings, SmtpSettings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port on which something listens that greets as a mail server does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+
+        def greet() -> None:
+            try:
+                while True:
+                    connection = server.accept()[0]
+                    with connection, connection.makefile("rwb") as stream:
+                        stream.write(b"220 here\r\n")
+                        stream.flush()
+                        for said in iter(stream.readline, b""):
+                            stream.write(b"221 bye\r\n" if said.lower().startswith(b"quit") else b"250 ok\r\n")
+                            stream.flush()
+            except OSError:
+                return
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        yield int(server.getsockname()[1])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_SECONDS", 0.3)
+
+
+def settings(state: Path, *, kafka: int, smtp: int, host: str = "127.0.0.1") -> Settings:
+    return Settings(
+        state=state,
+        kafka=KafkaSettings(bootstrap_servers=f"{host}:{kafka}"),
+        smtp=SmtpSettings(host="127.0.0.1", port=smtp),
+    )
+
+
+def test_what_set_up_brought_is_seen() -> None:
+    paths = Paths(ROOT, ROOT / ".tocsin")
+    assert diagnosis.archives(paths).standing is Standing.OK
+    assert diagnosis.mail_sink(paths).standing is Standing.OK
+    assert diagnosis.java().standing is Standing.OK
+
+
+def test_archives_that_are_missing_are_named(tmp_path: Path) -> None:
+    found = diagnosis.archives(Paths(ROOT, tmp_path))
+    assert found.standing is Standing.PROBLEM
+    assert "commons-pool2" in found.what
+    assert "more" in found.what
+    assert found.advice == "make setup"
+
+
+def test_a_lock_that_is_missing_is_told(tmp_path: Path) -> None:
+    found = diagnosis.archives(Paths(tmp_path, tmp_path))
+    assert found.standing is Standing.PROBLEM
+    assert "jars.toml" in found.what
+
+
+def test_no_java_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> None:
+        raise ConfigError(
+            [Fault("JAVA_HOME", "names no java"), Fault("PATH", "names no java"), Fault("Java", "install")]
+        )
+
+    monkeypatch.setattr(diagnosis, "find_java", find)
+    assert diagnosis.java() == Diagnosis(
+        name="Java",
+        standing=Standing.PROBLEM,
+        what="JAVA_HOME names no java; PATH names no java",
+        advice="install",
+    )
+
+
+@pytest.mark.parametrize(
+    ("free", "standing"),
+    [(0.9, Standing.PROBLEM), (1.1, Standing.WARNING), (4.9, Standing.WARNING), (5.1, Standing.OK)],
+)
+def test_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, standing: Standing) -> None:
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda _: type("Usage", (), {"free": int(free * 1024**3)}))
+    assert diagnosis.disk(tmp_path / "not" / "made" / "yet").standing is standing
+
+
+def test_broken_declarations_are_named() -> None:
+    broken = Catalog(broken={"detectors/x": ConfigError.one("x", "is broken")})
+    assert diagnosis.declarations(broken).what == "1 broken: detectors/x"
+    assert diagnosis.declarations(broken).advice == "tocsin check"
+    assert diagnosis.declarations(read_catalog(ROOT)).standing is Standing.OK
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_embedded_stack_that_is_not_up_is_no_problem_yet(tmp_path: Path, free_port: int) -> None:
+    found = diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set())
+    assert found.standing is Standing.WARNING
+    assert "tocsin dev up" in found.advice
+    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Standing.WARNING
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_stack_that_is_up_and_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
+    (tmp_path / RUNNING_FILE).touch()
+    assert diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set()).standing is Standing.PROBLEM
+    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Standing.PROBLEM
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_kafka_elsewhere_that_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
+    elsewhere = settings(tmp_path, kafka=free_port, smtp=free_port, host="127.0.0.2")
+    assert diagnosis.kafka(elsewhere, set()).standing is Standing.PROBLEM
+
+
+def test_a_mail_server_that_answers(tmp_path: Path, listener: int) -> None:
+    assert diagnosis.smtp(settings(tmp_path, kafka=listener, smtp=listener)).standing is Standing.OK
+
+
+def test_ports_in_use_are_told_with_their_owner(tmp_path: Path, listener: int, free_port: int) -> None:
+    kafka, smtp = diagnosis.ports(settings(tmp_path, kafka=free_port, smtp=listener))
+    assert kafka == Diagnosis(name="Kafka's port", standing=Standing.OK, what=f"{free_port} is free")
+    assert smtp.standing is Standing.WARNING
+    assert "pytest" in smtp.what
+    (tmp_path / RUNNING_FILE).touch()
+    assert diagnosis.ports(settings(tmp_path, kafka=free_port, smtp=listener)) == []
+
+
+def test_the_alerts_database(tmp_path: Path) -> None:
+    own = settings(tmp_path, kafka=1, smtp=1)
+    assert diagnosis.alerts_database(own).standing is Standing.WARNING
+    database = Database(own.alerts_database)
+    database.migrate()
+    database.close()
+    assert diagnosis.alerts_database(own).standing is Standing.OK

@@ -1,0 +1,172 @@
+"""`findings`, `alerts` and `status` over an alerts DB that the real recording filled."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tocsin.alerts.database import Database
+from tocsin.alerts.policy import DetectorFacts
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.rows import Alert, AlertDetails, StoredFinding
+from tocsin.cli.app import app
+from tocsin.finding import Finding, finding_id
+from tocsin.settings import load_settings
+
+HOSTILE = "trudy\x1b[2J[bold]\r\nBcc: x"
+NOW = datetime.now(UTC).replace(microsecond=0)
+START = NOW - timedelta(minutes=5)
+
+
+def finding(user: str, score: int, start: datetime = START) -> Finding:
+    end = start + timedelta(seconds=10)
+    return Finding(
+        finding_id=finding_id("failed_logins", {"user_id": user}, start, end),
+        detector="failed_logins",
+        version="0123456789ab",
+        entity={"user_id": user},
+        window_start=start,
+        window_end=end,
+        level="urgent" if score > 100 else "email",
+        score=score,
+        limit=100 if score > 100 else 50,
+        at_least=score > 100,
+        event_time_max=start + timedelta(seconds=4),
+        detected_at=start + timedelta(seconds=5),
+    )
+
+
+FACTS = DetectorFacts(
+    name="failed_logins",
+    version="0123456789ab",
+    title="Bursts of failed logins",
+    owner="security@example.com",
+    runbook="docs/runbooks/failed_logins.md",
+    live=True,
+    dedup_period=timedelta(hours=1),
+    page_within=timedelta(minutes=15),
+    email_limit=50,
+    urgent_limit=100,
+)
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def stored() -> None:
+    database = Database(load_settings().alerts_database)
+    database.migrate()
+    batch = [finding("mallory", 51), finding(HOSTILE, 101), finding("mallory", 60, START + timedelta(seconds=10))]
+    with database.write() as connection:
+        record(connection, batch, Rules(facts={"failed_logins": FACTS}), START + timedelta(seconds=6))
+    database.close()
+
+
+def call(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, words)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout
+
+
+def test_before_anything_was_found_lists_are_empty_and_all_is_well() -> None:
+    assert call("findings") == (0, "no findings\n")
+    assert call("findings", "--json") == (0, "[]\n")
+    assert call("alerts", "list") == (0, "no alerts\n")
+    assert call("alerts", "show", "1")[0] == 1
+
+
+@pytest.mark.usefixtures("stored")
+def test_findings_are_listed_with_the_newest_window_first() -> None:
+    code, written = call("findings")
+    rows = written.splitlines()[1:]
+    assert code == 0
+    assert len(rows) == 3
+    assert "mallory" in rows[0]
+    assert " 60 " in rows[0]
+    assert "at least 101" in written
+
+
+@pytest.mark.usefixtures("stored")
+def test_hostile_names_neither_act_on_the_terminal_nor_break_the_table() -> None:
+    for words in (("findings",), ("alerts", "list"), ("alerts", "show", "1"), ("alerts", "show", "2")):
+        written = call(*words)[1]
+        assert not any(character in written for character in "\x1b\r"), words
+    assert "trudy\\x1b[2J[bold]\\r\\nBcc: x" in call("findings")[1]
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("options", "users"),
+    [
+        ((), {"mallory", HOSTILE}),
+        (("--entity", "mallory"), {"mallory"}),
+        (("--level", "urgent"), {HOSTILE}),
+        (("--detector", "other"), set()),
+        (("--since", "1h"), {"mallory", HOSTILE}),
+        (("--since", "1m"), set()),
+        (("--since", "2020-01-01"), {"mallory", HOSTILE}),
+        (("--limit", "1"), {"mallory"}),
+    ],
+)
+def test_findings_can_be_chosen(options: tuple[str, ...], users: set[str]) -> None:
+    code, written = call("findings", "--json", *options)
+    found = [StoredFinding.model_validate(one) for one in json.loads(written)]
+    assert code == 0
+    assert {one.finding.entity["user_id"] for one in found} == users
+
+
+@pytest.mark.usefixtures("stored")
+def test_findings_as_json_lose_nothing() -> None:
+    code, written = call("findings", "--json", "--entity", HOSTILE)
+    (one,) = (StoredFinding.model_validate(found) for found in json.loads(written))
+    assert code == 0
+    assert one.finding == finding(HOSTILE, 101)
+    assert written.isascii()
+
+
+@pytest.mark.usefixtures("stored")
+def test_the_exit_code_tells_on_request_whether_there_is_anything() -> None:
+    assert call("findings", "--exit-code")[0] == 1
+    assert call("findings", "--exit-code", "--detector", "other")[0] == 0
+    assert call("alerts", "list", "--exit-code")[0] == 1
+    assert call("alerts", "list", "--exit-code", "--state", "resolved")[0] == 0
+
+
+@pytest.mark.usefixtures("stored")
+def test_alerts_are_listed_and_shown() -> None:
+    code, written = call("alerts", "list", "--json")
+    found = {one.entity["user_id"]: one for one in map(Alert.model_validate, json.loads(written))}
+    assert code == 0
+    assert (found["mallory"].level, found["mallory"].findings, found["mallory"].score) == ("email", 2, 60)
+    assert (found[HOSTILE].level, found[HOSTILE].state) == ("urgent", "open")
+    code, written = call("alerts", "show", str(found["mallory"].id), "--json")
+    details = AlertDetails.model_validate(json.loads(written))
+    assert code == 0
+    assert details.alert == found["mallory"]
+    assert {one.recipient for one in details.notifications} == {"security@example.com"}
+
+
+@pytest.mark.usefixtures("stored")
+def test_an_alert_is_shown_with_whom_it_told() -> None:
+    number = next(a["id"] for a in json.loads(call("alerts", "list", "--json")[1]) if a["level"] == "email")
+    code, written = call("alerts", "show", str(number))
+    assert code == 0
+    assert "Bursts of failed logins" in written
+    assert "email above 50, urgent above 100" in written
+    assert "leaves when the window that ends" in written
+    assert "security@example.com  email  waiting" in written
+
+
+def test_a_database_that_is_none_leaves_with_an_error(project: Path) -> None:
+    (project / "state").mkdir()
+    (project / "state" / "alerts.db").write_text("no database at all, and long enough to be looked at" * 20)
+    done = CliRunner().invoke(app, ["findings"])
+    assert done.exit_code != 0
+    assert "is no alerts DB" in str(done.exception)

@@ -1,0 +1,152 @@
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tocsin import heartbeat
+from tocsin.cli import jobs
+from tocsin.cli.app import app
+from tocsin.cli.shapes import JobStatus, Standing
+from tocsin.errors import TransientError
+from tocsin.metrics import JobReport, JobState
+from tocsin.settings import Settings
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> JobReport:
+    at = NOW - timedelta(seconds=age)
+    return JobReport(job=job, at=at, started_at=at - timedelta(seconds=100), state=state, reason=reason, cpu_seconds=25)
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "standing"),
+    [
+        (JobState.RUNNING, 1, Standing.OK),
+        (JobState.DRAINING, 1, Standing.OK),
+        (JobState.STARTING, 1, Standing.WARNING),
+        (JobState.WAITING, 1, Standing.WARNING),
+        (JobState.STOPPING, 1, Standing.WARNING),
+        (JobState.STOPPED, 1, Standing.PROBLEM),
+        (JobState.FAILED, 1, Standing.PROBLEM),
+        (JobState.RUNNING, 20, Standing.OK),
+        (JobState.RUNNING, 21, Standing.PROBLEM),
+        (JobState.WAITING, 3600, Standing.PROBLEM),
+        (JobState.FAILED, 3600, Standing.PROBLEM),
+    ],
+)
+def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Standing) -> None:
+    (one,) = jobs.statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {}, NOW)
+    assert (one.standing, one.age_seconds) == (standing, age)
+    assert one.state is state
+
+
+def test_a_silent_job_says_what_it_last_did() -> None:
+    (one,) = jobs.statuses(["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {}, NOW)
+    assert one.reason == "silent since its last report, when it was running: it hangs or is gone"
+
+
+def test_a_job_that_failed_keeps_its_own_words() -> None:
+    (one,) = jobs.statuses(["a"], {"a": report("a", JobState.FAILED, age=60, reason="the disk is full")}, {}, NOW)
+    assert one.reason == "the disk is full"
+
+
+def test_a_job_that_never_ran_is_a_problem() -> None:
+    (one,) = jobs.statuses(["notifier"], {}, {}, NOW)
+    assert (one.standing, one.age_seconds, one.reason) == (Standing.PROBLEM, None, "never ran here")
+
+
+def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
+    reports = {
+        "detector:gone": report("detector:gone", JobState.RUNNING),
+        "detector:stopped": report("detector:stopped", JobState.STOPPED),
+        "detector:old": report("detector:old", JobState.RUNNING, age=600),
+    }
+    assert [one.job for one in jobs.statuses([], reports, {}, NOW)] == ["detector:gone"]
+
+
+def test_the_last_finding_stands_beside_its_job() -> None:
+    found = {"detector:x": NOW - timedelta(hours=1)}
+    (one,) = jobs.statuses(["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found, NOW)
+    assert one.last_finding_at == NOW - timedelta(hours=1)
+
+
+class TestVerb:
+    @pytest.fixture(autouse=True)
+    def _state(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
+        monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
+        self.state = tmp_path
+
+    def reports(self, monkeypatch: pytest.MonkeyPatch, *known: JobReport) -> None:
+        """Let Kafka hold these reports, made just now."""
+
+        def read(settings: Settings) -> dict[str, JobReport]:
+            return {one.job: one.model_copy(update={"at": datetime.now(UTC)}) for one in known}
+
+        monkeypatch.setattr(jobs, "read_reports", read)
+
+    def call(self, *words: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(app, ["status", *words])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.stdout, done.stderr
+
+    def all_well(self) -> list[JobReport]:
+        names = ("ingest:logins", "detector:failed_logins", "indexer", "notifier")
+        return [report(name, JobState.RUNNING) for name in names]
+
+    def test_all_well(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        code, out, err = self.call()
+        assert (code, err) == (0, "")
+        rows = out.splitlines()
+        assert rows[0].replace("LAST FINDING", "FINDING").split() == [
+            "JOB",
+            "STATE",
+            "MODE",
+            "LAG",
+            "BEHIND",
+            "LATE",
+            "MEMORY",
+            "CPU",
+            "FINDING",
+            "REPORT",
+        ]
+        assert [row.split()[:2] for row in rows[1:]] == [[one.job, "running"] for one in self.all_well()]
+
+    def test_one_that_failed_makes_the_exit_code_1_and_tells_why(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        failed = report("notifier", JobState.FAILED, reason="password_file cannot be read\x1b[2J")
+        self.reports(monkeypatch, *self.all_well()[:3], failed)
+        code, out, _ = self.call()
+        assert code == 1
+        assert "notifier: password_file cannot be read\\x1b[2J" in out
+
+    def test_one_job_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well()[:1])
+        assert self.call("ingest:logins")[0] == 0
+        assert self.call("notifier")[0] == 1
+        done = CliRunner().invoke(app, ["status", "ingest:login"])
+        assert "did you mean 'ingest:logins'?" in str(done.exception)
+
+    def test_json_has_the_documented_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        code, out, _ = self.call("--json")
+        shown = [JobStatus.model_validate(one) for one in json.loads(out)]
+        assert code == 0
+        assert json.loads(out)[0].keys() == JobStatus.model_fields.keys()
+        assert [one.standing for one in shown] == [Standing.OK] * 4
+
+    def test_without_kafka_the_signs_of_life_on_this_machine_tell(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read(settings: Settings) -> dict[str, JobReport]:
+            raise TransientError("Kafka is away")
+
+        monkeypatch.setattr(jobs, "read_reports", read)
+        waiting = report("ingest:logins", JobState.WAITING, reason="waits for Kafka")
+        heartbeat.beat(self.state, waiting.model_copy(update={"at": datetime.now(UTC)}))
+        code, out, err = self.call("ingest:logins")
+        assert code == 0
+        assert "waits for Kafka" in out
+        assert err == "Kafka is away; these are the last signs of life of jobs on this machine\n"
