@@ -56,7 +56,7 @@ while [ "$left" -gt 0 ]; do
     left=$((left - 1))
     case $path,$word in
         next,*) word=$(spread "$word") path=seen ;;
-        *,{dropped}) continue ;;
+        {dropping}
         no,-cp | no,-classpath | no,--class-path) path=next ;;
     esac
     set -- "$@" "$word"
@@ -151,9 +151,8 @@ def _launcher(executable: Path, version: str, options: list[str], paths: Paths) 
     if launcher.exists():
         return launcher
     launcher.parent.mkdir(parents=True, exist_ok=True)
-    dropped = "--add-modules=jdk.incubator.vector"
     text = _LAUNCHER.format(
-        dropped="''" if _has_vectors(executable) else dropped,
+        dropping="" if _has_vectors(executable) else "*,--add-modules=jdk.incubator.vector) continue ;;",
         executable=_quoted(str(executable)),
         options=" ".join(_quoted(option) for option in options),
     )

