@@ -6,7 +6,6 @@ second time, with the same Message-ID; no crash loses one.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, case, exists, func, not_, or_, select, update
 
+from tocsin.alerts.identity import message_id
 from tocsin.alerts.rows import Notification
 from tocsin.alerts.schema import alerts, notifications
 from tocsin.alerts.store import notification_of
@@ -90,14 +90,13 @@ def claim_summary(connection: Connection, now: datetime, lease: timedelta, domai
     ids = [row["id"] for row in rows]
     if not ids or not _lease(connection, ids, now, lease):
         return None
-    message_id = rows[0]["message_id"]
+    common = rows[0]["message_id"]
     if rows[0]["state"] == "waiting":
-        digest = hashlib.sha256("|".join(row["message_id"] for row in rows).encode()).hexdigest()
-        message_id = f"<{digest[:32]}@{domain}>"
-        fixed = {"state": "pending", "message_id": message_id}
+        common = message_id(domain, [row["message_id"] for row in rows])
+        fixed = {"state": "pending", "message_id": common}
         connection.execute(update(notifications).where(_table.id.in_(ids)).values(fixed))
     lines = [notification_of(row) for row in rows]
-    return Claimed(rows[0]["recipient"], message_id, lines, [row["alert_id"] for row in rows])
+    return Claimed(rows[0]["recipient"], common, lines, [row["alert_id"] for row in rows])
 
 
 def _gathered(connection: Connection, now: datetime) -> Select[Any]:

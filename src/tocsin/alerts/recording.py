@@ -6,7 +6,6 @@ process dies between this transaction and the commit of the offsets.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
 from tocsin.alerts import policy
+from tocsin.alerts.identity import alert_parts, entity_hash, message_id
 from tocsin.alerts.policy import DetectorFacts, Kind, Told
 from tocsin.alerts.rows import finding_of, finding_values
 from tocsin.alerts.schema import alerts, findings, notifications
@@ -69,10 +69,6 @@ class _Alert:
     planned: list[tuple[Kind, Finding]] = field(default_factory=list)
     changed: bool = False
 
-    @property
-    def entity_hash(self) -> str:
-        return entity_hash(self.entity)
-
     def plan(self, kind: Kind, finding: Finding) -> None:
         """Plan a notification. A mail of its own tells all there is, so it replaces what was planned before."""
         self.told, self.changed = self.told.plus(kind, finding.level), True
@@ -100,11 +96,6 @@ def record(connection: Connection, batch: Sequence[Finding], rules: Rules, now: 
         work.take(finding)
     work.store()
     return work.done
-
-
-def entity_hash(canonical: str) -> str:
-    """Hash of a canonical entity, for indexes."""
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 class _Work:
@@ -217,7 +208,7 @@ class _Work:
         return {
             "detector": alert.detector,
             "entity": alert.entity,
-            "entity_hash": alert.entity_hash,
+            "entity_hash": entity_hash(alert.entity),
             "period_start": alert.period_start,
             "opened_at": self._now,
         }
@@ -265,8 +256,9 @@ class _Work:
         for revision, (kind, finding) in enumerate(alert.planned, start=first):
             self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
             common = {"alert_id": alert.id, "revision": revision} | self._leaving(kind, finding, alert.facts)
+            parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
-                common | {"recipient": to, "message_id": self._message_id(alert, revision, to)}
+                common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
                 for to in policy.recipients(kind, alert.facts.owner, self._rules.paged)
             ]
         return rows
@@ -287,11 +279,6 @@ class _Work:
             "attempts": 0,
             "error": "",
         }
-
-    def _message_id(self, alert: _Alert, revision: int, recipient: str) -> str:
-        """The same for the same notification, whenever and wherever it is planned."""
-        parts = [alert.detector, alert.entity_hash, alert.period_start.isoformat(), str(revision), recipient]
-        return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{self._rules.domain}>"
 
 
 def _values_of(kept: _Kept) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _draw_limits(axes: Axes, details: AlertDetails, highest: float) -> None:
     known = {level: limit for level, limit in limits.items() if limit is not None}
     for level, limit in known.items():
         axes.axhline(limit, color=_LIMITS[level], lw=1.2, ls=(0, (5, 3)))
-        axes.annotate(f"{level} above {number(limit)}", (0.005, limit), (0, 2), xycoords=("axes fraction", "data"),
+        axes.annotate(f"{level} above {number(limit)}", (0.995, limit), (0, 2), ha="right", xycoords=("axes fraction", "data"),
                       textcoords="offset points", color=_LIMITS[level], fontsize=8, va="bottom")  # fmt: skip
     lowest = min([0.0, *known.values(), *(one.finding.score for one in details.findings)])
     top = max([highest, *known.values()])
@@ -101,7 +101,7 @@ def _dress(axes: Axes, shown: list[StoredFinding]) -> None:
     begin, end = _begin(shown[0]), max(_end(one) for one in shown)
     room = max((end - begin) * 0.06, timedelta(seconds=0.5))
     axes.set_xlim(_place(begin - room), _place(end + room))
-    axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=7))  # type: ignore[no-untyped-call]  # theirs
+    axes.xaxis.set_major_locator(AutoDateLocator(minticks=4, maxticks=8))  # type: ignore[no-untyped-call]  # theirs
     span = end - begin
     form = "%H:%M:%S" if span <= timedelta(minutes=10) else "%H:%M" if span <= timedelta(days=1) else "%m-%d %H:%M"
     axes.xaxis.set_major_formatter(DateFormatter(form))  # type: ignore[no-untyped-call]  # theirs
