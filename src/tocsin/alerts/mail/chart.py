@@ -87,8 +87,9 @@ def _draw_limits(axes: Axes, details: AlertDetails, highest: float) -> None:
     known = {level: limit for level, limit in limits.items() if limit is not None}
     for level, limit in known.items():
         axes.axhline(limit, color=_LIMITS[level], lw=1.2, ls=(0, (5, 3)))
-        axes.annotate(f"{level} above {number(limit)}", (0.995, limit), (0, 2), ha="right", xycoords=("axes fraction", "data"),
-                      textcoords="offset points", color=_LIMITS[level], fontsize=8, va="bottom")  # fmt: skip
+        words = f"{level} above {number(limit)}"
+        axes.annotate(words, (0.995, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                      color=_LIMITS[level], fontsize=8, ha="right", va="bottom")  # fmt: skip
     lowest = min([0.0, *known.values(), *(one.finding.score for one in details.findings)])
     top = max([highest, *known.values()])
     axes.set_ylim(lowest, top + (top - lowest) * 0.18 or 1.0)

@@ -5,7 +5,6 @@ Everything that came from logs or from a detector passes `plain` (and, in HTML, 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import css_inline
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tocsin.alerts.identity import alert_parts, message_id
 from tocsin.alerts.mail import chart, plain
 from tocsin.alerts.policy import Kind
 from tocsin.alerts.rows import Alert, AlertDetails, Notification, StoredFinding
@@ -64,9 +64,7 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
     alert = details.alert
     facts = _facts(details, notification, envelope)
     mail = _headed(envelope, facts["subject"])
-    root = (
-        f"<{_digest(alert.detector, canonical_entity(alert.entity), alert.period_start.isoformat())}@{envelope.domain}>"
-    )
+    root = message_id(envelope.domain, alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start))
     # The root of the thread is never sent, so that no mail of the thread depends on another one.
     mail["References"] = root
     mail["In-Reply-To"] = root
@@ -206,10 +204,6 @@ def _brief(title: str) -> str:
 
 def _moment(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def _label(name: str) -> str:

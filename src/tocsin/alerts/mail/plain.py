@@ -16,6 +16,8 @@ def plain(text: str, longest: int = 200) -> str:
     Beyond `longest` characters it is cut, and its true length told.
     """
     cut = "".join(_visible(character) for character in text[:longest])
+    # Mail programs decode "=?utf-8?q?...?=" in a header, wherever it came from.
+    cut = cut.replace("=?", "=\\u003f")
     if len(text) <= longest and len(cut) <= 2 * longest:
         return cut
     return f"{cut[: 2 * longest]}… ({len(text):,} characters)"
