@@ -81,8 +81,8 @@ class Work(Protocol):
     def progressed(self, progress: Progress) -> dict[str, Any]:
         """A batch has finished; returns further fields of the report."""
 
-    def poll(self) -> str | None:
-        """Called about four times a second. Returns a reason to stop the query at once and start it again, or None."""
+    def poll(self, run: Run) -> str | None:
+        """Called about four times a second; returns a reason to stop the query and start it again, or None."""
 
     def failed(self, error: str) -> bool:
         """The query has failed with `error`; True when starting it again will go another way."""
@@ -99,7 +99,8 @@ class Run:
         topic: the topic it reads, beside Spark.
         partitions: how many that topic has; the slots fit them.
         spark: the session; a new one after partitions were added.
-        position: next offset by partition, as committed by the last finished batch of this run; empty before.
+        position: next offset by partition, as committed by the last finished batch; a start may set it before the first.
+        lag_seconds: since the oldest unread record came in, as last looked at.
     """
 
     spark: SparkSession
@@ -109,6 +110,7 @@ class Run:
         self.topic = Topic(settings, work.job, work.reads)
         self.partitions = 0
         self.position: dict[int, int] = {}
+        self.lag_seconds = 0.0
         self._stop = stop
         self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
@@ -203,6 +205,7 @@ class Run:
     def _follow(self, started: Started) -> None:
         """Publish progress until there is a reason to stop the query."""
         self._started, self._since = started, time.monotonic()
+        self.spark.sparkContext.setLogLevel("WARN")
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
         self._say_running()
         while not self.wait(_POLL_SECONDS):
@@ -210,7 +213,7 @@ class Run:
             if not started.query.isActive:
                 self._ended(started.query)
                 return
-            reason = self._grown() or self.work.poll()
+            reason = self._grown() or self.work.poll(self)
             if reason is not None:
                 log.info("starting again", reason=reason)
                 return
@@ -240,10 +243,11 @@ class Run:
         if started is None or not started.query.isActive:
             return
         self._await_boundary(started)
-        self.spark.sparkContext.setLogLevel("OFF")  # an aborted batch is told as a dozen errors, and is none
+        self.spark.sparkContext.setLogLevel(
+            "OFF"
+        )  # an aborted batch is told as a dozen errors, for seconds, and is none
         with contextlib.suppress(Exception):  # a stop that times out leaves a dead query: the next start tells
             started.query.stop()
-        self.spark.sparkContext.setLogLevel("WARN")
         self._take_progress()
 
     def _await_boundary(self, started: Started) -> None:
@@ -299,7 +303,8 @@ class Run:
         known = [moment for moment in moments if moment is not None]
         seconds = (datetime.now(UTC) - min(known)).total_seconds() if known else 0.0
         records = sum(end - start for start, end in behind.values())
-        return {"lag_records": records, "lag_seconds": round(max(0.0, seconds), 3)}
+        self.lag_seconds = round(max(0.0, seconds), 3)
+        return {"lag_records": records, "lag_seconds": self.lag_seconds}
 
     def _appended_at(self, partition: int, start: int, end: int) -> datetime | None:
         with contextlib.suppress(TransientError):

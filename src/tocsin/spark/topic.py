@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +16,7 @@ Offsets = dict[int, int]
 """Partition to the offset of the next record."""
 
 _TIMEOUT = 5.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Topic:
@@ -67,6 +69,23 @@ class Topic:
                 position = max(position, self._consumer.position([place])[0].offset)
                 if time.monotonic() > deadline:
                     raise TransientError(f"cannot read {self.name}[{partition}] up to offset {end}")
+
+    def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
+        """When the first record with an offset from `start` up to, not including, `end` was appended, UTC; None without one."""
+        if start >= end:
+            return None
+        for message in self.records(partition, start, end):
+            return _EPOCH + timedelta(milliseconds=message.timestamp()[1])
+        return None
+
+    def since(self, moment: datetime) -> Offsets:
+        """The first offset of each partition whose record was appended at or after `moment`; the end if there is none."""
+        _, ends = self.bounds()
+        millis = max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
+        places = [TopicPartition(self.name, partition, millis) for partition in ends]
+        with _reaching(self.name):
+            found = self._consumer.offsets_for_times(places, timeout=_TIMEOUT)
+        return {place.partition: place.offset if place.offset >= 0 else ends[place.partition] for place in found}
 
     def commit(self, offsets: Offsets) -> None:
         """Commit `offsets` for the job's shadow group, without waiting; Spark never reads them back."""

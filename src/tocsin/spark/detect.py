@@ -1,0 +1,269 @@
+"""The job of one detector: events in, findings out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from confluent_kafka import Message
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.catalog import read_catalog
+from tocsin.detector import DetectorSpec, ScoreKind
+from tocsin.errors import ConfigError, TransientError
+from tocsin.metrics import JobState
+from tocsin.names import detector_job, ingest_job
+from tocsin.reporting import ReportReader
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.spark import drain
+from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
+from tocsin.spark.drain import SLACK, Backlog, Decision, backlog_of, decide
+from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.findings import OBSERVATION, Emission, findings
+from tocsin.spark.job import Run, Started
+from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
+from tocsin.spark.progress import Progress
+
+log = structlog.get_logger()
+
+Detect = Callable[[DataFrame], DataFrame]
+
+_EXCHANGES = 4
+_LOOK_SECONDS = 1.0
+_FRESH = timedelta(seconds=30)
+
+
+def load_detect(spec: DetectorSpec) -> Detect:
+    """The function `detect` of the file of `spec`, which is run for it.
+
+    Raises:
+        ConfigError: the file cannot be run.
+    """
+    name = f"tocsin_detector_{spec.name}"
+    module_spec = importlib.util.spec_from_file_location(name, spec.path)
+    if module_spec is None or module_spec.loader is None:
+        raise ConfigError.one(spec.path, "is not a Python file")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError.one(spec.path, f"cannot be imported: {type(error).__name__}: {error}") from error
+    function: Detect = module.detect
+    return function
+
+
+def scored(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
+    """What `detect` makes of `events` (see `tocsin.spark.events.prepared`).
+
+    Raises:
+        ConfigError: it fails, or does not return a DataFrame.
+    """
+    try:
+        result = detect(events)
+    except AnalysisException as error:
+        raise ConfigError.one(spec.path, f"Spark refuses its plan: {_first_line(error)}", key="detect") from error
+    except Exception as error:
+        raise ConfigError.one(spec.path, f"fails: {type(error).__name__}: {error}", key="detect") from error
+    if not isinstance(result, DataFrame):
+        raise ConfigError.one(spec.path, f"must return a DataFrame, not {type(result).__name__}", key="detect")
+    return result
+
+
+@dataclass(frozen=True)
+class _Situation:
+    """What decides how to read on, at one moment."""
+
+    backlog: Backlog
+    ingest_lag: timedelta
+
+
+class Detection:
+    """The work of `detector:<name>`; see `tocsin.spark.job.Work`."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        catalog = read_catalog(settings.project)
+        self.spec = catalog.detector(name)
+        self.source: Source = catalog.source(self.spec.source)
+        self.job = detector_job(name)
+        self.reads = settings.names.events(self.source.name)
+        self.writes: tuple[str, ...] = (settings.names.findings,)
+        self._settings, self._detect = settings, load_detect(self.spec)
+        self._reports: ReportReader | None = None
+        self._plan: Plan | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._decision = Decision(False, self.source.lateness + SLACK, "")
+        self._refused = ""
+        self._looked = 0.0
+        self._left_out = {"null_entity": 0, "null_score": 0}
+
+    # --- what the job's life asks for ---------------------------------------------------------------------------------
+
+    def slots(self, partitions: int) -> int:
+        """For as many exchanges as any plan has that real-time mode takes: a slot is a thread, and an idle one is free."""
+        return partitions + self._settings.spark.shuffle_partitions * _EXCHANGES
+
+    def start(self, run: Run) -> Started:
+        """Start or go on, draining first if there is a backlog."""
+        run.reporter.update(version=self.spec.version)
+        plan = self._plan = self._plan or self._read_plan(run.spark)
+        base, memory = self._settings.checkpoint(self.job), self._memory()
+        self._checkpoint = checkpoint = open_checkpoint(base, plan.fingerprint, run.topic, memory)
+        position = checkpoint.position(self.reads, run.partitions)
+        now = datetime.now(UTC)
+        situation = self._situation(run, position)
+        self._decision = decide(self.source.lateness, situation.backlog, situation.ingest_lag, now)
+        mode, reason = self._mode(plan, run.partitions)
+        query = self._query(run.spark, plan, checkpoint, mode)
+        run.position = position
+        return Started(
+            query=query,
+            mode=mode,
+            reason=reason,
+            state=JobState.DRAINING if self._decision.draining else JobState.RUNNING,
+            batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
+            delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
+        )
+
+    def progressed(self, progress: Progress) -> dict[str, Any]:
+        """Counts what was left out because it had no entity or no score."""
+        for name, count in progress.observed.get(OBSERVATION, {}).items():
+            self._left_out[name] += int(count or 0)
+        return {"counts": {name: count for name, count in self._left_out.items() if count}}
+
+    def poll(self, run: Run) -> str | None:
+        """Looks each second whether to begin or to end a drain."""
+        if self.spec.window is None or time.monotonic() - self._looked < _LOOK_SECONDS:
+            return None
+        self._looked = time.monotonic()
+        try:
+            return self._turn(run)
+        except TransientError:
+            return None
+
+    def failed(self, error: str) -> bool:
+        """Real-time mode refuses a plan only when it starts: take micro-batch mode then."""
+        refused = "REAL_TIME_MODE" in error and not self._refused
+        if refused:
+            self._refused = _first_line(error)
+        return refused
+
+    def appended_at(self, message: Message) -> datetime | None:
+        """The append time of the raw record behind an event; of a tick, its time."""
+        moment = drain.ingested_at(message.value() or b"")
+        return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+
+    # --- plan and mode ------------------------------------------------------------------------------------------------
+
+    def _read_plan(self, spark: SparkSession) -> Plan:
+        plan = read_plan(self._scored(spark, {}), self.spec)
+        needed = plan.slots(1, self._settings.spark.shuffle_partitions)
+        log.info("plan read", mode=plan.mode, reason=plan.reason, score=str(plan.score.kind), why=plan.score.why,
+                 exchanges=plan.exchanges, slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
+        return plan
+
+    def _mode(self, plan: Plan, partitions: int) -> tuple[str, str]:
+        """The mode for now, and why."""
+        if self._decision.draining:
+            return MICRO_BATCH, f"drains a backlog: {self._decision.reason}"
+        if plan.mode != REAL_TIME:
+            return plan.mode, plan.reason
+        if self._refused:
+            return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {self._refused}"
+        # Spark checks the slots of a stateful plan alone; a stateless one would read part of the topic, and say nothing.
+        needed, there = plan.slots(partitions, self._settings.spark.shuffle_partitions), self.slots(partitions)
+        if needed > there:
+            return MICRO_BATCH, f"real-time mode needs {needed} task slots at once for this plan; there are {there}"
+        return REAL_TIME, plan.reason
+
+    def _memory(self) -> timedelta:
+        """How far back an event can still change a window that is open."""
+        return (self.spec.window or timedelta(0)) + self.source.lateness + SLACK
+
+    # --- drain --------------------------------------------------------------------------------------------------------
+
+    def _situation(self, run: Run, position: dict[int, int]) -> _Situation:
+        if self.spec.window is None:
+            return _Situation(Backlog(), timedelta(0))
+        return _Situation(backlog_of(run.topic, position), self._ingest_lag())
+
+    def _turn(self, run: Run) -> str | None:
+        """A reason to start again, draining or no longer draining; None while things are as they should be."""
+        lateness, now = self.source.lateness, datetime.now(UTC)
+        if not self._decision.draining:
+            lag = self._ingest_lag()
+            if lag > lateness:
+                return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
+            if run.lag_seconds > lateness.total_seconds():
+                return f"behind by {run.lag_seconds:.0f} s"
+            return None
+        situation = self._situation(run, run.position)
+        if drain.too_narrow(self._decision, lateness, situation.backlog, now) or (
+            situation.ingest_lag + lateness > self._decision.delay
+        ):
+            return "the backlog has become older than the watermark delay allows"
+        if decide(lateness, situation.backlog, situation.ingest_lag, now).draining:
+            return None
+        return "the backlog is drained"
+
+    def _ingest_lag(self) -> timedelta:
+        """How far behind the ingest of the source says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
+        try:
+            self._reports = self._reports or ReportReader(self._settings)
+            report = self._reports.latest().get(ingest_job(self.source.name))
+        except TransientError:
+            return timedelta(0)
+        if report is None or report.state is not JobState.DRAINING or datetime.now(UTC) - report.at > _FRESH:
+            return timedelta(0)
+        return timedelta(seconds=report.lag_seconds)
+
+    # --- query --------------------------------------------------------------------------------------------------------
+
+    def _scored(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
+        """The rows that `detect` gives, from the events topic on."""
+        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        group = {"groupIdPrefix": f"{self._settings.names.group(self.job)}.spark"}
+        records = spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
+        events = prepared(parse_events(records, self.source), self.spec, self._decision.delay)
+        return scored(self._detect, self.spec, events)
+
+    def _query(self, spark: SparkSession, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
+        emission = Emission(ladder=plan.score.counts and mode == REAL_TIME, publish_from=checkpoint.publish_from)
+        options = {"startingOffsets": _json({self.reads: checkpoint.offsets})}
+        if mode == MICRO_BATCH:
+            options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
+        rows = findings(self._scored(spark, options), self.spec, emission)
+        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        writer = rows.writeStream.format("kafka").options(**kafka).option("kafka.linger.ms", "0")
+        writer = writer.option("topic", self._settings.names.findings).outputMode(plan.output)
+        writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self.spec.name)
+        try:
+            query: StreamingQuery = _triggered(writer, plan, mode, self._settings.spark.trigger_seconds).start()
+            return query
+        except AnalysisException as error:
+            raise ConfigError.one(
+                self.spec.path, f"Spark refuses its plan: {_first_line(error)}", key="detect"
+            ) from error
+
+
+def _triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
+    """Real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
+    if mode == REAL_TIME:
+        return writer.trigger(realTime=f"{seconds} seconds")
+    return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
+
+
+def _json(offsets: dict[str, dict[int, int]]) -> str:
+    return json.dumps({topic: {str(p): o for p, o in places.items()} for topic, places in offsets.items()})
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().splitlines()[0][:300]

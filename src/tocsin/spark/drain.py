@@ -1,0 +1,119 @@
+"""When a detector drains a backlog, and how wide its watermark delay must be meanwhile.
+
+The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the one
+behind would count as late, so a backlog is read in micro-batches with the delay widened by its age. Narrowing it afterwards
+is safe on the same checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tocsin.spark.topic import Offsets, Topic
+
+SLACK = timedelta(seconds=2)
+"""Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
+
+FEW_RECORDS = 20_000
+"""So many are read within the first real-time batch, and during it no watermark moves."""
+
+_MARGIN = timedelta(seconds=60)
+_INGESTED = b'"ingested_at":"'
+_TICK = b'{"tick":true'
+_EVENT_TIME = b'"event_time":"'
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a job has not read yet.
+
+    Attributes:
+        records: how many.
+        oldest: a time before which none of them came into the platform, UTC; None when there are none.
+    """
+
+    records: int = 0
+    oldest: datetime | None = None
+
+    def age(self, now: datetime) -> timedelta:
+        """Since the oldest came in; 0 when there are none."""
+        return max(now - self.oldest, timedelta(0)) if self.oldest is not None else timedelta(0)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How to read on.
+
+    Attributes:
+        draining: in micro-batches, with the delay widened.
+        delay: of the watermark.
+        reason: one sentence.
+    """
+
+    draining: bool
+    delay: timedelta
+    reason: str
+
+
+def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime) -> Decision:
+    """Whether to drain: its own backlog, or that of the ingest before it (0 when it keeps up), is older than `lateness`."""
+    age = max(backlog.age(now), ingest_lag)
+    if age <= lateness and backlog.records <= FEW_RECORDS:
+        return Decision(False, lateness + SLACK, "keeps up")
+    seconds = age.total_seconds()
+    whose = "the ingest is" if ingest_lag > backlog.age(now) else f"{backlog.records} unread records are"
+    # While it drains, new events come in and the watermark moves on: the margin is for them.
+    delay = lateness + SLACK + age + max(_MARGIN, age / 2)
+    return Decision(True, delay, f"{whose} up to {seconds:.0f} s old, lateness is {lateness.total_seconds():.0f} s")
+
+
+def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
+    """Whether a drain under `decision` has lasted so long that its delay no longer covers what is unread."""
+    return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
+
+
+def backlog_of(topic: Topic, position: Offsets) -> Backlog:
+    """What lies between `position` and the end of the events topic `topic`.
+
+    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first of them
+    need not be the oldest. A tick says that nothing older follows, so the reading ends there.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    _, ends = topic.bounds()
+    records, oldest = 0, None
+    for partition, end in ends.items():
+        start = position.get(partition, 0)
+        records += max(0, end - start)
+        moment = _oldest(topic, partition, start, end)
+        oldest = min((m for m in (oldest, moment) if m is not None), default=None)
+    return Backlog(records, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
+
+
+def ingested_at(value: bytes) -> str | None:
+    """The time in an event record at which it came into the platform, or of a tick: ISO-8601; None in any other record.
+
+    As text: it sorts like the time, and a backlog of a million is looked through in seconds.
+    """
+    mark = _EVENT_TIME if value.startswith(_TICK) else _INGESTED
+    place = value.find(mark)
+    if place < 0:
+        return None
+    start = place + len(mark)
+    return value[start : start + 27].decode("ascii", "replace")
+
+
+def _oldest(topic: Topic, partition: int, start: int, end: int) -> str | None:
+    oldest: str | None = None
+    if start >= end:
+        return None
+    for message in topic.records(partition, start, end):
+        value = message.value() or b""
+        moment = ingested_at(value)
+        if moment is not None and (oldest is None or moment < oldest):
+            oldest = moment
+        if value.startswith(_TICK):
+            break
+    return oldest

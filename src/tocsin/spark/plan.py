@@ -1,0 +1,181 @@
+"""What the runner reads off a detector's plan before it starts: mode and reason, score, exchanges, fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
+
+from tocsin.detector import DetectorSpec, ScoreKind
+from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.spark.scores import Score, score_of
+from tocsin.spark.tree import Node, normalised, parse_tree
+
+REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
+IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
+
+_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "TransformWithState",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithStateInPySpark",
+    "GlobalLimit",
+}
+_EXCHANGES = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "Repartition",
+    "RepartitionByExpression",
+    "TransformWithState",
+}
+_REFUSED = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Sort": "orderBy",
+    "GlobalLimit": "limit",
+    "Window": "a window function over rows",
+    "TransformWithStateInPySpark": "transformWithState in Python",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What follows from a detector's plan.
+
+    Attributes:
+        mode: "real-time" or "micro-batch".
+        reason: why this mode, one sentence.
+        output: Spark's output mode, "update" or "append".
+        score: kind of its score, as declared or derived.
+        exchanges: shuffles between the source and the sink.
+        fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
+    """
+
+    mode: str
+    reason: str
+    output: str
+    score: Score
+    exchanges: int
+    fingerprint: str
+
+    def slots(self, partitions: int, shuffle_partitions: int) -> int:
+        """Task slots that real-time mode holds all at once: one for each task of each stage."""
+        return partitions + shuffle_partitions * self.exchanges
+
+
+def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
+    """The plan behind `found`, which `detect` of `spec` has returned (streaming or static).
+
+    Raises:
+        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector keeps
+            state. All faults at once; a retry does not help.
+    """
+    tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
+    score = _score(tree, spec)
+    faults = column_faults(found.schema, spec)
+    if score.kind is None:
+        what = f'is neither rising nor final as far as its plan shows ({score.why}); declare score="rising" or score="final"'
+        faults.append(Fault(str(spec.path), what, key="score"))
+    if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):
+        faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
+    if faults:
+        raise ConfigError(faults)
+    mode, output, reason = _mode(tree, score)
+    version = found.sparkSession.version
+    return Plan(
+        mode=mode,
+        reason=reason,
+        output=output,
+        score=score,
+        exchanges=_exchanges(tree),
+        fingerprint=_fingerprint(tree, output, version),
+    )
+
+
+def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
+    """What is wrong with the columns that `detect` returned."""
+    needed = [*spec.entity, "score", *(("window",) if spec.window is not None else IDENTITY)]
+    faults = [
+        Fault(str(spec.path), f"detect returns no column '{name}'", key=name, nearest=nearest(name, schema.names))
+        for name in needed
+        if name not in schema.names
+    ]
+    types = {field.name: field.dataType for field in schema.fields}
+    if "score" in types and not isinstance(types["score"], NumericType):
+        faults.append(Fault(str(spec.path), f"must be a number, not {types['score'].simpleString()}", key="score"))
+    if "evidence" in types and not isinstance(types["evidence"], ArrayType):
+        faults.append(Fault(str(spec.path), "must be an array of samples", key="evidence"))
+    if "event_time_max" in types and not isinstance(types["event_time_max"], TimestampType):
+        faults.append(Fault(str(spec.path), "must be a timestamp", key="event_time_max"))
+    return faults
+
+
+def _score(tree: Node, spec: DetectorSpec) -> Score:
+    """The declared kind of score, else the derived one."""
+    derived = score_of(tree)
+    if spec.window is None:
+        return Score(ScoreKind.RISING, False, "the score belongs to a single event")
+    if spec.score is None:
+        return derived
+    return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
+
+
+def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
+    """Mode, output mode and reason."""
+    if _sessions(tree):
+        return MICRO_BATCH, "append", "a session window is known only when it has closed"
+    if score.kind is ScoreKind.FINAL:
+        return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
+    obstacle = _obstacle(tree)
+    if obstacle is not None:
+        return MICRO_BATCH, "update", obstacle
+    return REAL_TIME, "update", "every operator of the plan runs in real-time mode"
+
+
+def _obstacle(tree: Node) -> str | None:
+    """Why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
+    for node in tree.walk():
+        python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
+        if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
+            name = f" ({python.name})" if python is not None and python.name else ""
+            return f"it runs Python code for rows{name}, which real-time mode does not"
+        if node.kind in _REFUSED:
+            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not run"
+        if node.kind == "Join" and all(_streams(side) for side in node.children):
+            return "it joins two streams, which real-time mode does not"
+    if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
+        return "it aggregates aggregates, which real-time mode does not"
+    return None
+
+
+def _sessions(tree: Node) -> bool:
+    return any(
+        "sessionWindow" in str(e.fields.get("metadata")) or e.kind == "SessionWindow" or e.name == "session_window"
+        for node in tree.walk()
+        for top in node.expressions()
+        for e in top.walk()
+    )
+
+
+def _streams(node: Node) -> bool:
+    return any(inner.kind.startswith("StreamingRelation") for inner in node.walk())
+
+
+def _exchanges(tree: Node) -> int:
+    joins = sum(node.kind == "Join" for node in tree.walk())
+    return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
+
+
+def _fingerprint(tree: Node, output: str, version: str) -> str:
+    """Of all that decides what is in the state: everything below the topmost stateful operator. Limits are not part of it."""
+    top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
+    text = "stateless" if top is None else normalised(top)
+    return hashlib.sha256(f"{version}\n{output}\n{text}".encode()).hexdigest()[:16]
