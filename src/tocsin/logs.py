@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import structlog
 from structlog.typing import Processor
@@ -25,8 +26,14 @@ _SHARED: tuple[Processor, ...] = (
 )
 
 
-def configure(job: str, *, level: int = logging.INFO) -> None:
-    """Send all log lines of this process to stderr, each with `job`. Call it once, at the start of `main`."""
+def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) -> None:
+    """Send all log lines of this process to stderr, or to the end of `file`, each with `job`.
+
+    Call it once, at the start of `main`.
+
+    Raises:
+        OSError: `file` cannot be written.
+    """
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[_bound_job(job), *_SHARED],
         processors=[
@@ -34,7 +41,7 @@ def configure(job: str, *, level: int = logging.INFO) -> None:
             structlog.processors.LogfmtRenderer(key_order=["time", "level", "job", "event"], drop_missing=True),
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.captureWarnings(True)

@@ -6,15 +6,59 @@ import contextlib
 import random
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import psutil
 
 from tocsin.errors import ConfigError, Fault
+from tocsin.settings import Settings
 
 LOOPBACK = "127.0.0.1"
+_LOCAL = (LOOPBACK, "localhost")
 # Below the range that systems number outgoing connections from, so that none of these takes the port meanwhile.
 _CHOICE = range(20_000, 32_000)
 _TRIES = 200
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the servers of a stack listen, all on loopback.
+
+    Attributes:
+        kafka: for Kafka's clients.
+        controller: for Kafka itself.
+        smtp: of the mail sink.
+        mail_page: page of the mail sink.
+    """
+
+    kafka: int
+    controller: int
+    smtp: int
+    mail_page: int
+
+
+def choose(settings: Settings, *, free: bool, mail_page: int) -> Ports:
+    """The ports of a stack: free ones, or those that the settings lead to.
+
+    Raises:
+        ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
+    """
+    controller, *others = free_ports(4)
+    if free:
+        return Ports(others[0], controller, others[1], others[2])
+    host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
+    faults = []
+    if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
+        what = f"{settings.kafka.bootstrap_servers} is no plain server on this machine, so `tocsin dev up` cannot be it"
+        faults.append(Fault("settings", what, key="kafka.bootstrap_servers"))
+    if settings.smtp.host not in _LOCAL:
+        what = f"{settings.smtp.host} is not this machine, so `tocsin dev up` cannot be it"
+        faults.append(Fault("settings", what, key="smtp.host"))
+    if faults:
+        raise ConfigError(faults)
+    ports = Ports(int(port), controller, settings.smtp.port, mail_page)
+    require_free({"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page})
+    return ports
 
 
 def free_ports(count: int) -> list[int]:

@@ -7,7 +7,7 @@ is found in the process list.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Start, Stop
 from tocsin.supervision.policy import reconcile
 from tocsin.supervision.runner import Launch, Process, Runner
+from tocsin.supervision.standing import Standing, memory_of, standings
 
 _STALLED_SECONDS = 600.0
+_FORCED_SECONDS = 5.0
 
 log = structlog.get_logger()
 
@@ -49,8 +51,9 @@ class Supervisor:
 
     def __init__(self, charge: Charge, runner: Runner, clock: Callable[[], float] = time.time) -> None:
         self._charge, self._runner, self._clock = charge, runner, clock
-        folder = charge.state / "supervision"
-        self._lock, self._memory = folder / f"{charge.name}.lock", folder / f"{charge.name}.json"
+        self._memory = memory_of(charge.state, charge.name)
+        self._lock = self._memory.with_suffix(".lock")
+        self._processes: Sequence[Process] = ()
 
     def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         """Look once, and act; returns what was done, nothing when another supervisor is looking at this moment.
@@ -67,20 +70,29 @@ class Supervisor:
         except LockHeld:
             return []
 
-    def stop(self, seconds: float) -> None:
-        """Stop all, wait for it up to `seconds`, and end what is left then."""
-        deadline = time.monotonic() + seconds
-        for process in self._runner.list():
+    def standings(self, jobs: Iterable[str]) -> list[Standing]:
+        """How each of `jobs` stood at the last look."""
+        return standings(self._charge.state, self._charge.name, jobs, self._processes)
+
+    def stop(self, seconds: float, job: str | None = None) -> None:
+        """Stop all, or `job` alone; wait for it up to `seconds`, and end what is left then, waiting 5 seconds more."""
+        for process in self._live(job):
+            log.info("stop", of=process.labels.job, pid=process.pid, reason="all stops", force=seconds <= 0)
             self._runner.stop(process, force=not process.leader)
-        while (left := self._runner.list()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for process in left:
-            log.warning("ended by force", ended=process.labels.job, pid=process.pid)
-            self._runner.stop(process, force=True)
+        for patience in (seconds, _FORCED_SECONDS):
+            deadline = time.monotonic() + patience
+            while (left := self._live(job)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            for process in left:
+                log.warning("ended by force", of=process.labels.job, pid=process.pid)
+                self._runner.stop(process, force=True)
+
+    def _live(self, job: str | None) -> list[Process]:
+        return [process for process in self._runner.list() if job in (None, process.labels.job)]
 
     def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         history = read_history(self._memory)
-        processes = self._runner.list()
+        self._processes = processes = self._runner.list()
         actions, after = reconcile(desired, self._actual(processes, history), history, self._clock(), self._charge.pace)
         if after != history:
             write_history(self._memory, after)  # before acting: the end of a forgotten start would be no failure

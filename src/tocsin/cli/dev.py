@@ -1,0 +1,115 @@
+"""`tocsin dev`: the embedded stack on this machine."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.options import Json
+from tocsin.cli.output import as_json, line, note, printable, span, table
+from tocsin.settings import load_settings
+from tocsin.stack import control, launcher
+from tocsin.stack.progress import progress
+from tocsin.stack.running import read_running
+from tocsin.supervision.rotation import tail
+
+app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
+
+_FOLLOW_SECONDS = 0.25
+_MB = 1024 * 1024
+
+
+@app.command("up")
+def up(
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove all data, checkpoints, alerts and logs first.")
+    ] = False,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="Take free ports, not the configured ones.")] = False,
+    mail_port: Annotated[int, typer.Option("--mail-port", min=1, max=65535, help="Of the mail sink's page.")] = 1080,
+) -> None:
+    """Start everything, say when it is ready, keep it running; Ctrl-C stops everything."""
+    stop = threading.Event()
+    _on_signals(stop)
+    options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port)
+    launcher.up(None, options, progress(), stop)
+
+
+@app.command("down")
+def down() -> None:
+    """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
+    line("stopped" if control.down(load_settings()) else "nothing runs")
+
+
+@app.command("status")
+def status(json: Json = False) -> None:
+    """Show the processes: state, memory, CPU time. Leaves with 1 when one is not well."""
+    settings = load_settings()
+    found = control.components(settings)
+    if json:
+        as_json(found)
+    else:
+        columns = ("component", "state", "pid", "memory", "cpu", "why")
+        table(columns, (_row(one) for one in found), empty="nothing is declared")
+        running = read_running(settings.state) if control.launcher_pid(settings) else None
+        line(f"mails: {running.mail_url}" if running else "no stack runs here; start one: tocsin dev up")
+    if not all(one.is_well for one in found):
+        raise typer.Exit(1)
+
+
+@app.command("logs")
+def logs(
+    component: Annotated[str, typer.Argument(help="kafka, mail, launcher, or a job such as ingest:logins.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 50,
+) -> None:
+    """Show the log of one component."""
+    path = Path(control.component_log(load_settings(), component))
+    if not path.exists():
+        note(f"{component} has written nothing yet ({path})")
+    for text in tail(path, lines):
+        typer.echo(printable(text))
+    if follow:
+        _follow(path)
+
+
+def _row(one: control.ComponentStatus) -> tuple[object, ...]:
+    memory = f"{one.rss_bytes / _MB:.0f} MB" if one.rss_bytes else None
+    return one.name, one.state, one.pid, memory, span(one.cpu_seconds) if one.pid else None, one.reason
+
+
+def _follow(path: Path) -> None:
+    """Write new lines until Ctrl-C; starts again at the beginning when the log was rotated."""
+    position = path.stat().st_size if path.exists() else 0
+    try:
+        while True:
+            size = path.stat().st_size if path.exists() else 0
+            position = position if size >= position else 0
+            if size > position:
+                with path.open("rb") as file:
+                    file.seek(position)
+                    whole, end, _ = file.read().rpartition(b"\n")
+                position += len(whole) + len(end)
+                for text in whole.decode("utf-8", "replace").splitlines():
+                    typer.echo(printable(text))
+            time.sleep(_FOLLOW_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _on_signals(stop: threading.Event) -> None:
+    """The first signal asks to stop; the second ends what is still stopping by force."""
+
+    def asked(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, asked)

@@ -1,0 +1,84 @@
+"""The jobs of the stack: what is declared now, kept running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tocsin.catalog import read_catalog
+from tocsin.metrics import JobState
+from tocsin.settings import Settings
+from tocsin.stack.progress import Line
+from tocsin.supervision.desired import desired_jobs
+from tocsin.supervision.jobs import job_launch
+from tocsin.supervision.labels import Labels, instance_of
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Desired
+from tocsin.supervision.rotation import rotate
+from tocsin.supervision.standing import Standing
+from tocsin.supervision.supervisor import Charge, Supervisor
+
+_STOP_SECONDS = 20.0
+_UP = (JobState.RUNNING, JobState.DRAINING)
+_WORDS = 300
+
+
+class Crew:
+    """All jobs of one installation, as processes that end with the launcher."""
+
+    def __init__(self, settings: Settings, java_home: Path) -> None:
+        instance = instance_of(settings)
+        self._settings = settings
+        self._runner = LocalRunner(instance, settings.log, tethered=True)
+        charge = Charge(
+            name="jobs",
+            state=settings.state,
+            launch=lambda job, spec: job_launch(settings, Labels(instance, job, spec), java_home),
+        )
+        self._supervisor = Supervisor(charge, self._runner)
+        self._desired: dict[str, Desired] = {}
+        self._lines: list[Line] = []
+
+    def tick(self, *, start: bool) -> bool:
+        """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
+
+        Args:
+            start: False as long as nothing should be started, since what jobs need is not there yet.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        catalog = read_catalog(self._settings.project)
+        self._desired = desired_jobs(catalog, self._settings)
+        if start:
+            self._supervisor.tick(self._desired)
+            for job in self._desired:
+                rotate(self._settings.log(job))
+        broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
+        readable = [job for job, wanted in self._desired.items() if wanted.readable]
+        self._lines = [self._line(standing) for standing in self._supervisor.standings(readable)]
+        self._lines += [Line(place, False, error, failing=True) for place, error in broken.items()]
+        return start and all(line.ready or line.failing for line in self._lines)
+
+    def lines(self) -> list[Line]:
+        """How each job is."""
+        return self._lines
+
+    def stop(self) -> None:
+        """Stop all jobs."""
+        self._supervisor.stop(_STOP_SECONDS)
+
+    def _line(self, standing: Standing) -> Line:
+        job, report = standing.job, standing.report
+        if standing.failing:
+            return Line(job, False, f"{standing.condition}: {standing.reason}; {self._last_words(job)}", failing=True)
+        if standing.process is None:
+            return Line(job, False, standing.reason or "not started yet")
+        if report is None:
+            return Line(job, False, "starting")
+        text = " ".join(filter(None, (str(report.state), report.mode)))
+        reason = "" if report.state is JobState.RUNNING else report.reason
+        return Line(job, report.state in _UP, f"{text}: {reason}" if reason else text)
+
+    def _last_words(self, job: str) -> str:
+        """The end of its log, and where there is more."""
+        return f"{' '.join(self._runner.logs(job, 1))[:_WORDS]} ({self._settings.log(job)})"

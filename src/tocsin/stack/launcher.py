@@ -1,0 +1,189 @@
+"""`tocsin dev up`: starts the servers and the jobs, keeps them running, and stops them all at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from tocsin import logs
+from tocsin.errors import ConfigError, TocsinError
+from tocsin.lock import LockHeld, hold
+from tocsin.provision.java import find_java
+from tocsin.settings import Settings, load_settings
+from tocsin.stack import folder, ports
+from tocsin.stack.crew import Crew
+from tocsin.stack.kafka import Kafka
+from tocsin.stack.mail import MailSink
+from tocsin.stack.ports import Ports
+from tocsin.stack.progress import Progress
+from tocsin.stack.running import Running, announce, withdraw
+from tocsin.stack.servers import Servers
+from tocsin.supervision.labels import instance_of
+from tocsin.supervision.local import LocalRunner
+
+LOG = "launcher"
+_TICK_SECONDS = 1.0
+_STARTING_TICK_SECONDS = 0.25
+_SWEEP_SECONDS = 3.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to bring a stack up.
+
+    Attributes:
+        reset: remove everything in the state folder first.
+        free_ports: take any free ports, not the configured ones.
+        mail_page: port of the page of the mail sink, when ports are not free ones.
+    """
+
+    reset: bool = False
+    free_ports: bool = False
+    mail_page: int = 1080
+
+
+def up(project: Path | None, options: Options, progress: Progress, stop: threading.Event) -> None:
+    """Run a stack until `stop` is set. Call it from the main thread, since all processes end with the thread.
+
+    Raises:
+        ConfigError: something must be changed first: a port, the state folder, the settings, the set-up.
+        StackRuns: one runs on this state folder already.
+        TocsinError: a server does not come up; says why, with the end of its log.
+    """
+    state = load_settings(project).state
+    folder.prepare(state)
+    with _launcher_lock(state):
+        sweep(load_settings(project))
+        if options.reset:
+            folder.wipe(state)
+            folder.prepare(state)
+        withdraw(state)  # or what a killed launcher announced would be taken for settings
+        settings = load_settings(project)
+        chosen = ports.choose(settings, free=options.free_ports, mail_page=options.mail_page)
+        settings.log(LOG).parent.mkdir(parents=True, exist_ok=True)
+        logs.configure(LOG, file=settings.log(LOG))
+        _Launcher(settings, chosen, progress).run(stop)
+
+
+class StackRuns(TocsinError):
+    """A stack runs on this state folder already; stop it first."""
+
+
+def sweep(settings: Settings) -> int:
+    """End all processes of this installation that a launcher left behind; returns how many there were.
+
+    None on Linux, where they end with their launcher.
+    """
+    count = 0
+    for instance in (instance_of(settings), servers_instance(settings)):
+        runner = LocalRunner(instance, settings.log)
+        for process in runner.list():
+            runner.stop(process, force=True)
+            count += 1
+        deadline = time.monotonic() + _SWEEP_SECONDS
+        while runner.list() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return count
+
+
+def servers_instance(settings: Settings) -> str:
+    """The label of the servers, so that supervision of jobs does not see them."""
+    return f"{instance_of(settings)}.servers"
+
+
+@contextlib.contextmanager
+def _launcher_lock(state: Path) -> Iterator[None]:
+    try:
+        lock = hold(state / folder.LOCK)
+    except LockHeld as error:
+        raise StackRuns(f"a stack runs on {state} already (process {error.pid}); stop it: tocsin dev down") from error
+    except OSError as error:
+        raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
+    with lock:
+        yield
+
+
+class _Launcher:
+    """One run of a stack."""
+
+    def __init__(self, settings: Settings, chosen: Ports, progress: Progress) -> None:
+        java = find_java()
+        at = settings.state
+        kafka = Kafka(at / "kafka", settings.log("kafka"), chosen.kafka, chosen.controller, java)
+        mail = MailSink(at / "mail", settings.log("mail"), chosen.smtp, chosen.mail_page)
+        smtp = settings.smtp.model_copy(update={"host": ports.LOOPBACK, "port": chosen.smtp})
+        known = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
+        self._settings = settings.model_copy(update={"kafka": known, "smtp": smtp})
+        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, mail.url)
+        self._servers = Servers(self._settings, servers_instance(settings), kafka, mail)
+        self._crew = Crew(self._settings, java.home)
+        self._progress = progress
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set; whatever happens, nothing is left running."""
+        began, ready = time.monotonic(), False
+        try:
+            self._progress.say("starting Kafka and the mail sink")
+            while not stop.wait(_TICK_SECONDS if ready else _STARTING_TICK_SECONDS):
+                all_well = self._tick()
+                if all_well and not ready:
+                    ready = True
+                    self._progress.settle()
+                    self._progress.say(self._summary(time.monotonic() - began))
+        finally:
+            self._progress.settle()
+            self._stop()
+
+    def _tick(self) -> bool:
+        """One look at everything; returns whether all that can come up is up."""
+        try:
+            serving = self._servers.tick()
+            if serving and not self._servers.announced:
+                announce(self._settings.state, self._running)
+                self._servers.announced = True
+            settled = self._crew.tick(start=serving)
+        except OSError as error:
+            log.error("the state folder cannot be written", error=str(error))
+            self._progress.say(f"the state folder cannot be written: {error}")
+            time.sleep(_TICK_SECONDS)
+            return False
+        self._progress.show([*self._servers.lines(), *self._crew.lines()])
+        return serving and settled
+
+    def _summary(self, seconds: float) -> str:
+        failing = [line.name for line in self._crew.lines() if line.failing]
+        state = (
+            f"ready after {seconds:.0f} s" if not failing else f"up after {seconds:.0f} s, without {', '.join(failing)}"
+        )
+        return "\n".join(
+            (
+                state,
+                f"Kafka      {self._running.kafka_port} on {ports.LOOPBACK}",
+                f"mails      {self._running.mail_url}",
+                f"logs       {self._settings.log(LOG).parent}",
+                "Ctrl-C stops everything",
+            )
+        )
+
+    def _stop(self) -> None:
+        """In reverse order of the start; a second signal on the way ends all by force."""
+        try:
+            self._progress.say("stopping the jobs")
+            self._crew.stop()
+            self._progress.say("stopping the servers")
+            self._servers.stop()
+        except KeyboardInterrupt:
+            self._progress.say("ending everything by force")
+        finally:
+            left = sweep(self._settings)
+            withdraw(self._settings.state)
+        self._progress.say("stopped" if not left else f"stopped; {left} ended by force")

@@ -1,0 +1,57 @@
+"""What a running stack tells others: the settings that lead to it, and where its pages are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tocsin.settings import RUNNING_FILE
+from tocsin.stack.ports import LOOPBACK
+
+_ABOUT_FILE = "stack.json"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stack that runs.
+
+    Attributes:
+        pid: of its launcher.
+        kafka_port: of Kafka's clients.
+        smtp_port: of the mail sink.
+        mail_url: page and API of the mail sink.
+    """
+
+    pid: int
+    kafka_port: int
+    smtp_port: int
+    mail_url: str
+
+
+def announce(state: Path, running: Running) -> None:
+    """Write what `tocsin.settings` reads, and what `read_running` reads, into the state folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    settings = (
+        f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
+        f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n'
+    )
+    (state / _ABOUT_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")
+    (state / RUNNING_FILE).write_text(settings, encoding="utf-8")
+
+
+def withdraw(state: Path) -> None:
+    """Take back what a stack announced that has ended."""
+    for name in (RUNNING_FILE, _ABOUT_FILE):
+        (state / name).unlink(missing_ok=True)
+
+
+def read_running(state: Path) -> Running | None:
+    """The stack that runs on this state folder, as far as it announced itself; None when there is none."""
+    try:
+        return Running(**json.loads((state / _ABOUT_FILE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

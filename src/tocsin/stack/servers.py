@@ -1,0 +1,91 @@
+"""The servers of the stack, kept running like jobs, and the topics that the jobs need."""
+
+from __future__ import annotations
+
+from tocsin.catalog import read_catalog
+from tocsin.errors import TocsinError, TransientError
+from tocsin.ingest.topics import ensure_topics
+from tocsin.settings import Settings
+from tocsin.stack.kafka import Kafka
+from tocsin.stack.mail import MailSink
+from tocsin.stack.progress import Line
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Desired, Pace, Start
+from tocsin.supervision.supervisor import Charge, Supervisor
+
+TOPICS = "topics"
+_PACE = Pace(first_delay=1.0, longest_delay=15.0, crash_loop_window=120.0, stagger=0.0)
+_STOP_SECONDS = 15.0
+_LOG_LINES = 15
+
+
+class Servers:
+    """Kafka and the mail sink.
+
+    Attributes:
+        announced: whether others were told where they are.
+    """
+
+    def __init__(self, settings: Settings, instance: str, kafka: Kafka, mail: MailSink) -> None:
+        """Nothing is started yet.
+
+        Raises:
+            ConfigError: the set-up lacks something, or Kafka's storage cannot be made.
+        """
+        self.announced = False
+        self._settings = settings
+        self._servers: dict[str, Kafka | MailSink] = {"mail": mail, "kafka": kafka}
+        self._launches = {name: server.launch(instance) for name, server in self._servers.items()}
+        self._runner = LocalRunner(instance, settings.log, tethered=True)
+        charge = Charge(name="servers", state=settings.state, launch=lambda name, _: self._launches[name], pace=_PACE)
+        self._supervisor = Supervisor(charge, self._runner)
+        self._desired = {name: Desired(one.labels.spec, beats=False) for name, one in self._launches.items()}
+        self._waiting: dict[str, str | None] = dict.fromkeys([*self._servers, TOPICS], "its start")
+        self._sources: frozenset[str] | None = None
+
+    def tick(self) -> bool:
+        """Start what is not there; returns whether all were ready once and the topics are there.
+
+        Raises:
+            OSError: the state folder cannot be written.
+            TocsinError: a server keeps ending before it was ready for the first time.
+        """
+        for action in self._supervisor.tick(self._desired):
+            if isinstance(action, Start):
+                self._waiting[action.job] = action.reason
+        for standing in self._supervisor.standings(self._servers):
+            if standing.failing and not self.announced:
+                tail = "\n".join(self._runner.logs(standing.job, _LOG_LINES))
+                end = f"the end of {self._settings.log(standing.job)}:\n{tail}"
+                raise TocsinError(f"{standing.job} does not come up: {standing.reason}; {end}")
+        for name, server in self._servers.items():
+            if self._waiting[name] is not None:
+                self._waiting[name] = server.waiting_for()
+        if self._waiting["kafka"] is None:
+            self._ensure_topics()
+        return self.announced or not any(self._waiting.values())
+
+    def lines(self) -> list[Line]:
+        """How each server is."""
+        return [
+            Line(name, waits is None, "ready" if waits is None else f"waiting for {waits}")
+            for name, waits in self._waiting.items()
+        ]
+
+    def stop(self) -> None:
+        """Stop all, the last started first."""
+        for name in reversed(self._servers):
+            self._supervisor.stop(_STOP_SECONDS, name)
+
+    def _ensure_topics(self) -> None:
+        """Make the topics of all declared sources, again whenever these are others."""
+        catalog = read_catalog(self._settings.project)
+        sources = frozenset(catalog.sources)
+        if sources == self._sources:
+            return
+        try:
+            ensure_topics(self._settings, catalog)
+        except TransientError as error:
+            self._waiting[TOPICS] = str(error)
+        else:
+            self._sources, self._waiting[TOPICS] = sources, None
