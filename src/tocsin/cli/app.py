@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, doctor, findings, status, topics
+from tocsin.cli import alerts, check, dev, doctor, findings, status, topics
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(dev.app, name="dev")
 app.command("status")(status.status)
 app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, line, note, printable, span, table
-from tocsin.settings import load_settings
-from tocsin.stack import control, launcher
-from tocsin.stack.progress import progress
-from tocsin.stack.running import read_running
-from tocsin.supervision.rotation import tail
+from tocsin.cli.stopping import on_signals
+
+if TYPE_CHECKING:
+    from tocsin.stack.control import ComponentStatus
 
 app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
 
@@ -34,8 +31,11 @@ def up(
     mail_port: Annotated[int, typer.Option("--mail-port", min=1, max=65535, help="Of the mail sink's page.")] = 1080,
 ) -> None:
     """Start everything, say when it is ready, keep it running; Ctrl-C stops everything."""
+    from tocsin.stack import launcher
+    from tocsin.stack.progress import progress
+
     stop = threading.Event()
-    _on_signals(stop)
+    on_signals(stop)
     options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port)
     launcher.up(None, options, progress(), stop)
 
@@ -43,12 +43,19 @@ def up(
 @app.command("down")
 def down() -> None:
     """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
+    from tocsin.settings import load_settings
+    from tocsin.stack import control
+
     line("stopped" if control.down(load_settings()) else "nothing runs")
 
 
 @app.command("status")
 def status(json: Json = False) -> None:
     """Show the processes: state, memory, CPU time. Leaves with 1 when one is not well."""
+    from tocsin.settings import load_settings
+    from tocsin.stack import control
+    from tocsin.stack.running import read_running
+
     settings = load_settings()
     found = control.components(settings)
     if json:
@@ -69,6 +76,10 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 50,
 ) -> None:
     """Show the log of one component."""
+    from tocsin.settings import load_settings
+    from tocsin.stack import control
+    from tocsin.supervision.rotation import tail
+
     path = Path(control.component_log(load_settings(), component))
     if not path.exists():
         note(f"{component} has written nothing yet ({path})")
@@ -78,7 +89,7 @@ def logs(
         _follow(path)
 
 
-def _row(one: control.ComponentStatus) -> tuple[object, ...]:
+def _row(one: ComponentStatus) -> tuple[object, ...]:
     memory = f"{one.rss_bytes / _MB:.0f} MB" if one.rss_bytes else None
     return one.name, one.state, one.pid, memory, span(one.cpu_seconds) if one.pid else None, one.reason
 
@@ -100,16 +111,3 @@ def _follow(path: Path) -> None:
             time.sleep(_FOLLOW_SECONDS)
     except KeyboardInterrupt:
         return
-
-
-def _on_signals(stop: threading.Event) -> None:
-    """The first signal asks to stop; the second ends what is still stopping by force."""
-
-    def asked(signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, asked)
