@@ -131,6 +131,8 @@ class Database:
         except exc.DBAPIError as error:
             if error.connection_invalidated:
                 raise TransientError(f"alerts DB {self.shown}: {_reason(error)}") from error
+            if type(error.orig) is sqlite3.DatabaseError:  # its children say other things
+                raise ConfigError.one(self.shown, f"is no alerts DB: {error.orig}") from error
             raise
         except sqlite3.DatabaseError as error:
             raise ConfigError.one(self.shown, f"is no alerts DB: {error}") from error
