@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import new_database, running_postgres
+from tocsin.alerts.database import Database
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    with running_postgres() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database: each test with it runs on both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'state' / 'alerts.db'}"
+    return new_database(request.getfixturevalue("postgres"), f"alerts_{os.getpid()}")
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Database]]:
+    """Opens databases, and closes them in the end."""
+    databases: list[Database] = []
+
+    def open_one(address: str, **options: bool | float) -> Database:
+        databases.append(Database(address, **options))  # type: ignore[arg-type]  # each test knows its options
+        return databases[-1]
+
+    yield open_one
+    for database in databases:
+        database.close()
+
+
+@pytest.fixture
+def database(address: str, opened: Callable[..., Database]) -> Database:
+    """An alerts DB with its schema."""
+    one = opened(address)
+    one.migrate()
+    return one
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, opened: Callable[..., Database]) -> Database:
+    """An alerts DB in a file, that gives up a locked database soon."""
+    one = opened(f"sqlite:///{tmp_path / 'alerts.db'}", busy_seconds=0.1)
+    one.migrate()
+    return one

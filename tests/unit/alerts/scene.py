@@ -1,0 +1,76 @@
+"""Findings, declarations and clocks for the tests of alerting."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tocsin.alerts.intake import Record
+from tocsin.alerts.policy import DetectorFacts
+from tocsin.alerts.recording import Rules
+from tocsin.finding import Finding, finding_id
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+WINDOW = timedelta(seconds=10)
+
+FACTS = DetectorFacts(
+    name="failed_logins",
+    version="v1",
+    title="Bursts of failed logins by one user (credential stuffing, password guessing).",
+    owner="security@example.com",
+    runbook="docs/runbooks/failed_logins.md",
+    live=True,
+    dedup_period=timedelta(hours=1),
+    page_within=timedelta(minutes=15),
+    lateness=timedelta(seconds=10),
+    email_limit=50,
+    urgent_limit=100,
+)
+RULES = Rules(facts={FACTS.name: FACTS}, paged=("oncall@example.com",), domain="tocsin.example.com")
+
+
+def finding(score: float = 60, *, user: str = "mallory", at: datetime = NOON, **changes: Any) -> Finding:
+    """A finding of one window of ten seconds that begins at `at`."""
+    level = "urgent" if score > 100 else "email"
+    values: dict[str, Any] = {
+        "detector": "failed_logins",
+        "version": "v1",
+        "entity": {"user_id": user},
+        "window_start": at,
+        "window_end": at + WINDOW,
+        "level": level,
+        "score": score,
+        "limit": 100 if level == "urgent" else 50,
+        "event_time_max": at + 5 * SECOND,
+        "detected_at": at + 5 * SECOND,
+    } | changes
+    identity = finding_id(values["detector"], values["entity"], values["window_start"], values["window_end"])
+    return Finding(**({"finding_id": identity} | values))
+
+
+def burst(score: int, *, user: str = "mallory", at: datetime = NOON) -> list[Finding]:
+    """What a detector emits while the count rises to `score`: every value above the lowest limit."""
+    return [
+        finding(count, user=user, at=at, event_time_max=at + count * timedelta(milliseconds=50))
+        for count in range(51, score + 1)
+    ]
+
+
+def record(one: Finding, offset: int = 0, partition: int = 0, appended_at: datetime = NOON + 5 * SECOND) -> Record:
+    """A finding as Kafka delivers it."""
+    value = one.model_copy(update={"detected_at": None}).to_json()
+    return Record(topic="findings", partition=partition, offset=offset, appended_at=appended_at, value=value)
+
+
+def raw(value: bytes | None, offset: int = 0) -> Record:
+    """Any record of the findings topic."""
+    return Record(topic="findings", partition=3, offset=offset, appended_at=NOON, value=value)
+
+
+def broken(**changes: Any) -> bytes:
+    """The JSON of a finding with some fields changed."""
+    values = json.loads(finding().model_copy(update={"detected_at": None}).to_json()) | changes
+    return json.dumps(values).encode()

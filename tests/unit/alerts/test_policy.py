@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
+from tocsin.alerts import policy
+from tocsin.alerts.policy import Jobs, Kind, Told
+from tocsin.catalog import read_catalog
+from tocsin.detector import Stage
+from tocsin.finding import Finding, Origin
+from tocsin.metrics import JobReport, JobState
+
+END = NOON + WINDOW
+
+
+def report(watermark: datetime | None, at: datetime, state: JobState = JobState.RUNNING) -> JobReport:
+    return JobReport(job="any", at=at, state=state, watermark=watermark)
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+of_one_version = st.builds(
+    lambda score, at_least: finding(score, at_least=at_least), st.integers(51, 300), st.booleans()
+)
+
+
+@given(st.lists(of_one_version, min_size=1, max_size=4))
+def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records: list[Finding]) -> None:
+    def fold(order: tuple[Finding, ...]) -> Finding:
+        stays = order[0]
+        for one in order[1:]:
+            stays = policy.merged(stays, one, "v1")
+        return stays
+
+    results = [fold(order) for order in permutations(records)]
+    assert all(one == results[0] for one in results)
+    assert results[0].score == max(one.score for one in records)
+
+
+def test_an_exact_score_beats_an_equal_lower_bound() -> None:
+    exact, bound = finding(120), finding(120, at_least=True)
+    assert policy.merged(bound, exact, "v1") is exact
+    assert policy.merged(exact, bound, "v1") is exact
+
+
+def test_a_level_weighs_more_than_a_score() -> None:
+    urgent, high = finding(101), finding(200, level="email", limit=50)
+    assert policy.merged(high, urgent, "v1") is urgent
+    assert policy.merged(urgent, high, "v1") is urgent
+
+
+def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
+    stream, backfill = finding(120), finding(90, origin=Origin.BACKFILL)
+    assert policy.merged(stream, backfill, "v1") is backfill
+    assert policy.merged(backfill, stream, "v1") is backfill
+    again = finding(95, origin=Origin.BACKFILL)
+    assert policy.merged(backfill, again, "v1") is again
+
+
+@pytest.mark.parametrize(
+    ("stored", "new", "declared", "stays"),
+    [
+        ("v1", "v2", "v2", "v2"),
+        ("v2", "v1", "v2", "v2"),
+        ("v1", "v2", "v3", "v2"),
+        ("v1", "v2", None, "v2"),
+    ],
+)
+def test_across_versions_the_declared_one_stays_else_the_later(
+    stored: str, new: str, declared: str | None, stays: str
+) -> None:
+    kept = policy.merged(finding(300, version=stored), finding(60, version=new), declared)
+    assert kept.version == stays
+
+
+# --- dedup ------------------------------------------------------------------------------------------------------------
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("moment", "joins"),
+    [
+        (NOON, True),
+        (NOON + HOUR - SECOND, True),
+        (NOON + HOUR, False),
+        (NOON - HOUR + SECOND, True),
+        (NOON - HOUR, False),
+    ],
+)
+def test_a_finding_joins_the_alert_whose_period_it_is_in(moment: datetime, joins: bool) -> None:
+    assert policy.alert_start(moment, [NOON], HOUR) == (NOON if joins else None)
+
+
+def test_the_period_a_finding_is_in_wins_over_one_that_begins_later() -> None:
+    starts = [NOON, NOON + HOUR]
+    assert policy.alert_start(NOON + 59 * MINUTE, starts, HOUR) == NOON
+    assert policy.alert_start(NOON - MINUTE, starts, HOUR) == NOON
+
+
+moments = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
+
+
+@given(moments)
+def test_alerts_of_one_entity_never_overlap_and_take_every_finding(seconds: list[int]) -> None:
+    period = timedelta(seconds=1000)
+    starts: list[datetime] = []
+    for second in seconds:
+        moment = NOON + second * SECOND
+        start = policy.alert_start(moment, starts, period)
+        if start is None:
+            starts.append(moment)
+        else:
+            assert abs(moment - start) < period
+    starts.sort()
+    assert all(later - earlier >= period for earlier, later in pairwise(starts))
+
+
+# --- notifying --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("level", "told", "expected"),
+    [
+        (60, Told(), Kind.EMAIL),
+        (120, Told(), Kind.URGENT),
+        (60, Told("email"), None),
+        (120, Told("email"), Kind.URGENT),
+        (120, Told("urgent"), None),
+        (60, Told("urgent"), None),
+        (60, Told("", "urgent"), Kind.EMAIL),
+        (120, Told("", "urgent"), Kind.URGENT),
+    ],
+)
+def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
+    level: int, told: Told, expected: Kind | None
+) -> None:
+    assert policy.notification(finding(level), FACTS, told, NOON + 12 * SECOND) == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "told", "expected"),
+    [
+        (60, Told(), Kind.DELAYED),
+        (120, Told(), Kind.DELAYED),
+        (120, Told("", "email"), Kind.DELAYED),
+        (120, Told("email"), Kind.DELAYED),
+        (60, Told("", "email"), None),
+        (60, Told("", "urgent"), None),
+        (120, Told("urgent"), None),
+    ],
+)
+def test_an_old_finding_only_ever_goes_to_the_delayed_summary(level: int, told: Told, expected: Kind | None) -> None:
+    late = END + FACTS.page_within + SECOND
+    assert policy.notification(finding(level), FACTS, told, late) == expected
+
+
+def test_page_within_is_measured_from_the_end_of_the_window() -> None:
+    assert policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within) == Kind.URGENT
+    assert policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within + SECOND) == Kind.DELAYED
+
+
+@pytest.mark.parametrize("now", [NOON, NOON + timedelta(days=1)])
+def test_shadow_signals_and_backfills_notify_nobody(now: datetime) -> None:
+    silent = FACTS.model_copy(update={"live": False})
+    assert policy.notification(finding(120), silent, Told(), now) is None
+    assert policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, Told(), now) is None
+    assert policy.notification(finding(120, origin=Origin.REPLAY), FACTS, Told(), now) is not None
+
+
+steps = st.lists(st.tuples(st.integers(51, 150), st.booleans()), max_size=20)
+
+
+@given(steps)
+def test_one_alert_is_told_at_most_twice_at_once_and_never_as_less(findings: list[tuple[int, bool]]) -> None:
+    told, at_once = Told(), []
+    for score, fresh in findings:
+        now = END if fresh else END + timedelta(days=1)
+        kind = policy.notification(finding(score), FACTS, told, now)
+        if kind is not None:
+            assert fresh == (kind is not Kind.DELAYED)
+            told = told.plus(kind, finding(score).level)
+            at_once += [kind] if fresh else []
+    assert at_once in ([], [Kind.EMAIL], [Kind.URGENT], [Kind.EMAIL, Kind.URGENT])
+    fresh_scores = [score for score, fresh in findings if fresh]
+    assert (Kind.URGENT in at_once) == any(score > 100 for score in fresh_scores)
+
+
+def test_only_urgent_notifications_reach_those_who_are_paged() -> None:
+    paged = ("oncall@example.com", "security@example.com")
+    assert policy.recipients(Kind.EMAIL, "security@example.com", paged) == ("security@example.com",)
+    assert policy.recipients(Kind.DELAYED, "security@example.com", paged) == ("security@example.com",)
+    assert policy.recipients(Kind.URGENT, "security@example.com", paged) == (
+        "security@example.com",
+        "oncall@example.com",
+    )
+
+
+def test_stage_and_notify_decide_whether_a_detector_is_live() -> None:
+    spec = read_catalog(Path(__file__).parents[3]).detector("failed_logins")
+    assert policy.DetectorFacts.of(spec, 10 * SECOND).live
+    for stage in set(Stage) - {Stage.LIVE}:
+        assert not policy.DetectorFacts.of(replace(spec, stage=stage), 10 * SECOND).live
+    assert not policy.DetectorFacts.of(replace(spec, notify=False), 10 * SECOND).live
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+UNTIL = END + 130 * SECOND
+
+
+def test_an_email_leaves_when_the_job_has_passed_its_window_and_the_indexer_is_as_far() -> None:
+    passed = report(END, at=END + 20 * SECOND)
+    behind = report(END + 19 * SECOND, at=END + 21 * SECOND)
+    level = report(END + 20 * SECOND, at=END + 21 * SECOND)
+    now = END + 21 * SECOND
+    assert not policy.closing(END, UNTIL, Jobs(passed, behind), now, None).ready
+    closed = policy.closing(END, UNTIL, Jobs(passed, level), now, None)
+    assert closed.ready
+    assert closed.incomplete == ""
+
+
+def test_an_email_waits_while_the_watermark_is_before_the_end_of_its_window() -> None:
+    not_yet = Jobs(report(END - SECOND, at=END + 60 * SECOND), report(END + 60 * SECOND, at=END + 60 * SECOND))
+    assert not policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
+
+
+def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_reach() -> None:
+    """Both report in turns: asking for an indexer beyond the newest report might wait for ever."""
+    closed_at = policy.closing(
+        END, UNTIL, Jobs(report(END, at=END + 20 * SECOND), None), END + 20 * SECOND, None
+    ).closed_at
+    later = Jobs(report(END + 5 * SECOND, at=END + 25 * SECOND), report(END + 24 * SECOND, at=END + 24 * SECOND))
+    assert policy.closing(END, UNTIL, later, END + 25 * SECOND, closed_at).ready
+
+
+@pytest.mark.parametrize(
+    ("jobs", "reason"),
+    [
+        (Jobs(None, None), "the detector's job has not reported"),
+        (Jobs(report(END - MINUTE, END, JobState.DRAINING), None), "the detector's job was draining"),
+        (Jobs(report(None, END, JobState.STARTING), None), "has no watermark yet"),
+        (Jobs(report(END, END + SECOND), None), "the indexer has not reported"),
+    ],
+)
+def test_patience_ends_and_the_mail_says_why_it_may_be_incomplete(jobs: Jobs, reason: str) -> None:
+    assert not policy.closing(END, UNTIL, jobs, UNTIL - SECOND, None).ready
+    closing = policy.closing(END, UNTIL, jobs, UNTIL, None)
+    assert closing.ready
+    assert reason in closing.incomplete
+
+
+def test_patience_counts_from_the_end_of_the_window_and_its_lateness() -> None:
+    two_minutes = timedelta(minutes=2)
+    assert policy.patience(finding(), FACTS, two_minutes, NOON + 5 * SECOND) == END + 10 * SECOND + two_minutes
+    late = END + 5 * MINUTE
+    assert policy.patience(finding(), FACTS, two_minutes, late) == late + 10 * SECOND + two_minutes
+
+
+def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() -> None:
+    ahead = finding(at=NOON + timedelta(days=365))
+    assert policy.patience(ahead, FACTS, 2 * MINUTE, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE
+
+
+# --- what no table can hold -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"finding_id": "x" * 65}, "finding_id"),
+        ({"finding_id": ""}, "finding_id"),
+        ({"entity": {}}, "entity"),
+        ({"window_end": None}, "go together"),
+        ({"window_end": NOON}, "not after"),
+        ({"window_end": datetime(9999, 12, 31, tzinfo=NOON.tzinfo)}, "far ahead"),
+        ({"window_start": datetime(1969, 12, 31, tzinfo=NOON.tzinfo)}, "before 1970"),
+        ({"window_start": NOON.replace(tzinfo=None)}, "time zone"),
+    ],
+)
+def test_absurd_findings_are_named(changes: dict[str, object], fault: str) -> None:
+    assert policy.faults_of(finding()) == []
+    changed = finding().model_copy(update=changes)
+    assert any(fault in one for one in policy.faults_of(changed))
