@@ -1,0 +1,122 @@
+"""Ticks: the clock of an events topic on which nothing happens.
+
+A watermark follows event times, so on an idle topic it stands still and no window closes. While the ingest has read all
+there is, it writes a tick into each partition every second.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+from confluent_kafka import KafkaException, Producer
+
+from tocsin.errors import TransientError
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings
+
+EVERY_SECONDS = 1.0
+
+Offsets = dict[int, int]
+"""Partition to the offset of the next record."""
+
+log = structlog.get_logger()
+
+
+class TickRule:
+    """Decides which tick is true. Pure.
+
+    A tick of time T says that every record appended to the raw topic before T has been processed and its event written.
+    To know that, T is read from the broker's clock first, and the ends of the raw topic afterwards: once all that lies
+    before these ends is committed, the tick of T may be written.
+    """
+
+    def __init__(self) -> None:
+        self._asked: deque[tuple[datetime, Offsets]] = deque()
+        self._last: datetime | None = None
+
+    def ask(self, moment: datetime, ends: Offsets) -> None:
+        """Remember that the raw topic ended at `ends`, as read after the broker's clock had shown `moment`."""
+        if self._asked and self._asked[-1][1] == ends:
+            self._asked.pop()  # the later moment says more
+        self._asked.append((moment, ends))
+
+    def answer(self, committed: Offsets) -> datetime | None:
+        """The time of the latest tick that is true once `committed` is processed; None if there is no newer one."""
+        moment = None
+        while self._asked and all(committed.get(p, 0) >= end for p, end in self._asked[0][1].items()):
+            moment = self._asked.popleft()[0]
+        if moment is None or (self._last is not None and moment <= self._last):
+            return None
+        self._last = moment
+        return moment
+
+
+def tick_value(moment: datetime) -> bytes:
+    """The value of a tick record; its key is null."""
+    time = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return json.dumps({"tick": True, "event_time": time}, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a ticker looks at, on its own thread; the first two may raise TransientError.
+
+    Attributes:
+        raw_ends: the ends of the raw topic, read anew.
+        events_partitions: how many partitions the events topic has now.
+        stopping: whether to end.
+    """
+
+    raw_ends: Callable[[], Offsets]
+    events_partitions: Callable[[], int]
+    stopping: Callable[[], bool]
+
+
+class Ticker:
+    """Writes the ticks of one source from a thread of its own, until `Watched.stopping` says so."""
+
+    def __init__(self, settings: Settings, source: str, reporter: Reporter, watched: Watched) -> None:
+        self._events, self._reporter, self._watched = settings.names.events(source), reporter, watched
+        self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
+        self._committed: Offsets = {}
+        limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "log_level": 0, "reconnect.backoff.max.ms": 2_000}
+        self._producer = Producer(settings.kafka.for_librdkafka() | limits)
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self._thread.start()
+
+    def committed(self, offsets: Offsets) -> None:
+        """Tell that everything before `offsets` has been processed, and its events written."""
+        with self._lock:
+            self._committed = dict(offsets)
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._watched.stopping():
+            try:
+                self._ask()
+                self._write()
+            except (KafkaException, BufferError, TransientError) as error:
+                log.debug("no tick", error=str(error))
+            if self._wake.wait(EVERY_SECONDS):  # a batch was committed: what was asked before may be true now
+                self._wake.clear()
+
+    def _ask(self) -> None:
+        moment = self._reporter.broker_time()
+        if moment is not None:
+            self._rule.ask(moment, self._watched.raw_ends())
+
+    def _write(self) -> None:
+        with self._lock:
+            committed = dict(self._committed)
+        moment = self._rule.answer(committed)
+        if moment is None:
+            return
+        for partition in range(self._watched.events_partitions()):
+            self._producer.produce(self._events, value=tick_value(moment), partition=partition)
+        self._producer.flush(5.0)

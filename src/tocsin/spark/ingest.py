@@ -1,0 +1,212 @@
+"""The job of one source: raw records in, events and quarantined records out, in one stateless real-time query.
+
+Delivery is at least once: after a crash the records since the last commit are written again, with the same identity.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from confluent_kafka import Message
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.catalog import read_catalog
+from tocsin.errors import TransientError
+from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
+from tocsin.ingest.ticks import Ticker, Watched
+from tocsin.ingest.topics import EVENT_BYTES
+from tocsin.metrics import JobState
+from tocsin.names import detector_job, ingest_job
+from tocsin.reporting import ReportReader
+from tocsin.settings import Settings
+from tocsin.spark.checkpoint import committed
+from tocsin.spark.envelope import OBSERVATION, observed, routed
+from tocsin.spark.job import Run, Started
+from tocsin.spark.parse import parsed
+from tocsin.spark.progress import Progress
+from tocsin.spark.topic import Offsets, Topic
+
+BAD_RATIO = 0.05
+"""Above it, the job says in its report that too much goes to quarantine."""
+
+RATIO_RECORDS = 1_000
+"""The ratio is taken over at least so many of the latest records."""
+
+log = structlog.get_logger()
+
+
+class Ingest:
+    """The work of `ingest:<source>`; see `tocsin.spark.job.Work`."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        catalog = read_catalog(settings.project)
+        self.source = catalog.source(name)
+        self.job = ingest_job(name)
+        self.reads = settings.names.raw(name)
+        self.writes: tuple[str, ...] = (settings.names.events(name), settings.names.quarantine(name))
+        self._settings = settings
+        self._detectors = [detector_job(spec.name) for spec in catalog.detectors_of(name)]
+        self._ticker: Ticker | None = None
+        self._counts: dict[str, float] = {}
+        self._ratio = Ratio()
+        self._skips_lost = False
+
+    # --- what the job's life asks for ---------------------------------------------------------------------------------
+
+    def slots(self, partitions: int) -> int:
+        """One for each partition: a stateless real-time query with fewer would leave partitions unread, silently."""
+        return partitions
+
+    def start(self, run: Run) -> Started:
+        """Start or go on; detectors are told first if there is a backlog."""
+        run.position = self._position(run)
+        lag = self._lag(run)
+        draining = lag > self.source.lateness.total_seconds()
+        if draining:
+            self._await_detectors(run, lag)
+        query = self._query(run.spark)
+        self._ticker = self._ticker or self._new_ticker(run)
+        self._ticker.committed(run.position)
+        return Started(
+            query=query,
+            mode="real-time",
+            reason=_drains(lag) if draining else self._reason(),
+            state=JobState.DRAINING if draining else JobState.RUNNING,
+            batch_seconds=self._settings.spark.trigger_seconds,
+        )
+
+    def progressed(self, progress: Progress) -> dict[str, Any]:
+        """Counts what was read, and lets ticks follow what was committed."""
+        figures = progress.observed.get(OBSERVATION, {})
+        latest = figures.pop("latest_event_time", None)
+        for name, count in figures.items():
+            self._counts[name] = self._counts.get(name, 0) + (count or 0)
+        if latest is not None:
+            self._counts["latest_event_time"] = datetime.fromisoformat(latest).timestamp()
+        self._ratio.add(figures.get("records") or 0, figures.get("quarantined") or 0)
+        self._counts["bad_ratio"] = self._ratio.value
+        if self._ticker is not None:
+            self._ticker.committed(progress.end_offsets.get(self.reads, {}))
+        return {"counts": dict(self._counts)}
+
+    def poll(self, run: Run) -> str | None:
+        """Keeps the reported state true: a backlog makes it draining, the end of the backlog running again."""
+        draining = run.lag_seconds > self.source.lateness.total_seconds()
+        state = JobState.DRAINING if draining else JobState.RUNNING
+        run.restate(state, _drains(run.lag_seconds) if draining else self._reason())
+        return None
+
+    def failed(self, error: str) -> bool:
+        """Records that retention removed unread are lost; the rest must still be read."""
+        lost = "failOnDataLoss" in error and not self._skips_lost
+        if lost:
+            log.error("records were removed before they were read; going on after them", error=error.splitlines()[0])
+            self._skips_lost = True
+        return lost
+
+    def appended_at(self, message: Message) -> datetime | None:
+        """The append time of the record."""
+        return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+
+    # --- backlog ------------------------------------------------------------------------------------------------------
+
+    def _position(self, run: Run) -> Offsets:
+        """The next offset of each partition: as committed; where nothing was, the first that is still there."""
+        first, _ = run.topic.bounds()
+        return first | (committed(self._checkpoint(), self.reads) or {})
+
+    def _lag(self, run: Run) -> float:
+        """Seconds since the oldest unread record was appended; 0 when all is read."""
+        _, ends = run.topic.bounds()
+        moments = [run.topic.appended_at(p, run.position.get(p, 0), end) for p, end in ends.items()]
+        oldest = min((moment for moment in moments if moment is not None), default=None)
+        return 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+
+    def _await_detectors(self, run: Run, lag: float) -> None:
+        """Announce the backlog and wait until the running detectors have widened their delay for it."""
+        reader = ReportReader(self._settings)
+        told: list[str] = []
+        try:
+            end = datetime.now(UTC) + LONGEST_WAIT
+            while not run.stopping and datetime.now(UTC) < end:
+                waiting = not_ready(reader.latest(), self._detectors, lag, datetime.now(UTC))
+                if waiting != told or not told:
+                    told = waiting
+                    what = f"; waits until {', '.join(waiting)} can take them" if waiting else ""
+                    log.info("backlog", lag_seconds=round(lag, 1), waiting_for=",".join(waiting) or None)
+                    run.reporter.update(state=JobState.DRAINING, lag_seconds=lag, reason=_drains(lag) + what)
+                if not waiting:
+                    return
+                run.wait(0.25)
+            log.warning("going on without them", waited_for=",".join(told))
+        except TransientError as error:
+            log.warning("cannot ask the detectors", reason=str(error))
+        finally:
+            reader.close()
+
+    def _new_ticker(self, run: Run) -> Ticker:
+        # Clients of its own: the ticker has its own thread.
+        raw, events = (Topic(self._settings, self.job, name) for name in (self.reads, self.writes[0]))
+        watched = Watched(
+            raw_ends=lambda: raw.bounds()[1],
+            events_partitions=events.partitions,
+            stopping=lambda: run.stopping,
+        )
+        return Ticker(self._settings, self.source.name, run.reporter, watched)
+
+    def _reason(self) -> str:
+        """What there is to say while it runs."""
+        return self._ratio.sentence() or "reads one record at a time, keeps no state"
+
+    # --- query --------------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> Path:
+        return self._settings.checkpoint(self.job) / "query"
+
+    def _query(self, spark: SparkSession) -> StreamingQuery:
+        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
+        reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skips_lost)
+        reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
+        rows = routed(observed(parsed(reader.load(), self.source)), self.source, self._settings.names)
+        longest = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "0"}
+        writer = rows.writeStream.format("kafka").options(**kafka, **longest).outputMode("update")
+        writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
+        cadence = f"{self._settings.spark.trigger_seconds} seconds"
+        return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
+
+
+class Ratio:
+    """How much of the latest records went to quarantine, batch by batch."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, int]] = deque()
+        self._records = self._bad = 0
+
+    def add(self, records: int, bad: int) -> None:
+        """A batch of `records`, `bad` of them quarantined; forgets batches that are not needed for 1,000 records."""
+        self._batches.append((records, bad))
+        self._records, self._bad = self._records + records, self._bad + bad
+        while self._records - self._batches[0][0] >= RATIO_RECORDS:
+            old_records, old_bad = self._batches.popleft()
+            self._records, self._bad = self._records - old_records, self._bad - old_bad
+
+    @property
+    def value(self) -> float:
+        """From 0 to 1; 0 before 1,000 records."""
+        return self._bad / self._records if self._records >= RATIO_RECORDS else 0.0
+
+    def sentence(self) -> str:
+        """What is wrong; empty when nothing is."""
+        if self.value <= BAD_RATIO:
+            return ""
+        return f"{self.value:.1%} of the last {self._records} records went to quarantine"
+
+
+def _drains(lag_seconds: float) -> str:
+    return f"drains a backlog that is up to {timedelta(seconds=round(lag_seconds))} old"
