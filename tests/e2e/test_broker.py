@@ -7,8 +7,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.broker import Broker
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:

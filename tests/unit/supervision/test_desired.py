@@ -1,0 +1,105 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tocsin.catalog import read_catalog
+from tocsin.settings import KafkaSettings, Settings, SmtpSettings, SparkSettings
+from tocsin.supervision.desired import desired_jobs
+from tocsin.supervision.model import UNREADABLE, Desired
+
+ROOT = Path(__file__).resolve().parents[3]
+INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    second = (tmp_path / "detectors" / "failed_logins.py").read_text()
+    (tmp_path / "detectors" / "second.py").write_text(second)
+    return tmp_path
+
+
+def _jobs(project: Path, settings: Settings | None = None) -> dict[str, Desired]:
+    return desired_jobs(read_catalog(project), settings or Settings(project=project))
+
+
+def _changed(before: dict[str, Desired], after: dict[str, Desired]) -> set[str]:
+    return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
+
+
+def _edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_the_jobs_in_the_order_of_the_flow(project: Path) -> None:
+    assert list(_jobs(project)) == [INGEST, DETECTOR, "detector:second", "indexer", "notifier"]
+
+
+def test_twice_the_same_is_the_same(project: Path) -> None:
+    assert _changed(_jobs(project), _jobs(project)) == set()
+
+
+@pytest.mark.parametrize("stage", ["draft", "retired"])
+def test_a_detector_that_does_not_run_has_no_job(project: Path, stage: str) -> None:
+    _edit(project / "detectors" / "second.py", 'stage="live"', f'stage="{stage}"')
+    assert "detector:second" not in _jobs(project)
+
+
+def test_an_edited_detector_concerns_its_own_job_alone(project: Path) -> None:
+    before = _jobs(project)
+    _edit(project / "detectors" / "second.py", "urgent=100", "urgent=101")
+    assert _changed(before, _jobs(project)) == {"detector:second"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("security@example.com", "other@example.com"), ('stage="live"', 'stage="shadow"')]
+)
+def test_what_does_not_touch_findings_replaces_nothing(project: Path, old: str, new: str) -> None:
+    before = _jobs(project)
+    _edit(project / "detectors" / "second.py", old, new)
+    assert _changed(before, _jobs(project)) == set()
+
+
+def test_an_edited_source_concerns_its_ingest_and_its_detectors(project: Path) -> None:
+    before = _jobs(project)
+    _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "11 seconds"')
+    assert _changed(before, _jobs(project)) == {INGEST, DETECTOR, "detector:second"}
+
+
+def test_a_broken_detector_is_left_alone_and_so_are_the_others(project: Path) -> None:
+    before = _jobs(project)
+    (project / "detectors" / "second.py").write_text("def (")
+    after = _jobs(project)
+    assert after["detector:second"] == UNREADABLE
+    assert _changed(before, after) == {"detector:second"}
+
+
+def test_a_broken_source_leaves_all_that_hangs_on_it_alone(project: Path) -> None:
+    (project / "sources" / "logins.toml").write_text("= broken")
+    after = _jobs(project)
+    assert {job for job, wanted in after.items() if not wanted.readable} == {INGEST, DETECTOR, "detector:second"}
+
+
+SPARK = {INGEST, DETECTOR, "detector:second"}
+
+
+@pytest.mark.parametrize(
+    ("change", "concerned"),
+    [
+        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1")}, SPARK | {"indexer", "notifier"}),
+        (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
+        (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
+        (lambda s: {"web_url": "http://example.com"}, {"indexer", "notifier"}),
+    ],
+)
+def test_a_setting_concerns_the_jobs_that_use_it(
+    project: Path, change: Callable[[Settings], dict[str, object]], concerned: set[str]
+) -> None:
+    settings = Settings(project=project)
+    after = settings.model_copy(update=change(settings))
+    assert _changed(_jobs(project, settings), _jobs(project, after)) == concerned

@@ -1,0 +1,66 @@
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tocsin.settings import AlertSettings, KafkaSettings, Settings, SmtpSettings, SparkSettings, load_settings
+from tocsin.supervision.jobs import job_environment, job_launch
+from tocsin.supervision.labels import Labels, of_command
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        project=tmp_path / "project",
+        state=tmp_path / "state",
+        instance="shop",
+        kafka=KafkaSettings(bootstrap_servers="127.0.0.1:19092", topic_prefix="x."),
+        smtp=SmtpSettings(port=2525),
+        alerts=AlertSettings(urgent_recipients=("a@example.com",), incomplete_after=timedelta(seconds=90)),
+        spark=SparkSettings(heap_mb=700, archive=False),
+        web_url="http://example.com",
+    )
+
+
+def test_a_job_reads_exactly_the_settings_of_whoever_started_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = job_environment(settings, Path("/java"))
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings.state.mkdir()
+    (settings.state / "running.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
+    assert load_settings() == settings
+
+
+def test_nothing_of_airflow_python_or_another_spark_reaches_a_job(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = ("AIRFLOW_HOME", "AIRFLOW__CORE__X", "PYTHONPATH", "PYTHONSTARTUP", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS")
+    for name in (*foreign, "TOCSIN_KAFKA__BOOTSTRAP_SERVERS"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SPARK_HOME", "/another/spark")
+    environment = job_environment(settings, Path("/java"))
+    assert not {*foreign, "TOCSIN_KAFKA__BOOTSTRAP_SERVERS"} & environment.keys()
+    assert environment["SPARK_HOME"].endswith("/pyspark")
+    assert environment["JAVA_HOME"] == "/java"
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("ingest:logins", ["spark_jobs/ingest.py", "logins"]),
+        ("detector:failed_logins", ["spark_jobs/detect.py", "failed_logins"]),
+        ("indexer", ["tocsin.alerts", "indexer"]),
+        ("notifier", ["tocsin.alerts", "notifier"]),
+    ],
+)
+def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job: str, words: list[str]) -> None:
+    labels = Labels("shop-1", job, "abc")
+    launch = job_launch(settings, labels, Path("/java"))
+    assert " ".join(launch.command).split(" --label")[0].endswith(" ".join(words))
+    assert of_command(launch.command) == labels
+    assert launch.log == settings.log(job)

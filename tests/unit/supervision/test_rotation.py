@@ -1,0 +1,31 @@
+from pathlib import Path
+
+from tocsin.supervision.rotation import rotate, tail
+
+
+def test_a_long_log_is_moved_on_and_its_writer_goes_on_at_the_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "kafka.log"
+    with log.open("ab") as writer:
+        for number in range(4):
+            writer.write(b"%d" % number * 100)
+            writer.flush()
+            assert rotate(log, limit_bytes=99, kept=2)
+        writer.write(b"new")
+        writer.flush()
+    assert log.read_bytes() == b"new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka.log", "kafka.log.1", "kafka.log.2"]
+    assert (tmp_path / "kafka.log.1").read_bytes() == b"3" * 100
+    assert (tmp_path / "kafka.log.2").read_bytes() == b"2" * 100
+
+
+def test_a_short_log_and_none_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("x" * 99)
+    assert not rotate(tmp_path / "short", limit_bytes=99)
+    assert not rotate(tmp_path / "none", limit_bytes=99)
+    assert [path.name for path in tmp_path.iterdir()] == ["short"]
+
+
+def test_the_tail_is_the_last_lines_whatever_bytes_they_are(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"one\ntwo\nth\xffree\n")
+    assert tail(tmp_path / "log", 2) == ["two", "th\ufffdree"]
+    assert tail(tmp_path / "none", 2) == []
