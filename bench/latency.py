@@ -88,6 +88,7 @@ def measure(rig: Rig, plan: Plan) -> dict[str, Timed]:
 def _round(rig: Rig, site: Site, system: System, plan: Plan, timed: Timed) -> None:
     stream = Stream(Sender(rig.servers), site.names.events(site.source), RATE)
     with system.start(rig, site) as program, Outputs(rig.servers, site.names.findings) as outputs:
+        await_that(lambda: system.is_ready(site), 120, f"{system.name} to run", program)
         stream.start()
         try:
             await_that(lambda: outputs.appends, 120, f"the first output of {system.name}", program)

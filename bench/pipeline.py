@@ -10,6 +10,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import await_that
 from bench.rig import Rig
+from tocsin.names import detector_job, ingest_job
 
 
 def measure(rig: Rig, plan: Plan) -> Timed:
@@ -18,10 +19,12 @@ def measure(rig: Rig, plan: Plan) -> Timed:
     stream = Stream(Sender(rig.servers), site.names.raw(site.source), RATE, as_lines=True)
     timed = Timed([], [])
     with (
-        rig.job(site, f"ingest:{site.source}") as ingest,
-        rig.job(site, f"detector:{DETECTOR}") as detect,
+        rig.job(site, ingest_job(site.source)) as ingest,
+        rig.job(site, detector_job(DETECTOR)) as detect,
         Outputs(rig.servers, site.names.findings) as outputs,
     ):
+        jobs = (ingest_job(site.source), detector_job(DETECTOR))
+        await_that(lambda: site.runs(*jobs), 120, "both jobs", ingest, detect)
         stream.start()
         try:
             await_that(lambda: outputs.appends, 120, "the first finding", ingest, detect)

@@ -14,7 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 from bench.processes import Program, await_that
 from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError
+from tocsin.heartbeat import read_beat
 from tocsin.ingest.topics import ensure_topics
+from tocsin.metrics import JobState
 from tocsin.names import Names
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.paths import here
@@ -52,6 +54,11 @@ class Site:
     def log(self) -> Path:
         """Log of its contestant."""
         return self.folder / "log.txt"
+
+    def runs(self, *jobs: str) -> bool:
+        """Whether each of `jobs` says that it runs."""
+        beats = [read_beat(self.settings.state, job) for job in jobs]
+        return all(beat is not None and beat.report.state is JobState.RUNNING for beat in beats)
 
 
 @dataclass(frozen=True)

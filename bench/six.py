@@ -11,6 +11,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import Memory, Program, await_that
 from bench.rig import Rig
+from tocsin.names import detector_job
 
 _DETECTORS = [f"every_failure_{number}" for number in range(6)]
 _APART_SECONDS = 4.0
@@ -23,11 +24,12 @@ def measure(rig: Rig, plan: Plan) -> dict[str, Timed]:
     with ExitStack() as stack:
         outputs = stack.enter_context(Outputs(rig.servers, site.names.findings))
         programs: dict[str, Program] = {}
+        for detector in _DETECTORS:
+            programs[detector] = stack.enter_context(rig.job(site, detector_job(detector)))
+            time.sleep(_APART_SECONDS)
+        await_that(lambda: site.runs(*map(detector_job, _DETECTORS)), 240, "all jobs", *programs.values())
         stream.start()
         try:
-            for detector in _DETECTORS:
-                programs[detector] = stack.enter_context(rig.job(site, f"detector:{detector}"))
-                time.sleep(_APART_SECONDS)
             await_that(lambda: _all_speak(outputs), 240, "a finding of each detector", *programs.values())
             time.sleep(plan.warm_up)
             first, cpu = len(stream.sent), {name: program.cpu_seconds() for name, program in programs.items()}

@@ -11,6 +11,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import Program, await_that
 from bench.rig import Rig
+from tocsin.names import detector_job
 
 _RUNS = 4
 _AT_WORK_SECONDS = 25.0
@@ -28,7 +29,7 @@ def measure(rig: Rig) -> list[float]:
         stream.start()
         try:
             for _ in range(_RUNS):
-                with rig.job(site, f"detector:{DETECTOR}") as program:
+                with rig.job(site, detector_job(DETECTOR)) as program:
                     found.append(_first_finding(outputs, program) - program.started_at)
                     time.sleep(_AT_WORK_SECONDS)
         finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.processes import Program
 from bench.rig import Rig, Site
 from tocsin.errors import ConfigError
+from tocsin.names import detector_job
 from tocsin.provision.paths import here
 
 _HERE = Path(__file__).parent
@@ -36,10 +37,14 @@ class System:
     start: Callable[[Rig, Site], Program]
     detector: str = ""
 
+    def is_ready(self, site: Site) -> bool:
+        """Whether it reads; a peer cannot be asked, and what it missed is read a moment later."""
+        return not self.detector or site.runs(detector_job(self.detector))
+
 
 def tocsin(detector: str) -> System:
     """The job of one detector that the site's project declares."""
-    return System(TOCSIN, lambda rig, site: rig.job(site, f"detector:{detector}"), detector)
+    return System(TOCSIN, lambda rig, site: rig.job(site, detector_job(detector)), detector)
 
 
 def peers(lowest: int, highest: int) -> list[System]:

@@ -1,0 +1,3 @@
+from tests.broker import broker
+
+__all__ = ["broker"]

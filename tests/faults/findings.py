@@ -1,0 +1,205 @@
+"""What the detectors have written, beside what they should have, and who was told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.faults.installation import DETECT, DETECTOR, INGEST, SOURCE, Installation
+from tests.faults.load import URGENT, Truth, Window, level, rung_below
+from tocsin.alerts.store import AlertFilter, list_alerts, open_store, show_alert
+from tocsin.finding import Finding, finding_id
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def window_of(finding: Finding) -> Window:
+    """User and window start of a finding of failed_logins."""
+    assert finding.window_start is not None
+    return finding.entity["user_id"], (finding.window_start - _EPOCH) // timedelta(microseconds=1)
+
+
+class Follower:
+    """Reads the findings topic from its beginning in a background thread, inside a `with` block.
+
+    Attributes:
+        findings: all records, in the order of reading.
+        appended: when each was appended, seconds since the epoch.
+    """
+
+    def __init__(self, installation: Installation) -> None:
+        topic = installation.settings.names.findings
+        config = {"group.id": "follower", "enable.auto.commit": False, "log_level": 0, "fetch.wait.max.ms": 50}
+        self._consumer = Consumer(installation.settings.kafka.for_librdkafka() | config)
+        partitions = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        self.findings: list[Finding] = []
+        self.appended: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def __enter__(self) -> Follower:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def back_at(self, killed_at: float) -> float | None:
+        """When the first finding on an event later than `killed_at` was appended; None while there is none."""
+        later = _EPOCH + timedelta(seconds=killed_at)
+        for finding, appended in zip(self.findings.copy(), self.appended, strict=False):
+            if finding.event_time_max is not None and finding.event_time_max > later:
+                return appended
+        return None
+
+    def windows(self) -> set[Window]:
+        """Windows that have a finding."""
+        return {window_of(finding) for finding in self.findings.copy()}
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+                self.findings.append(Finding.from_record(message.value(), *place))
+                self.appended.append(message.timestamp()[1] / 1000)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Differences between what was and what should have been; all empty when all is well.
+
+    Attributes:
+        lost: windows without their finding.
+        wrong: records that say what is not true, as sentences.
+        unfinished: windows whose best record is below what must have been told, as sentences.
+        unquarantined: bad lines that are not in quarantine.
+        dropped_late: events that a detector left out as late.
+        twice: users who were notified of more than once, or of whom two mails were sent.
+        untold: users of whom nobody was told what should have been.
+        findings, notifications: how many there should be.
+    """
+
+    lost: list[Window]
+    wrong: list[str]
+    unfinished: list[str]
+    unquarantined: int
+    dropped_late: int
+    twice: list[str]
+    untold: list[str]
+    findings: int
+    notifications: int
+
+    @property
+    def good(self) -> bool:
+        """Nothing lost, wrong, late or told twice."""
+        faults = (
+            self.lost,
+            self.wrong,
+            self.unfinished,
+            self.unquarantined,
+            self.dropped_late,
+            self.twice,
+            self.untold,
+        )
+        return not any(faults)
+
+
+def judge(installation: Installation, truth: Truth, findings: list[Finding]) -> Verdict:
+    """Compare everything that `installation` has written with `truth`."""
+    expected = truth.findings()
+    best: dict[Window, float] = defaultdict(float)
+    for finding in findings:
+        best[window_of(finding)] = max(best[window_of(finding)], finding.score)
+    told = Told.of(installation)
+    wanted = expected_notifications(expected)
+    return Verdict(
+        lost=sorted(expected.keys() - best.keys()),
+        wrong=sorted({fault for finding in findings for fault in _faults(finding, truth)}),
+        unfinished=[
+            f"{window}: {best[window]:g} of {count}"
+            for window, count in expected.items()
+            if window in best and best[window] < (count if count <= URGENT else rung_below(count))
+        ],
+        unquarantined=_unquarantined(installation, truth),
+        dropped_late=sum(_dropped(installation, job) for job in (DETECT, INGEST)),
+        twice=told.twice(),
+        untold=sorted(user for user, kind in wanted.items() if told.sent.get(user) != [kind]),
+        findings=len(expected),
+        notifications=len(wanted),
+    )
+
+
+def expected_notifications(expected: dict[Window, int]) -> dict[str, str]:
+    """User to the one kind of notification about them: the highest level, once."""
+    users: dict[str, int] = defaultdict(int)
+    for (user, _), count in expected.items():
+        users[user] = max(users[user], count)
+    return {user: kind for user, count in users.items() if (kind := level(count)) is not None}
+
+
+@dataclass
+class Told:
+    """Who was told what.
+
+    Attributes:
+        sent: kinds of the notifications that left, by user.
+        mails: how often the mail server got each message, by its id.
+    """
+
+    sent: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    mails: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, installation: Installation) -> Told:
+        """What the alerts DB and the mail server of `installation` know."""
+        told = cls(mails=Counter(str(mail["Message-ID"]) for mail in installation.sink.mails))
+        store = open_store(installation.settings)
+        try:
+            for alert in list_alerts(store, AlertFilter(limit=100_000)):
+                details = show_alert(store, alert.id)
+                assert details is not None
+                told.sent[alert.entity["user_id"]] += [n.kind for n in details.notifications if n.state == "sent"]
+        finally:
+            store.close()
+        return told
+
+    def twice(self) -> list[str]:
+        """Users of two notifications, and ids of mails that arrived twice."""
+        users = [user for user, kinds in self.sent.items() if len(kinds) > 1]
+        return users + [identity for identity, count in self.mails.items() if count > 1]
+
+
+def _faults(finding: Finding, truth: Truth) -> list[str]:
+    """What one record says that is not true."""
+    user, start = window_of(finding)
+    opened = _EPOCH + timedelta(microseconds=start)
+    count = truth.failed[user, start]
+    identity = finding_id(DETECTOR, {"user_id": user}, opened, opened + timedelta(seconds=10))
+    faults = {
+        f"has score {finding.score:g} of {count}": finding.score > count,
+        f"has level {finding.level} at {finding.score:g}": finding.level != level(finding.score),
+        f"has id {finding.finding_id}": finding.finding_id != identity,
+    }
+    return [f"{user} at {opened:%H:%M:%S} {what}" for what, is_so in faults.items() if is_so]
+
+
+def _unquarantined(installation: Installation, truth: Truth) -> int:
+    names = installation.settings.names
+    origins = {(m.partition(), m.offset()) for m in installation.read(names.raw(SOURCE)) if m.value() in truth.bad}
+    kept = {(v["raw_partition"], v["raw_offset"]) for v in installation.values(names.quarantine(SOURCE))}
+    return len(origins ^ kept)
+
+
+def _dropped(installation: Installation, job: str) -> int:
+    by_process: dict[int, int] = {}
+    for report in installation.reports(job):
+        by_process[report.pid] = report.rows_dropped_late
+    return sum(by_process.values())

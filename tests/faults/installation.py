@@ -1,0 +1,228 @@
+"""One installation under test: a broker, a project, a mail sink, and jobs that can be killed in every way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.message import Message as Mail
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from tests.broker import Broker, await_that
+from tocsin.catalog import read_catalog
+from tocsin.heartbeat import read_beat
+from tocsin.ingest.topics import ensure_topics
+from tocsin.metrics import JobReport, JobState
+from tocsin.names import detector_job, ingest_job
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.settings import AlertSettings, Settings, SmtpSettings, SparkSettings
+from tocsin.stack.ports import free_ports
+from tocsin.supervision.jobs import job_launch
+from tocsin.supervision.labels import Labels, instance_of
+from tocsin.supervision.local import LocalRunner
+
+SOURCE, DETECTOR = "logins", "failed_logins"
+INGEST, DETECT = ingest_job(SOURCE), detector_job(DETECTOR)
+READY_SECONDS = 120.0
+STOP_SECONDS = 20.0
+
+
+class MailSink:
+    """An SMTP server that keeps what it gets; it can go away and come back on the same port."""
+
+    def __init__(self) -> None:
+        self.mails: list[Mail] = []
+        (self.port,) = free_ports(1)
+        self._controller: Controller | None = None
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        content = envelope.content
+        self.mails.append(message_from_bytes(content if isinstance(content, bytes) else (content or "").encode()))
+        return "250 OK"
+
+    def start(self) -> None:
+        self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
+        self._controller.start()
+
+    def stop(self) -> None:
+        if self._controller is not None:
+            self._controller.stop()
+            self._controller = None
+
+
+class Installation:
+    """The jobs and the state of one test; leaving the `with` block ends all of it."""
+
+    def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
+        """A project with the checkout's source and detector, and topics of its own.
+
+        `spark` are fields of SparkSettings; real-time batches take 5 seconds unless said otherwise, so that there are
+        many boundaries to hit.
+        """
+        self.sink = MailSink()
+        project = folder / "project"
+        for name in ("sources", "detectors"):
+            shutil.copytree(here().root / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.settings = Settings(
+            project=project,
+            state=folder / "state",
+            instance="faults",
+            kafka=broker.kafka.model_copy(update={"topic_prefix": f"{folder.name}."}),
+            smtp=SmtpSettings(port=self.sink.port),
+            alerts=AlertSettings(),
+            spark=SparkSettings(**{"trigger_seconds": 5, **spark}),
+        )
+        self.catalog = read_catalog(project)
+        self._java = find_java()
+        self._instance = instance_of(self.settings)
+        self.runner = LocalRunner(self._instance, self.settings.log, tethered=True)
+
+    def __enter__(self) -> Installation:
+        self.sink.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in self.runner.list():
+            self.runner.stop(process)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.runner.list() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in self.runner.list():
+            self.runner.stop(process, force=True)
+        self.sink.stop()
+
+    def make_topics(self) -> None:
+        """Create the topics of the project."""
+        ensure_topics(self.settings, self.catalog)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def start(self, *jobs: str) -> None:
+        """Start `jobs`, without waiting for them."""
+        for job in jobs:
+            labels = Labels(self._instance, job, "test")
+            self.runner.start(job_launch(self.settings, labels, self._java.home))
+
+    def stop(self, job: str) -> int | None:
+        """Ask `job` to stop, wait until it has, and return its exit code."""
+        for process in self._of(job):
+            self.runner.stop(process)
+        await_that(lambda: not self._of(job), STOP_SECONDS)
+        return self.runner.exit_code(job)
+
+    def kill(self, job: str, what: str = "all") -> None:
+        """SIGKILL to the processes of `job`: "all", "python" (the JVM is left to end by itself) or "jvm"."""
+        leader = self.leader(job)
+        jvms = [child for child in leader.children(recursive=True) if "java" in child.name()]
+        victims = {"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what]
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.send_signal(signal.SIGKILL)
+
+    def await_end(self, job: str) -> None:
+        """Wait until nothing of `job` is left."""
+        await_that(lambda: not self._of(job), STOP_SECONDS)
+
+    @contextlib.contextmanager
+    def frozen(self, job: str) -> Iterator[None]:
+        """All processes of `job` stand still inside the block; those that live go on after it."""
+        leader = self.leader(job)
+        members = [*leader.children(recursive=True), leader]
+        try:
+            for member in members:
+                member.suspend()
+            yield
+        finally:
+            for member in members:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.resume()
+
+    def leader(self, job: str) -> psutil.Process:
+        """The Python process of `job`."""
+        return psutil.Process(next(process.pid for process in self._of(job) if process.leader))
+
+    def await_ready(self, *jobs: str) -> None:
+        """Wait until each of `jobs` says that it runs or drains."""
+        for job in jobs:
+            await_that(partial(self.is_ready, job), READY_SECONDS)
+
+    def is_ready(self, job: str) -> bool:
+        """Whether `job` says that it runs or drains."""
+        return self.state(job) in (JobState.RUNNING, JobState.DRAINING)
+
+    def report(self, job: str) -> JobReport | None:
+        """What the live process of `job` last said; None before it has said anything."""
+        beat, alive = read_beat(self.settings.state, job), [process.pid for process in self._of(job)]
+        return beat.report if beat is not None and beat.report.pid in alive else None
+
+    def state(self, job: str) -> JobState | None:
+        """The state in that report."""
+        report = self.report(job)
+        return None if report is None else report.state
+
+    def log(self, job: str) -> str:
+        """All that `job` has logged."""
+        path = self.settings.log(job)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _of(self, job: str) -> list[Any]:
+        return [process for process in self.runner.list() if process.labels.job == job]
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def read(self, topic: str) -> list[Message]:
+        """All records that `topic` holds now."""
+        config = {"group.id": f"reader-{os.getpid()}", "enable.auto.commit": False, "log_level": 0}
+        consumer = Consumer(self.settings.kafka.for_librdkafka() | config)
+        try:
+            return list(_all_of(consumer, topic))
+        finally:
+            consumer.close()
+
+    def values(self, topic: str) -> list[dict[str, Any]]:
+        """All JSON values that `topic` holds now."""
+        return [json.loads(message.value() or b"{}") for message in self.read(topic)]
+
+    def reports(self, job: str) -> list[JobReport]:
+        """Every report of `job` that job-metrics still holds, in order."""
+        mine = [m for m in self.read(self.settings.names.job_metrics) if m.key() == job.encode()]
+        return [JobReport.model_validate_json(message.value() or b"") for message in mine]
+
+
+def _all_of(consumer: Consumer, topic: str) -> Iterator[Message]:
+    found = consumer.list_topics(topic, timeout=10).topics[topic]
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in found.partitions}
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+    deadline = time.monotonic() + 60
+    while any(_position(consumer, topic, partition) < end for partition, end in ends.items()):
+        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
+        for message in consumer.consume(5_000, timeout=0.2):
+            assert message.error() is None, message.error()
+            yield message
+
+
+def _position(consumer: Consumer, topic: str, partition: int) -> int:
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    position: int = consumer.position([TopicPartition(topic, partition)])[0].offset
+    return high if low == high else position
+
+
+def eventually(condition: Callable[[], bool], seconds: float, otherwise: Callable[[], object]) -> None:
+    """Wait for `condition`; fail with what `otherwise` says when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(0.1)

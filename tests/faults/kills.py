@@ -1,0 +1,223 @@
+"""Kills -9 of the detect and the ingest job under load, at chosen moments.
+
+`python -m tests.faults.kills --detect 20 --ingest 10` prints the figures; the tests take fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+
+from tests.broker import Broker
+from tests.faults.checkpoints import Logs, await_moment
+from tests.faults.findings import Follower, Told, Verdict, expected_notifications, judge
+from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.load import Load
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER, NOTIFIER
+
+DOWN_SECONDS = 15.0  # longer than the lateness: what has come in meanwhile is a backlog
+BACK_SECONDS = 120.0
+END_SECONDS = 240.0
+_AIM_SECONDS = 60.0
+
+
+class Point(StrEnum):
+    """When a job is killed."""
+
+    BEFORE_FLUSH = "before a sink flush"
+    BEFORE_COMMIT = "between flush and commit"
+    IN_DRAIN = "in the middle of a drain"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill -9.
+
+    Attributes:
+        job: that was killed.
+        point: that was aimed at.
+        what: which of its processes: "all", "python" or "jvm".
+        hit: whether the job stood where it was aimed at, as its checkpoint shows.
+        back_seconds: from the kill to the first finding on an event later than it; for a kill in a drain from the start
+            after it, since the time down before that was intended.
+    """
+
+    job: str
+    point: Point
+    what: str
+    hit: bool
+    back_seconds: float
+
+    def __str__(self) -> str:
+        hit = "" if self.hit else " (missed)"
+        return f"{self.job}, {self.point}{hit}, {self.what}: back after {self.back_seconds:.1f} s"
+
+
+def plan(job: str, count: int) -> list[tuple[str, Point, str]]:
+    """`count` kills of `job`: two of five before a flush, two before a commit, one in a drain."""
+    points = [Point.BEFORE_COMMIT, Point.BEFORE_FLUSH, Point.IN_DRAIN, Point.BEFORE_COMMIT, Point.BEFORE_FLUSH]
+    whats = cycle(["all", "python", "all", "jvm"])
+    return [(job, point, what) for point, what in zip(islice(cycle(points), count), whats, strict=False)]
+
+
+class Killer:
+    """Kills the jobs of one installation."""
+
+    def __init__(self, installation: Installation, follower: Follower, seed: int = 1) -> None:
+        self._installation, self._follower, self._chance = installation, follower, random.Random(seed)
+
+    def kill(self, job: str, point: Point, what: str) -> Kill:
+        """Kill `job` at `point`, start it again at once, and wait until it is back."""
+        if point is Point.IN_DRAIN:
+            self._fall_behind(job)
+        hit = {
+            Point.BEFORE_FLUSH: self._before_flush,
+            Point.BEFORE_COMMIT: self._before_commit,
+            Point.IN_DRAIN: self._in_drain,
+        }[point](job, what)
+        killed_at = time.time()
+        self._installation.await_end(job)
+        self._installation.start(job)
+        eventually(
+            lambda: self._follower.back_at(killed_at) is not None,
+            BACK_SECONDS,
+            lambda: f"{job} did not come back; its log ends:\n{self._installation.log(job)[-3000:]}",
+        )
+        return Kill(job, point, what, hit, (self._follower.back_at(killed_at) or 0.0) - killed_at)
+
+    def _fall_behind(self, job: str) -> None:
+        self._installation.kill(job)
+        self._installation.await_end(job)
+        time.sleep(DOWN_SECONDS)
+        self._installation.start(job)
+
+    def _logs(self, job: str) -> Logs:
+        logs = Logs.of(self._installation.settings.checkpoint(job))
+        assert logs is not None, f"{job} has no checkpoint yet"
+        return logs
+
+    def _before_flush(self, job: str, what: str) -> bool:
+        """Within a batch, at any time of it: what it has read is neither flushed nor planned nor committed."""
+        logs = self._logs(job)
+        before = logs.committed()
+        await_moment(lambda: logs.committed() > before, _AIM_SECONDS)
+        time.sleep(self._chance.uniform(0.2, 4.5))
+        hit = not logs.is_pending()
+        self._installation.kill(job, what)
+        return hit
+
+    def _before_commit(self, job: str, what: str) -> bool:
+        """The batch's offsets are written and its commit is not: all it has written is flushed."""
+        logs = self._logs(job)
+        for _ in range(20):
+            await_moment(logs.is_pending, _AIM_SECONDS)
+            with self._installation.frozen(job):
+                if logs.is_pending():
+                    self._installation.kill(job, what)
+                    return True
+            await_moment(lambda: not logs.is_pending(), 1.0)
+        self._installation.kill(job, what)
+        return False
+
+    def _in_drain(self, job: str, what: str) -> bool:
+        """While it drains, after a batch of the drain is done and before the last is."""
+        logs, installation = self._logs(job), self._installation
+        before = logs.committed()
+        draining = await_moment(lambda: installation.state(job) is JobState.DRAINING, _AIM_SECONDS)
+        await_moment(lambda: logs.committed() > before, 10.0)
+        hit = draining and installation.state(job) is JobState.DRAINING
+        installation.kill(job, what)
+        return hit
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A whole run: its kills, and what they did."""
+
+    kills: list[Kill]
+    verdict: Verdict
+
+
+def run(folder: Path, broker: Broker, kills: Sequence[tuple[str, Point, str]]) -> Outcome:
+    """A load with `kills` in it, and the verdict once all has been processed and everybody told."""
+    done = []
+    with Installation(folder, broker, drain_offsets_per_trigger=1000) as installation:
+        installation.make_topics()
+        installation.start(INGEST, DETECT, INDEXER, NOTIFIER)
+        installation.await_ready(INGEST, DETECT, INDEXER, NOTIFIER)
+        kafka, raw = installation.settings.kafka.for_librdkafka(), installation.settings.names.raw(SOURCE)
+        with Follower(installation) as follower, Load(kafka, raw) as load:
+            eventually(lambda: bool(follower.findings), BACK_SECONDS, lambda: installation.log(DETECT)[-3000:])
+            killer = Killer(installation, follower)
+            for job, point, what in kills:
+                done.append(killer.kill(job, point, what))
+                print(f"{len(done)}/{len(kills)} {done[-1]}", flush=True)
+            load.stop()
+            _settle(installation, follower, load)
+            return Outcome(done, judge(installation, load.truth, follower.findings))
+
+
+def _settle(installation: Installation, follower: Follower, load: Load) -> None:
+    """Wait until each window has its finding and everybody has been told; the verdict says what did not come."""
+    expected = load.truth.findings()
+    wanted = expected_notifications(expected)
+    end = time.monotonic() + END_SECONDS
+    while time.monotonic() < end:
+        told = Told.of(installation)
+        if expected.keys() <= follower.windows() and wanted.keys() <= {
+            user for user, kinds in told.sent.items() if kinds
+        }:
+            time.sleep(3)  # what would now come is too much
+            return
+        time.sleep(1)
+
+
+def report(outcome: Outcome) -> str:
+    """The figures of a run."""
+    verdict, lines = outcome.verdict, [str(kill) for kill in outcome.kills]
+    for job in (DETECT, INGEST):
+        back = [kill.back_seconds for kill in outcome.kills if kill.job == job]
+        if back:
+            lines.append(
+                f"{job}: {len(back)} kills, back after {median(back):.1f} s (median), {max(back):.1f} s (longest)"
+            )
+    lines += [
+        f"findings: {verdict.findings} expected, {len(verdict.lost)} lost, {len(verdict.wrong)} wrong",
+        f"findings told below what they must be: {len(verdict.unfinished)}",
+        f"events dropped as late: {verdict.dropped_late}",
+        f"notifications: {verdict.notifications} expected, {len(verdict.untold)} missing or of a wrong kind",
+        f"notified twice: {len(verdict.twice)}",
+        f"bad lines lost from quarantine: {verdict.unquarantined}",
+    ]
+    faults = [*verdict.lost, *verdict.wrong, *verdict.unfinished, *verdict.twice, *verdict.untold]
+    return "\n".join([*lines, *map(str, faults[:50])])
+
+
+def main() -> int:
+    """Take the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
+    parser.add_argument("--detect", type=int, default=20, help="kills of the detect job (default 20)")
+    parser.add_argument("--ingest", type=int, default=10, help="kills of the ingest job (default 10)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        broker = Broker(Path(scratch) / "broker")
+        try:
+            broker.start()
+            outcome = run(Path(scratch) / "kills", broker, [*plan(DETECT, given.detect), *plan(INGEST, given.ingest)])
+        finally:
+            broker.stop()
+    print(report(outcome))
+    return 0 if outcome.verdict.good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,50 @@
+import time
+from pathlib import Path
+
+from tests.broker import Broker, await_that
+from tests.faults.findings import Follower, window_of
+from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.load import Load
+from tests.faults.small_disk import small_disk
+from tocsin.metrics import JobState
+
+UNWRITABLE = 4
+
+
+def _ended_for_want_of_room(installation: Installation) -> bool:
+    installation.await_end(DETECT)
+    last = installation.reports(DETECT)[-1]
+    return last.state is JobState.FAILED and "cannot be written" in last.reason
+
+
+def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_room(broker: Broker, tmp_path: Path) -> None:
+    with Installation(tmp_path, broker) as one, small_disk(one.settings.checkpoint(DETECT), 160) as disk:
+        one.make_topics()
+        one.start(INGEST, DETECT)
+        one.await_ready(INGEST, DETECT)
+        with (
+            Follower(one) as follower,
+            Load(one.settings.kafka.for_librdkafka(), one.settings.names.raw(SOURCE)) as load,
+        ):
+            eventually(lambda: len(follower.windows()) > 2, 60, lambda: one.log(DETECT)[-3000:])
+            disk.fill()
+            await_that(lambda: one.runner.exit_code(DETECT) is not None, 90)
+            assert one.runner.exit_code(DETECT) == UNWRITABLE, one.log(DETECT)[-3000:]
+            assert _ended_for_want_of_room(one), one.reports(DETECT)[-1]
+            assert "No space left on device" in one.log(DETECT)
+
+            one.start(DETECT)  # still full: the same answer, and soon
+            await_that(lambda: one.runner.exit_code(DETECT) is not None, 90)
+            assert one.runner.exit_code(DETECT) == UNWRITABLE, one.log(DETECT)[-3000:]
+
+            disk.make_room()
+            one.start(DETECT)
+            one.await_ready(DETECT)
+            time.sleep(3)
+            load.stop()
+            expected = load.truth.findings()
+            eventually(
+                lambda: expected.keys() <= follower.windows(), 90, lambda: sorted(expected.keys() - follower.windows())
+            )
+            assert {window_of(finding) for finding in follower.findings} == expected.keys()
+            assert all(finding.score <= expected[window_of(finding)] for finding in follower.findings)

@@ -1,0 +1,66 @@
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.broker import Broker, await_that
+from tests.faults.findings import Follower, Told, expected_notifications, judge
+from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.load import Load
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER, NOTIFIER
+
+JOBS = (INGEST, DETECT, INDEXER, NOTIFIER)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that is not started yet."""
+    one = Broker(tmp_path / "kafka")
+    try:
+        yield one
+    finally:
+        one.kill()
+
+
+def _says_that_kafka_is_away(installation: Installation, job: str) -> bool:
+    report = installation.report(job)
+    return report is not None and report.state is JobState.WAITING and report.reason != ""
+
+
+def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Broker, tmp_path: Path) -> None:
+    readers = (INGEST, DETECT, INDEXER)  # the notifier needs the alerts DB alone
+    with Installation(tmp_path / "away", own) as one:
+        one.start(*JOBS)
+        for job in readers:
+            await_that(partial(_says_that_kafka_is_away, one, job), 60)
+        own.start()
+        one.make_topics()
+        one.await_ready(*JOBS)
+
+        raw = one.settings.names.raw(SOURCE)
+        with Follower(one) as follower, Load(one.settings.kafka.for_librdkafka(), raw) as load:
+            eventually(lambda: len(follower.windows()) > 2, 90, lambda: one.log(DETECT)[-3000:])
+            processes = {job: one.leader(job).pid for job in readers}
+            own.kill()
+            for job in readers:
+                await_that(partial(_says_that_kafka_is_away, one, job), 90)
+            own.start()
+            one.await_ready(*JOBS)
+            before = len(follower.windows())
+            eventually(lambda: len(follower.windows()) > before + 2, 120, lambda: one.log(DETECT)[-3000:])
+            load.stop()
+
+            expected = load.truth.findings()
+            wanted = expected_notifications(expected)
+            eventually(
+                lambda: expected.keys() <= follower.windows() and wanted.keys() <= Told.of(one).sent.keys(), 120,
+                lambda: judge(one, load.truth, follower.findings),
+            )  # fmt: skip
+            eventually(
+                lambda: judge(one, load.truth, follower.findings).good,
+                60,
+                lambda: judge(one, load.truth, follower.findings),
+            )
+            assert {job: one.leader(job).pid for job in readers} == processes, "jobs wait in place, they do not crash"

@@ -1,0 +1,110 @@
+"""The mail server and the alerts DB go away: what waits is told, and nothing is lost or sent twice."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.broker import Broker, await_that
+from tests.faults.findings import Told
+from tests.faults.installation import DETECTOR, Installation
+from tests.faults.small_disk import small_disk
+from tocsin.finding import Finding, finding_id
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER, NOTIFIER
+
+
+@pytest.fixture
+def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
+    """Indexer and notifier at work; findings come from the test."""
+    with Installation(tmp_path, broker) as installation:
+        installation.make_topics()
+        installation.start(INDEXER, NOTIFIER)
+        installation.await_ready(INDEXER, NOTIFIER)
+        yield installation
+
+
+def _urgent(installation: Installation, user: str, score: float = 101) -> None:
+    """Write a finding of `user` in the present window, as the detect job does."""
+    now = datetime.now(UTC)
+    start = now - timedelta(seconds=now.second % 10, microseconds=now.microsecond)
+    end, entity = start + timedelta(seconds=10), {"user_id": user}
+    finding = Finding(
+        finding_id=finding_id(DETECTOR, entity, start, end), detector=DETECTOR, entity=entity,
+        version=installation.catalog.detector(DETECTOR).version,
+        window_start=start, window_end=end, level="urgent", score=score, limit=100, event_time_max=now,
+    )  # fmt: skip
+    producer = Producer(installation.settings.kafka.for_librdkafka())
+    producer.produce(installation.settings.names.findings, finding.to_json(), finding.finding_id.encode())
+    assert producer.flush(10) == 0
+
+
+def _waits_for(installation: Installation, job: str, word: str) -> bool:
+    report = installation.report(job)
+    return report is not None and report.state is JobState.WAITING and word in report.reason
+
+
+def _told_once(installation: Installation, *users: str) -> bool:
+    told = Told.of(installation)
+    return not told.twice() and all(told.sent.get(user) == ["urgent"] for user in users)
+
+
+def test_without_a_mail_server_the_outbox_waits_and_then_each_mail_leaves_once(one: Installation) -> None:
+    one.sink.stop()
+    _urgent(one, "mallory")
+    _urgent(one, "trudy")
+    await_that(lambda: _waits_for(one, NOTIFIER, "SMTP"), 30)
+    assert not one.sink.mails
+    one.sink.start()
+    await_that(lambda: _told_once(one, "mallory", "trudy") and len(one.sink.mails) == 2, 60)
+    assert one.state(NOTIFIER) is not JobState.FAILED
+
+
+def test_a_mail_server_that_dies_with_the_notifier_loses_no_mail(one: Installation) -> None:
+    one.sink.stop()
+    _urgent(one, "mallory")
+    await_that(lambda: _waits_for(one, NOTIFIER, "SMTP"), 30)
+    one.kill(NOTIFIER)
+    one.await_end(NOTIFIER)
+    one.sink.start()
+    one.start(NOTIFIER)
+    await_that(lambda: _told_once(one, "mallory") and len(one.sink.mails) == 1, 60)
+
+
+def test_a_locked_alerts_db_is_waited_for(one: Installation) -> None:
+    file = one.settings.alerts_database.removeprefix("sqlite:///")
+    holder = sqlite3.connect(file, isolation_level=None)
+    try:
+        holder.execute("BEGIN EXCLUSIVE")
+        _urgent(one, "mallory")
+        await_that(lambda: _waits_for(one, INDEXER, "alerts DB"), 60)
+        assert not one.sink.mails
+    finally:
+        holder.close()
+    await_that(lambda: one.sink.mails != [], 60)
+    await_that(lambda: _told_once(one, "mallory"), 10)
+
+
+def test_a_read_only_alerts_db_is_waited_for(broker: Broker, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "db", 32) as disk, Installation(tmp_path / "one", broker) as one:
+        alerts = one.settings.alerts.model_copy(update={"database": f"sqlite:///{disk.folder / 'alerts.db'}"})
+        one.settings = one.settings.model_copy(update={"alerts": alerts})
+        one.make_topics()
+        one.start(INDEXER, NOTIFIER)
+        one.await_ready(INDEXER, NOTIFIER)
+        _urgent(one, "before")
+        await_that(lambda: _told_once(one, "before"), 60)
+        for job in (INDEXER, NOTIFIER):
+            one.stop(job)
+        disk.allow_writing(False)
+        one.start(INDEXER, NOTIFIER)
+        _urgent(one, "mallory")
+        await_that(lambda: _waits_for(one, INDEXER, "alerts DB"), 60)
+        time.sleep(1)
+        assert len(one.sink.mails) == 1
+        disk.allow_writing(True)
+        await_that(lambda: _told_once(one, "before", "mallory"), 60)
