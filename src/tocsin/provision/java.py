@@ -127,18 +127,14 @@ def _ask(executable: Path) -> tuple[str, Path | None]:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "", None
-    if done.returncode:
-        return "", None
     said = dict(re.findall(r"^\s+(java\.\w+) = (.*?)\s*$", done.stderr + done.stdout, re.MULTILINE))
     return said.get("java.version", ""), Path(said["java.home"]) if "java.home" in said else None
 
 
 def _major(version: str) -> int:
-    """8 of "1.8.0_402", 17 of "17.0.15" and of "17-ea"; 0 when it cannot be told."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    if numbers[:1] == [1] and len(numbers) > 1:
-        return numbers[1]
-    return numbers[0] if numbers else 0
+    """17 of "17.0.15" and of "17-ea", 1 of "1.8.0_402"; 0 when it cannot be told."""
+    first = re.match(r"\d+", version)
+    return int(first[0]) if first else 0
 
 
 def _launcher(executable: Path, version: str, options: list[str], paths: Paths) -> Path:

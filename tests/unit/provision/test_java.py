@@ -101,6 +101,13 @@ def test_the_launcher_is_a_java_home_of_its_own(paths: Paths) -> None:
     assert arguments(found, "-Dkey=a value", "it's", "", "--flag") == ["-Dkey=a value", "it's", "", "--flag"]
 
 
+def test_a_java_may_lie_in_a_folder_with_an_odd_name(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(paths.root / "it's $HOME"))
+    java = fake(paths.root / "it's $HOME", "17")
+    java.write_text(java.read_text().replace(f"'{paths.root}/it's $HOME'", "x"))
+    assert arguments(find_java(paths), "Main") == ["Main"]
+
+
 def test_the_launcher_drops_a_module_that_the_runtime_lacks_and_only_then(paths: Paths) -> None:
     bundled(paths)
     asked = ["-Xmx1g", f"--add-modules={VECTORS}", "Main"]
@@ -139,7 +146,7 @@ def test_a_launcher_is_made_once_and_one_for_each_java(paths: Paths, monkeypatch
     made = first.stat().st_mtime_ns
     assert find_java(paths).executable == first
     assert first.stat().st_mtime_ns == made
-    monkeypatch.setenv("JAVA_HOME", str(fake(paths.root / "mine", "21").parent.parent))
+    monkeypatch.setenv("JAVA_HOME", str(fake(paths.root / "mine", "17").parent.parent))
     assert find_java(paths).executable != first
     assert first.exists()
     assert os.access(first, os.X_OK)
