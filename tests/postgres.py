@@ -37,12 +37,13 @@ def running_postgres() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def new_database(address: str, name: str) -> str:
-    """The address of a database called `name`, made anew on the server at `address`."""
-    with psycopg.connect(address.format(name="postgres"), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
-    return address.format(name=name)
+def emptied(address: str) -> str:
+    """The address of a database with nothing in it: the same for each test, for making one takes half a second."""
+    one = address.format(name="postgres")
+    with psycopg.connect(one, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return one
 
 
 def _binaries(folder: Path, user: str) -> Path:
@@ -61,8 +62,7 @@ def _binaries(folder: Path, user: str) -> Path:
 
 
 def _run(user: str, *command: str | Path) -> None:
-    runs_as = {"user": user} if user == _UNPRIVILEGED else {}
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=60, cwd="/", **runs_as
-    )
+    words = [str(part) for part in command]
+    other = user if user == _UNPRIVILEGED else None
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd="/", user=other)
     assert done.returncode == 0, done.stdout + done.stderr

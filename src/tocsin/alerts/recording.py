@@ -70,9 +70,10 @@ class _Alert:
     changed: bool = False
 
     def plan(self, kind: Kind, finding: Finding) -> None:
-        """Plan a notification. A mail of its own tells all there is, so it replaces what was planned before."""
+        """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
         self.told, self.changed = self.told.plus(kind, finding.level), True
-        self.planned = [*(self.planned if kind is Kind.DELAYED else ()), (kind, finding)]
+        others = [one for one in self.planned if one[0] is not Kind.DELAYED] if kind is Kind.DELAYED else []
+        self.planned = [*others, (kind, finding)]
 
 
 @dataclass(eq=False)
@@ -242,10 +243,13 @@ class _Work:
             self._connection.execute(same, rows)
 
     def _store_notifications(self, planned: list[_Alert]) -> None:
-        """Fill the outbox; a mail of its own also replaces what still waits in it for the same alert."""
+        """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
+        ids = [alert.id for alert in planned]
         told = [alert.id for alert in planned if any(kind is not Kind.DELAYED for kind, _ in alert.planned)]
-        waiting = and_(notifications.c.alert_id.in_(told), notifications.c.state == "waiting")
-        self._connection.execute(update(notifications).where(waiting).values(state="replaced"))
+        waiting, alert_id = notifications.c.state == "waiting", notifications.c.alert_id
+        another = and_(alert_id.in_(ids), notifications.c.kind == Kind.DELAYED.value)
+        replaced = update(notifications).where(waiting, or_(alert_id.in_(told), another))
+        self._connection.execute(replaced.values(state="replaced"))
         rows = [row for alert in planned for row in self._notifications(alert)]
         self._connection.execute(insert(notifications), rows)
 

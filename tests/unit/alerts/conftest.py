@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.postgres import new_database, running_postgres
+from tests.postgres import emptied, running_postgres
 from tocsin.alerts.database import Database
 
 
@@ -21,7 +20,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database: each test with it runs on both kinds."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'state' / 'alerts.db'}"
-    return new_database(request.getfixturevalue("postgres"), f"alerts_{os.getpid()}")
+    return emptied(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts import store
+from tocsin.alerts.database import Database
+from tocsin.alerts.recording import Recorded, Rules, record
+from tocsin.alerts.rows import AlertDetails
+from tocsin.alerts.schema import notifications
+from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.finding import Finding, Origin
+
+NOW = NOON + 8 * SECOND
+
+
+def index(database: Database, batch: Sequence[Finding], rules: Rules = RULES, now: datetime = NOW) -> Recorded:
+    with database.write() as connection:
+        return record(connection, batch, rules, now)
+
+
+def only_alert(database: Database) -> AlertDetails:
+    (alert,) = store.list_alerts(database, AlertFilter())
+    details = store.show_alert(database, alert.id)
+    assert details is not None
+    return details
+
+
+def alive(details: AlertDetails) -> list[tuple[str, str, str, int]]:
+    """What will reach people: kind, state, recipient, revision."""
+    return [(n.kind, n.state, n.recipient, n.revision) for n in details.notifications if n.state != "replaced"]
+
+
+def mark_all(database: Database, state: str) -> None:
+    with database.write() as connection:
+        connection.execute(notifications.update().values(state=state))
+
+
+OWNER, PAGED = FACTS.owner, "oncall@example.com"
+
+
+def test_a_burst_of_60_opens_one_alert_with_one_email_that_waits_for_its_window(database: Database) -> None:
+    index(database, burst(60))
+    details = only_alert(database)
+    assert (details.alert.level, details.alert.state, details.alert.findings) == ("email", "open", 1)
+    assert (details.alert.score, details.alert.first_seen, details.alert.last_seen) == (60, NOON, NOON + WINDOW)
+    assert alive(details) == [("email", "waiting", OWNER, 1)]
+    (waiting,) = details.notifications
+    assert waiting.window_end == NOON + WINDOW
+    assert waiting.wait_until == NOON + WINDOW + FACTS.lateness + RULES.incomplete_after
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, 49, 50, 51, 69])
+def test_a_burst_of_120_pages_once_and_sends_no_email_wherever_its_batches_are_cut(
+    database: Database, cut: int
+) -> None:
+    records = burst(120)
+    for batch in (records[:cut], records[cut:]):
+        if batch:
+            index(database, batch)
+    details = only_alert(database)
+    revision = details.notifications[-1].revision
+    assert alive(details) == [("urgent", "pending", OWNER, revision), ("urgent", "pending", PAGED, revision)]
+    assert (details.alert.level, details.alert.score) == ("urgent", 120)
+
+
+def test_what_kafka_delivers_again_changes_nothing(database: Database) -> None:
+    records = burst(120)
+    index(database, records)
+    before = only_alert(database)
+    for again in (records, records[-1:], records[:10], [*records[:10], *records]):
+        done = index(database, again, now=NOW + MINUTE)
+        assert (done.findings, done.alerts, done.notifications) == (0, 0, {})
+    assert only_alert(database) == before
+
+
+def test_after_its_email_was_sent_an_alert_escalates_once(database: Database) -> None:
+    index(database, burst(60))
+    mark_all(database, "sent")
+    later = NOON + 5 * MINUTE
+    index(database, burst(120, at=later), now=later + 9 * SECOND)
+    details = only_alert(database)
+    assert [(kind, revision) for kind, _, _, revision in alive(details)] == [("email", 1), ("urgent", 2), ("urgent", 2)]
+    index(database, burst(150, at=later + MINUTE), now=later + MINUTE + 9 * SECOND)
+    assert len(alive(only_alert(database))) == 3
+
+
+def test_an_email_that_still_waits_is_replaced_by_the_page_of_a_later_window(database: Database) -> None:
+    index(database, burst(60))
+    index(database, burst(120, at=NOON + WINDOW), now=NOON + 2 * WINDOW)
+    details = only_alert(database)
+    assert {kind for kind, *_ in alive(details)} == {"urgent"}
+    assert [n.state for n in details.notifications if n.kind == "email"] == ["replaced"]
+
+
+def test_nothing_downgrades(database: Database) -> None:
+    index(database, burst(120))
+    index(database, burst(60, at=NOON + 5 * MINUTE), now=NOON + 6 * MINUTE)
+    details = only_alert(database)
+    assert details.alert.level == "urgent"
+    assert {kind for kind, *_ in alive(details)} == {"urgent"}
+    assert details.alert.findings == 2
+
+
+def test_entities_and_periods_have_alerts_of_their_own(database: Database) -> None:
+    hour = FACTS.dedup_period
+    index(database, [*burst(60), *burst(60, user="trent"), *burst(60, at=NOON + hour)], now=NOON + hour)
+    alerts = store.list_alerts(database, AlertFilter())
+    assert sorted((alert.entity["user_id"], alert.period_start) for alert in alerts) == [
+        ("mallory", NOON),
+        ("mallory", NOON + hour),
+        ("trent", NOON),
+    ]
+
+
+def test_windows_that_arrive_in_the_wrong_order_share_their_alert(database: Database) -> None:
+    index(database, burst(60, at=NOON + WINDOW))
+    index(database, burst(60))
+    details = only_alert(database)
+    assert (details.alert.findings, details.alert.first_seen) == (2, NOON)
+    assert alive(details) == [("email", "waiting", OWNER, 1)]
+
+
+def test_old_findings_are_listed_and_never_page(database: Database) -> None:
+    now = NOON + timedelta(hours=3)
+    index(database, burst(120), now=now)
+    assert alive(only_alert(database)) == [("delayed", "waiting", OWNER, 1)]
+
+
+def test_an_attack_that_goes_on_pages_although_its_beginning_was_found_late(database: Database) -> None:
+    now = NOON + 40 * MINUTE
+    index(database, burst(120), now=now)
+    index(database, burst(120, at=now - WINDOW), now=now)
+    details = only_alert(database)
+    assert {(kind, state) for kind, state, *_ in alive(details)} == {("urgent", "pending")}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_delayed_line_does_not_take_the_place_of_an_email(database: Database, together: bool) -> None:
+    now = NOON + 40 * MINUTE
+    fresh, old = burst(60, at=now - WINDOW), burst(120)
+    for batch in [[*fresh, *old]] if together else [fresh, old]:
+        index(database, batch, now=now)
+    kinds = [(kind, state, revision) for kind, state, _, revision in alive(only_alert(database))]
+    assert kinds == [("email", "waiting", 1), ("delayed", "waiting", 2)]
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(facts={FACTS.name: FACTS.model_copy(update={"live": False})}), Rules(facts={})]
+)
+def test_findings_of_shadow_and_unknown_detectors_are_stored_without_an_alert(database: Database, rules: Rules) -> None:
+    done = index(database, burst(120), rules)
+    assert done.undeclared == (0 if rules.facts else 70)
+    (stored,) = store.list_findings(database, FindingFilter())
+    assert (stored.finding.score, stored.alert) == (120, None)
+    assert store.list_alerts(database, AlertFilter()) == []
+
+
+def test_a_detector_that_goes_live_opens_an_alert_for_a_finding_that_is_already_stored(database: Database) -> None:
+    shadow = Rules(facts={FACTS.name: FACTS.model_copy(update={"live": False})})
+    index(database, burst(120), shadow)
+    index(database, burst(120)[-1:])
+    assert only_alert(database).alert.findings == 1
+
+
+def test_a_backfill_corrects_the_score_and_tells_nobody(database: Database) -> None:
+    index(database, burst(120))
+    before = alive(only_alert(database))
+    corrected = finding(110, origin=Origin.BACKFILL)
+    index(database, [corrected, finding(90, user="trent", origin=Origin.BACKFILL)])
+    details = only_alert(database)
+    assert (details.alert.score, alive(details)) == (110, before)
+    index(database, burst(120))
+    assert only_alert(database).alert.score == 110
+    backfilled = store.list_findings(database, FindingFilter(entity="trent"))
+    assert [(one.finding.score, one.alert) for one in backfilled] == [(90, None)]
+
+
+def test_a_new_version_replaces_the_old_one_and_not_the_other_way_round(database: Database) -> None:
+    index(database, burst(120))
+    declared = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})})
+    index(database, [finding(70, version="v2", event_time_max=NOON + SECOND)], declared)
+    index(database, burst(120), declared)
+    (stored,) = store.list_findings(database, FindingFilter())
+    assert (stored.finding.version, stored.finding.score, len(stored.trajectory)) == ("v2", 70, 1)
+
+
+def test_an_event_of_its_own_needs_no_window_to_close(database: Database) -> None:
+    alone = finding(60, window_start=None, window_end=None, event_time_max=NOON, discriminator="raw.logins/0/7")
+    index(database, [alone])
+    assert alive(only_alert(database)) == [("email", "pending", OWNER, 1)]
+
+
+def test_message_ids_differ_by_recipient_and_revision_and_are_the_same_in_any_database(
+    database: Database, sqlite: Database
+) -> None:
+    # The second database holds another alert first, so that the ids of its rows differ.
+    index(sqlite, burst(60, user="trent"))
+    ids = []
+    for one in (database, sqlite):
+        index(one, burst(60))
+        mark_all(one, "sent")
+        index(one, burst(120, at=NOON + WINDOW))
+        (alert,) = [alert for alert in store.list_alerts(one, AlertFilter()) if alert.entity["user_id"] == "mallory"]
+        details = store.show_alert(one, alert.id)
+        assert details is not None
+        ids.append([notification.message_id for notification in details.notifications])
+    assert len(set(ids[0])) == 3
+    assert ids[0] == ids[1]
+    assert all(one.startswith("<") and one.endswith("@tocsin.example.com>") for one in ids[0])
+
+
+def test_the_trajectory_holds_how_the_score_rose_within_its_bound(database: Database) -> None:
+    index(database, burst(120))
+    (stored,) = store.list_findings(database, FindingFilter())
+    assert [score for _, score in stored.trajectory] == list(range(51, 121))
+    index(
+        database,
+        [finding(n, user="trent", event_time_max=NOON + n * timedelta(milliseconds=5)) for n in range(51, 1200)],
+    )
+    (stored,) = store.list_findings(database, FindingFilter(entity="trent"))
+    times, scores = zip(*stored.trajectory, strict=True)
+    assert 100 <= len(scores) <= 200
+    assert (scores[0], scores[-1]) == (51, 1199)
+    assert list(times) == sorted(times)
+
+
+def test_hostile_entities_are_stored_as_they_are(database: Database) -> None:
+    names = ["a" * 10_000, "\x00\x1f", "'; DROP TABLE alerts; --", "\u202egnp", "Mallory", "mallory", '"', "%_"]
+    index(database, [one for name in names for one in burst(52, user=name)])
+    for name in names:
+        (stored,) = store.list_findings(database, FindingFilter(entity=name))
+        assert stored.finding.entity == {"user_id": name}
+    assert len(store.list_alerts(database, AlertFilter())) == len(names)
