@@ -56,9 +56,16 @@ class Site:
         return self.folder / "log.txt"
 
     def runs(self, *jobs: str) -> bool:
-        """Whether each of `jobs` says that it runs."""
-        beats = [read_beat(self.settings.state, job) for job in jobs]
-        return all(beat is not None and beat.report.state is JobState.RUNNING for beat in beats)
+        """Whether each of `jobs` says that it runs, and drains nothing."""
+        return all(self._state(job) is JobState.RUNNING for job in jobs)
+
+    def works(self, job: str) -> bool:
+        """Whether `job` says that it runs or drains."""
+        return self._state(job) in (JobState.RUNNING, JobState.DRAINING)
+
+    def _state(self, job: str) -> JobState | None:
+        beat = read_beat(self.settings.state, job)
+        return None if beat is None else beat.report.state
 
 
 @dataclass(frozen=True)
