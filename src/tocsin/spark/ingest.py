@@ -5,7 +5,6 @@ Delivery is at least once: after a crash the records since the last commit are w
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tocsin.catalog import read_catalog
 from tocsin.errors import TransientError
 from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
+from tocsin.ingest.ratio import Ratio
 from tocsin.ingest.ticks import Ticker, Watched
 from tocsin.ingest.topics import EVENT_BYTES
 from tocsin.metrics import JobState
@@ -30,12 +30,6 @@ from tocsin.spark.job import Run, Started
 from tocsin.spark.parse import parsed
 from tocsin.spark.progress import Progress
 from tocsin.spark.topic import Offsets, Topic
-
-BAD_RATIO = 0.05
-"""Above it, the job says in its report that too much goes to quarantine."""
-
-RATIO_RECORDS = 1_000
-"""The ratio is taken over at least so many of the latest records."""
 
 log = structlog.get_logger()
 
@@ -179,33 +173,6 @@ class Ingest:
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
         cadence = f"{self._settings.spark.trigger_seconds} seconds"
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
-
-
-class Ratio:
-    """How much of the latest records went to quarantine, batch by batch."""
-
-    def __init__(self) -> None:
-        self._batches: deque[tuple[int, int]] = deque()
-        self._records = self._bad = 0
-
-    def add(self, records: int, bad: int) -> None:
-        """A batch of `records`, `bad` of them quarantined; forgets batches that are not needed for 1,000 records."""
-        self._batches.append((records, bad))
-        self._records, self._bad = self._records + records, self._bad + bad
-        while self._records - self._batches[0][0] >= RATIO_RECORDS:
-            old_records, old_bad = self._batches.popleft()
-            self._records, self._bad = self._records - old_records, self._bad - old_bad
-
-    @property
-    def value(self) -> float:
-        """From 0 to 1; 0 before 1,000 records."""
-        return self._bad / self._records if self._records >= RATIO_RECORDS else 0.0
-
-    def sentence(self) -> str:
-        """What is wrong; empty when nothing is."""
-        if self.value <= BAD_RATIO:
-            return ""
-        return f"{self.value:.1%} of the last {self._records} records went to quarantine"
 
 
 def _drains(lag_seconds: float) -> str:

@@ -1,0 +1,204 @@
+"""Records that could not be used: list them, look at one, and feed them through the stream again.
+
+A replay writes the original bytes back to the raw topic. Headers carry the append time and the identity of the
+original, so that replaying twice gives one event. The record is judged by the rules of now; if it fails again, it comes
+back with a higher number of replays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tocsin.errors import ConfigError, TransientError
+from tocsin.ingest.quarantined import QuarantinedRecord, read_record
+from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
+from tocsin.ingest.tail import newest_first, read_one
+from tocsin.ingest.topics import RAW_BYTES
+from tocsin.settings import Settings
+from tocsin.source import Source
+
+_OURS = (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which quarantined records.
+
+    Attributes:
+        reason: a reason (`missing:user_id`) or a class of reasons (`missing`); any when None.
+        since: quarantined at or after this time, UTC; from the beginning when None.
+        limit: at most so many, the newest.
+    """
+
+    reason: str | None = None
+    since: datetime | None = None
+    limit: int = 100
+
+    def takes(self, record: QuarantinedRecord) -> bool:
+        """Whether `record` has the reason and the time."""
+        fits = self.reason is None or any(self.reason in (reason, reason_class(reason)) for reason in record.reasons)
+        return fits and (self.since is None or record.quarantined_at >= self.since)
+
+
+@dataclass
+class ReplayResult:
+    """What a replay did.
+
+    Attributes:
+        replayed: ids of records that were written back to the raw topic.
+        skipped: ids of records that were not, each with the reason.
+        changed: parts of the rules that have changed since at least one of the replayed records was quarantined:
+            `format`, `schema`, `event_time`, `limits`, `parser`. Empty: the same rules judge again, and where the
+            record itself is at fault, it will come back.
+    """
+
+    replayed: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+
+
+def list_quarantined(settings: Settings, source: Source, selection: Selection) -> list[QuarantinedRecord]:
+    """The records of `source` in quarantine that `selection` takes, newest first.
+
+    A record that was replayed stays in the list: quarantine is a log, cleared by its retention (30 days).
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    found: list[QuarantinedRecord] = []
+    for message in newest_first(settings, settings.names.quarantine(source.name)):
+        record = read_record(source.name, message)
+        if record is None:
+            continue
+        if len(found) == selection.limit or (selection.since and record.quarantined_at < selection.since):
+            break
+        if selection.takes(record):
+            found.append(record)
+    return found
+
+
+def find_quarantined(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:
+    """The record with the id `record_id`, as `list_quarantined` gives it.
+
+    Raises:
+        ConfigError: there is none.
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    name, _, place = record_id.partition("/")
+    partition, _, offset = place.partition("/")
+    topic = settings.names.quarantine(source.name)
+    if name != source.name or not (partition.isdecimal() and offset.isdecimal()):
+        raise ConfigError.one(record_id, f"is no id of a quarantined record; they look like {source.name}/0/42")
+    message = read_one(settings, topic, int(partition), int(offset))
+    record = None if message is None else read_record(source.name, message)
+    if record is None:
+        raise ConfigError.one(record_id, "is not in quarantine, or no longer: records are kept for 30 days")
+    return record
+
+
+def replay(settings: Settings, source: Source, records: Iterable[QuarantinedRecord]) -> ReplayResult:
+    """Write the original bytes of `records` back to the raw topic, oldest first.
+
+    A record of which quarantine keeps only the beginning is read from the raw topic, while that still has it.
+
+    Raises:
+        TransientError: Kafka cannot be reached, or did not take all; a retry helps, and repeats do no harm.
+    """
+    result, now = ReplayResult(), rule_parts(source)
+    sender = _Sender(settings)
+    for record in sorted(records, key=lambda record: record.quarantined_at):
+        payload = _whole_payload(settings, record)
+        if isinstance(payload, str):
+            result.skipped[record.id] = payload
+            continue
+        sender.send(record, payload)
+        result.replayed.append(record.id)
+        result.changed |= changed_rules(record, now)
+    sender.flush()
+    return result
+
+
+def changed_rules(record: QuarantinedRecord, now: dict[str, str]) -> set[str]:
+    """Parts of the rules that are not as they were when `record` was quarantined; `now` is from `rule_parts`."""
+    return {part for part, digest in now.items() if record.rules.get(part) != digest}
+
+
+def _whole_payload(settings: Settings, record: QuarantinedRecord) -> bytes | str:
+    """The original bytes, or why they cannot be had."""
+    if record.payload is None:
+        return "had no value: there is nothing to replay"
+    if not record.truncated:
+        return record.payload
+    origin = record.origin
+    message = read_one(settings, origin.topic, origin.partition, origin.offset)
+    value = None if message is None else message.value()
+    if value is None or hashlib.sha256(value).hexdigest() != record.payload_sha256:
+        return f"only its first {len(record.payload)} bytes were kept, and {origin.topic} no longer has the rest"
+    return value
+
+
+class _Sender:
+    """Writes records back to where they came from: same topic, partition and key."""
+
+    def __init__(self, settings: Settings) -> None:
+        config = {
+            "enable.idempotence": True,
+            "message.max.bytes": RAW_BYTES,
+            "message.timeout.ms": 30_000,
+            "log_level": 0,
+        }
+        self._producer = Producer(settings.kafka.for_librdkafka() | config)
+        self._failed: list[str] = []
+
+    def send(self, record: QuarantinedRecord, payload: bytes) -> None:
+        origin = record.origin
+        headers: list[tuple[str, str | bytes | None]] = [(h.key, h.value) for h in record.headers if h.key not in _OURS]
+        headers += [
+            (ORIGIN_HEADER, str(origin)),
+            (INGESTED_AT_HEADER, origin.timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
+            (REPLAYS_HEADER, str(record.replays + 1)),
+        ]
+        deadline = time.monotonic() + 30.0
+        while True:
+            try:
+                self._producer.produce(
+                    origin.topic,
+                    value=payload,
+                    key=record.raw_key,
+                    partition=origin.partition,
+                    headers=headers,
+                    on_delivery=self._delivered,
+                )
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"Kafka takes no records for {origin.topic}") from None
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise TransientError(f"cannot write to {origin.topic}: {error.args[0].str()}") from error
+
+    def flush(self) -> None:
+        left = self._producer.flush(30.0)
+        if left or self._failed:
+            lost = left + len(self._failed)
+            why = self._failed[0] if self._failed else "Kafka does not answer"
+            raise TransientError(f"{lost} records were not replayed: {why}")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+
+
+def by_reason(records: Iterable[QuarantinedRecord]) -> Iterator[tuple[str, int]]:
+    """How many of `records` have each reason, the most frequent first."""
+    counts: dict[str, int] = {}
+    for record in records:
+        for reason in record.reasons:
+            counts[reason] = counts.get(reason, 0) + 1
+    yield from sorted(counts.items(), key=lambda item: (-item[1], item[0]))
