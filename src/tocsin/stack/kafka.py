@@ -112,7 +112,10 @@ class Kafka:
             known = AdminClient({**self.client.for_librdkafka(), "log_level": 0}).list_topics(timeout=2.0)
         except KafkaException:
             return "its metadata"
-        return None if known.brokers else "its registration"
+        if not known.brokers:
+            return "its registration"
+        partitions = [one for topic in known.topics.values() for one in topic.partitions.values()]
+        return "leaders of its partitions" if any(one.leader < 0 for one in partitions) else None
 
     @property
     def _data(self) -> Path:

@@ -32,6 +32,7 @@ LOG = "launcher"
 _TICK_SECONDS = 1.0
 _STARTING_TICK_SECONDS = 0.25
 _SWEEP_SECONDS = 3.0
+_LOCK_TRIES = 5
 
 log = structlog.get_logger()
 
@@ -102,12 +103,17 @@ def servers_instance(settings: Settings) -> str:
 
 @contextlib.contextmanager
 def _launcher_lock(state: Path) -> Iterator[None]:
-    try:
-        lock = hold(state / folder.LOCK)
-    except LockHeld as error:
-        raise StackRuns(f"a stack runs on {state} already (process {error.pid}); stop it: tocsin dev down") from error
-    except OSError as error:
-        raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
+    for left in reversed(range(_LOCK_TRIES)):
+        try:
+            lock = hold(state / folder.LOCK)
+            break
+        except LockHeld as error:  # by a launcher, or for a moment by `tocsin dev status`
+            if not left:
+                what = f"a stack runs on {state} already (process {error.pid}); stop it: tocsin dev down"
+                raise StackRuns(what) from error
+            time.sleep(0.1)
+        except OSError as error:
+            raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
     with lock:
         yield
 

@@ -1,0 +1,191 @@
+"""The embedded stack with all its parts: one start, then what may happen to it. The tests build on each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from tests.broker import await_that
+from tests.stack import Stack
+
+JOBS = ["detector:failed_logins", "indexer", "ingest:logins", "notifier"]
+BROKEN = '''"""One that cannot start. It says so in its own job."""
+
+from pyspark.sql import DataFrame
+
+from tocsin import Levels, detector
+
+
+@detector(
+    source="logins",
+    entity="user_id",
+    window="10 seconds",
+    levels=Levels(email=50),
+    owner="security@example.com",
+    runbook="docs/runbooks/failed_logins.md",
+    stage="live",
+)
+def detect(events: DataFrame) -> DataFrame:
+    return events.where("no_such_column = 1").groupBy("window", "user_id").count().withColumnRenamed("count", "score")
+'''
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    one = Stack(tmp_path_factory.mktemp("stack"))
+    try:
+        one.up("--free-ports")
+        one.ready()
+        yield one
+    finally:
+        one.end()
+
+
+def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
+    said = stack.said()
+    assert "waiting for port" in said
+    assert f"mails      http://127.0.0.1:{_mail_port(stack)}" in said
+    found = {one["name"]: one for one in json.loads(stack.tocsin("dev", "status", "--json").stdout)}
+    assert sorted(found) == sorted([*JOBS, "kafka", "mail"])
+    assert {one["state"] for one in found.values()} == {"running"}
+    assert found["detector:failed_logins"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
+
+
+def test_everything_listens_on_loopback_only(stack: Stack) -> None:
+    listening = []
+    for process in stack.processes():
+        leader = psutil.Process(process.pid)
+        for one in [leader, *leader.children(recursive=True)]:
+            sockets = [s for s in one.net_connections(kind="tcp") if s.status == psutil.CONN_LISTEN]
+            listening += [(process.labels.job, s.laddr.ip, s.laddr.port) for s in sockets]
+    assert {"kafka", "mail", "ingest:logins", "detector:failed_logins"} <= {job for job, _, _ in listening}
+    assert {ip for _, ip, _ in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
+
+
+def test_a_second_stack_on_the_same_state_is_refused(stack: Stack) -> None:
+    refused = stack.tocsin("dev", "up", "--free-ports")
+    assert refused.returncode == 1
+    assert stack.launcher is not None
+    assert f"already (process {stack.launcher.pid})" in refused.stderr
+
+
+def test_a_port_in_use_names_its_owner(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Stack(tmp_path_factory.mktemp("other"), sources=False)
+    port = stack.settings.kafka.bootstrap_servers.split(":")[1]
+    try:
+        other.up(TOCSIN_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{port}")
+        await_that(other.ended, 30)
+        assert other.launcher is not None
+        assert other.launcher.returncode == 2
+        assert f"port {port} is in use by process {stack.pid('kafka')}" in other.said()
+    finally:
+        other.end()
+
+
+def test_a_killed_kafka_comes_back_and_the_jobs_go_on(stack: Stack) -> None:
+    before = {job: stack.pid(job) for job in JOBS}
+    kafka = stack.pid("kafka")
+    assert kafka is not None
+    os.kill(kafka, signal.SIGKILL)
+    await_that(lambda: stack.pid("kafka") not in (None, kafka), 30)
+    _await_event(stack, "after-the-crash")
+    assert {job: stack.pid(job) for job in JOBS} == before
+
+
+def test_a_killed_job_comes_back_and_the_others_stay(stack: Stack) -> None:
+    before = {job: stack.pid(job) for job in JOBS}
+    notifier = before.pop("notifier")
+    assert notifier is not None
+    os.kill(notifier, signal.SIGKILL)
+    await_that(lambda: stack.pid("notifier") not in (None, notifier), 15)
+    assert {job: stack.pid(job) for job in before} == before
+
+
+def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None:
+    before = {job: stack.pid(job) for job in JOBS}
+    (stack.project / "detectors" / "broken.py").write_text(BROKEN)
+
+    def told() -> bool:
+        found = json.loads(stack.tocsin("dev", "status", "--json").stdout)
+        return any(one["name"] == "detector:broken" and one["condition"] != "fine" for one in found)
+
+    await_that(told, 120)
+    assert {job: stack.pid(job) for job in JOBS} == before
+    assert "no_such_column" in stack.tocsin("dev", "logs", "detector:broken", "-n", "100").stdout
+    (stack.project / "detectors" / "broken.py").unlink()
+    await_that(lambda: stack.pid("detector:broken") is None, 60)
+
+
+def test_an_edited_detector_is_replaced_and_nothing_else(stack: Stack) -> None:
+    before = {job: stack.pid(job) for job in JOBS}
+    detector = before.pop("detector:failed_logins")
+    path = stack.project / "detectors" / "failed_logins.py"
+    path.write_text(path.read_text().replace("urgent=100", "urgent=110"))
+    await_that(lambda: stack.pid("detector:failed_logins") not in (None, detector), 60)
+    assert {job: stack.pid(job) for job in before} == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start sweeps")
+def test_killing_the_launcher_leaves_nothing_not_even_a_jvm(stack: Stack) -> None:
+    assert len(stack.processes()) >= 6
+    assert stack.send(signal.SIGKILL) == -signal.SIGKILL
+    await_that(lambda: not stack.processes(), 5)
+
+
+def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stack: Stack) -> None:
+    stack.up("--free-ports")
+    stack.ready()
+    _await_event(stack, "after-the-kill")
+    stopped = stack.tocsin("dev", "down")
+    assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
+    assert stack.launcher is not None
+    assert stack.launcher.wait(5) == 0
+    assert stack.processes() == []
+    assert stack.said().splitlines()[-1].endswith("stopped")
+    assert not (stack.state / "running.toml").exists()
+    assert _order(stack, "stop") == ["jobs", "kafka", "mail"]
+
+
+def _mail_port(stack: Stack) -> int:
+    return int(json.loads((stack.state / "stack.json").read_text())["mail_url"].rsplit(":", 1)[1])
+
+
+def _await_event(stack: Stack, user: str) -> None:
+    """Send one login and wait until the ingest job has made an event of it."""
+    kafka = stack.settings.kafka.for_librdkafka() | {"log_level": 0}
+    consumer = Consumer({**kafka, "group.id": "test", "enable.auto.commit": False})
+    try:
+        known = consumer.list_topics("events.logins", timeout=30).topics["events.logins"].partitions
+        consumer.assign([TopicPartition("events.logins", p, OFFSET_BEGINNING) for p in known])
+        producer = Producer(kafka)
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = f"user_id: {user} | timestamp: {when} | ip_address: 10.0.0.1 | action: login succeeded | message: m"
+        producer.produce("raw.logins", line.encode())
+        assert producer.flush(30) == 0
+
+        def arrived() -> bool:
+            messages = consumer.consume(5000, timeout=0.5)
+            return any(user.encode() in (message.value() or b"") for message in messages)
+
+        await_that(arrived, 60)
+    finally:
+        consumer.close()
+
+
+def _order(stack: Stack, event: str) -> list[str]:
+    """In which order the launcher's log tells of an event: the jobs as one, each server, without repetition."""
+    order: list[str] = []
+    for line in stack.settings.log("launcher").read_text().splitlines():
+        if f"event={event} " in line and 'reason="all stops"' in line:
+            name = line.split(" of=")[1].split(" ")[0]
+            name = name if name in ("kafka", "mail") else "jobs"
+            order += [] if name in order else [name]
+    return order

@@ -1,0 +1,101 @@
+"""A stack as a person starts it: `tocsin dev up` in a terminal of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker import await_that
+from tocsin.settings import Settings, load_settings
+from tocsin.stack.launcher import servers_instance, sweep
+from tocsin.supervision.labels import instance_of
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.runner import Process
+
+ROOT = Path(__file__).resolve().parents[1]
+READY_SECONDS = 240.0
+STOP_SECONDS = 60.0
+
+
+class Stack:
+    """One project with its state folder, and the launcher that may run on it."""
+
+    def __init__(self, folder: Path, *, sources: bool = True) -> None:
+        """A project of our sources and detectors, or of none: then only the light jobs run."""
+        self.project, self.state = folder / "project", folder / "state"
+        self.project.mkdir(parents=True)
+        for kind in ("sources", "detectors") if sources else ():
+            shutil.copytree(ROOT / kind, self.project / kind, ignore=shutil.ignore_patterns("__pycache__"))
+        self._output = folder / "up.txt"
+        self.launcher: subprocess.Popen[bytes] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of a command in another terminal, now."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TOCSIN_STATE", str(self.state))
+            return load_settings(self.project)
+
+    def up(self, *options: str, **environment: str) -> None:
+        """Start the launcher, without waiting."""
+        with self._output.open("wb") as output:
+            command = [sys.executable, "-m", "tocsin.cli", "dev", "up", *options]
+            variables = self._variables() | environment
+            self.launcher = subprocess.Popen(command, env=variables, stdout=output, stderr=output)
+
+    def ready(self) -> None:
+        """Wait until it says that it is, and fail with what it said when it ends instead."""
+        await_that(lambda: "Ctrl-C stops everything" in self.said() or self.ended(), READY_SECONDS)
+        assert not self.ended(), self.said()
+
+    def ended(self) -> bool:
+        """Whether the launcher has ended."""
+        return self.launcher is None or self.launcher.poll() is not None
+
+    def said(self) -> str:
+        """What the launcher has written so far."""
+        return self._output.read_text(errors="replace")
+
+    def tocsin(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command in another terminal."""
+        command = [sys.executable, "-m", "tocsin.cli", *words]
+        return subprocess.run(
+            command, env=self._variables(), capture_output=True, text=True, timeout=STOP_SECONDS + 30, check=False
+        )
+
+    def send(self, signum: signal.Signals) -> int:
+        """Send a signal to the launcher and wait for its end; its exit code."""
+        assert self.launcher is not None
+        self.launcher.send_signal(signum)
+        return self.launcher.wait(STOP_SECONDS)
+
+    def processes(self) -> list[Process]:
+        """All live processes of the stack but for the launcher."""
+        names = (servers_instance(self.settings), instance_of(self.settings))
+        return [process for name in names for process in LocalRunner(name, self.settings.log).list()]
+
+    def pid(self, name: str) -> int | None:
+        """The process of a server or job."""
+        return next((one.pid for one in self.processes() if one.labels.job == name and one.leader), None)
+
+    def end(self) -> None:
+        """Whatever state it is in: nothing of it is left."""
+        if self.launcher is not None and self.launcher.poll() is None:
+            self.launcher.terminate()
+            try:
+                self.launcher.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.launcher.kill()
+                self.launcher.wait()
+        sweep(self.settings)
+
+    def _variables(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+        home = {"TOCSIN_HOME": os.environ["TOCSIN_HOME"]} if "TOCSIN_HOME" in os.environ else {}
+        return kept | home | {"TOCSIN_PROJECT": str(self.project), "TOCSIN_STATE": str(self.state)}

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import ConfigError
+from tocsin.lock import hold
+from tocsin.settings import Settings
+from tocsin.stack import control, folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, state=tmp_path / "state")
+
+
+def test_without_a_stack_all_is_absent_and_there_is_nothing_to_stop(settings: Settings) -> None:
+    assert control.launcher_pid(settings) is None
+    assert not control.down(settings)
+    found = control.components(settings)
+    assert [(one.name, one.state) for one in found] == [
+        ("kafka", "absent"),
+        ("mail", "absent"),
+        ("indexer", "absent"),
+        ("notifier", "absent"),
+    ]
+    assert not any(one.is_well for one in found)
+    assert not settings.state.exists(), "looking makes nothing"
+
+
+def test_the_holder_of_the_lock_is_the_launcher(settings: Settings) -> None:
+    with hold(settings.state / folder.LOCK):
+        assert control.launcher_pid(settings) is not None
+    assert control.launcher_pid(settings) is None
+
+
+def test_an_unknown_component_is_told_the_nearest(settings: Settings) -> None:
+    assert control.component_log(settings, "kafka") == str(settings.log("kafka"))
+    with pytest.raises(ConfigError, match="did you mean 'notifier'"):
+        control.component_log(settings, "notifer")

@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+
+from tocsin.settings import load_settings
+from tocsin.stack.running import Running, announce, read_running, withdraw
+
+RUNNING = Running(pid=7, kafka_port=29092, smtp_port=2525, mail_url="http://127.0.0.1:2080")
+
+
+def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
+    before = load_settings(tmp_path)
+    announce(tmp_path, RUNNING)
+    settings = load_settings(tmp_path)
+    assert settings.kafka.bootstrap_servers == "127.0.0.1:29092"
+    assert (settings.smtp.host, settings.smtp.port) == ("127.0.0.1", 2525)
+    assert read_running(tmp_path) == RUNNING
+    withdraw(tmp_path)
+    withdraw(tmp_path)
+    assert load_settings(tmp_path) == before
+    assert read_running(tmp_path) is None
+
+
+def test_a_half_written_file_is_no_stack(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text('{"pid": 7')
+    assert read_running(tmp_path) is None

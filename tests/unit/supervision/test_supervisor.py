@@ -1,0 +1,240 @@
+"""Supervision of real processes: light ones, at a quick pace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervision.dummies import SLEEP, launch, wait_for
+from tocsin.errors import ConfigError
+from tocsin.lock import hold
+from tocsin.supervision.labels import Labels
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Action, Change, Condition, Desired, Pace, Start
+from tocsin.supervision.runner import Launch
+from tocsin.supervision.supervisor import Charge, Supervisor
+
+QUICK = Pace(
+    first_delay=0.05, longest_delay=0.2, crash_loop_failures=3, healthy_after=30.0, stale_after=1.5, stop_grace=1.0
+)
+GOOD = Desired("v1", beats=False)
+FAILING = "import sys; print('it broke', file=sys.stderr); sys.exit({code})"
+BEATS_THEN_HANGS = """
+import os, time
+from datetime import UTC, datetime
+from pathlib import Path
+from tocsin.heartbeat import beat
+from tocsin.metrics import JobReport, JobState
+for _ in range({beats}):
+    beat(Path({state!r}), JobReport(job="notifier", at=datetime.now(UTC), pid=os.getpid(), state=JobState.WAITING))
+    time.sleep(0.05)
+time.sleep(600)
+"""
+
+
+class Bench:
+    """One installation with dummies for jobs."""
+
+    def __init__(self, state: Path) -> None:
+        self.state, self.instance = state, f"test-{uuid.uuid4().hex[:8]}"
+        self.codes: dict[str, str] = {}
+        self.runner = self.new_runner()
+        self.supervisor = self.new_supervisor(self.runner)
+        self.done: list[Action] = []
+
+    def new_runner(self) -> LocalRunner:
+        return LocalRunner(self.instance, lambda job: self.state / "logs" / f"{job.replace(':', '__')}.log")
+
+    def new_supervisor(self, runner: LocalRunner, clock: Callable[[], float] | None = None) -> Supervisor:
+        charge = Charge(name="jobs", state=self.state, launch=self.launch, pace=QUICK)
+        return Supervisor(charge, runner) if clock is None else Supervisor(charge, runner, clock)
+
+    def launch(self, job: str, spec: str) -> Launch:
+        return launch(self.state, Labels(self.instance, job, spec), self.codes.get(job, SLEEP))
+
+    def tick(self, desired: dict[str, Desired]) -> list[Action]:
+        actions = self.supervisor.tick(desired)
+        self.done += actions
+        return actions
+
+    def pid(self, job: str) -> int | None:
+        return next((process.pid for process in self.runner.list() if process.labels.job == job), None)
+
+    def conditions(self, job: str) -> list[Condition]:
+        return [action.condition for action in self.done if isinstance(action, Change) and action.job == job]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    one = Bench(tmp_path)
+    yield one
+    one.supervisor.stop(0)
+    assert one.runner.list() == []
+
+
+def test_a_crash_loop_of_one_job_does_not_touch_the_other(bench: Bench) -> None:
+    bench.codes["detector:bad"] = FAILING.format(code=1)
+    desired = {"detector:bad": GOOD, "notifier": GOOD}
+    bench.tick(desired)
+    neighbour = bench.pid("notifier")
+
+    def looping() -> bool:
+        bench.tick(desired)
+        return Condition.CRASH_LOOP in bench.conditions("detector:bad")
+
+    wait_for(looping)
+    for _ in range(10):
+        bench.tick(desired)
+    assert bench.conditions("detector:bad") == [Condition.RESTARTING, Condition.CRASH_LOOP]
+    (standing,) = bench.supervisor.standings(["detector:bad"])
+    assert standing.failing
+    assert "failed with exit code 1" in standing.reason
+    assert bench.runner.logs("detector:bad", 1) == ["it broke"]
+    assert bench.pid("notifier") == neighbour is not None
+    assert bench.conditions("notifier") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "condition"), [(2, Condition.MISCONFIGURED), (3, Condition.LOCKED), (4, Condition.NO_ROOM)]
+)
+def test_exit_codes_have_their_own_reasons(bench: Bench, code: int, condition: Condition) -> None:
+    bench.codes["notifier"] = FAILING.format(code=code)
+
+    def told() -> bool:
+        bench.tick({"notifier": GOOD})
+        return bool(bench.conditions("notifier"))
+
+    wait_for(told)
+    assert bench.conditions("notifier") == [condition]
+
+
+def test_a_killed_job_is_back_at_the_next_look(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    first = bench.pid("notifier")
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: bench.pid("notifier") is None)
+    (change, start) = bench.tick({"notifier": GOOD})
+    assert change == Change("notifier", Condition.RESTARTING, "was ended by signal 9")
+    assert isinstance(start, Start)
+    assert bench.pid("notifier") not in (None, first)
+
+
+def test_another_supervisor_adopts_what_runs(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    other = bench.new_supervisor(bench.new_runner())
+    assert other.tick({"notifier": GOOD}) == []
+    assert bench.pid("notifier") is not None
+
+
+def test_two_supervisors_do_not_act_at_the_same_time(bench: Bench) -> None:
+    with hold(bench.state / "supervision" / "jobs.lock"):
+        assert bench.tick({"notifier": GOOD}) == []
+        assert bench.pid("notifier") is None
+    assert len(bench.tick({"notifier": GOOD})) == 1
+
+
+def test_a_changed_spec_replaces_the_process(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick({"notifier": Desired("v2", beats=False)})
+        return any(process.labels.spec == "v2" for process in bench.runner.list())
+
+    wait_for(replaced)
+    assert bench.pid("notifier") != first
+    assert len(bench.runner.list()) == 1
+
+
+def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=2, state=str(bench.state))
+    bench.tick({"notifier": Desired("v1")})
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick({"notifier": Desired("v1")})
+        return bench.pid("notifier") not in (None, first)
+
+    wait_for(replaced)
+    assert any("hung" in str(action) for action in bench.done)
+
+
+def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
+    """As one does while Kafka is down: its state is waiting, and it goes on by itself."""
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, state=str(bench.state))
+    bench.tick({"notifier": Desired("v1")})
+    wait_for((bench.state / "heartbeats" / "notifier.json").exists)
+    first, looks = bench.pid("notifier"), 0
+
+    def long_enough() -> bool:
+        nonlocal looks
+        looks += 1
+        bench.tick({"notifier": Desired("v1")})
+        return looks * 0.02 > 2 * QUICK.stale_after
+
+    wait_for(long_enough)
+    assert bench.pid("notifier") == first
+    assert [type(action) for action in bench.done] == [Start]
+
+
+def test_a_job_that_cannot_be_started_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(job: str, spec: str) -> Launch:
+        raise ConfigError.one("PySpark", "is not installed")
+
+    supervisor = Supervisor(Charge(name="jobs", state=bench.state, launch=broken, pace=QUICK), bench.runner)
+    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Start]
+    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Change, Start]
+
+
+def test_a_state_folder_that_cannot_be_written_is_an_error_before_anything_is_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        bench.tick({"notifier": GOOD})
+    assert bench.pid("notifier") is None
+
+
+def test_stopping_asks_first_and_then_ends_by_force(bench: Bench) -> None:
+    bench.codes["notifier"] = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    bench.tick({"notifier": GOOD, "indexer": GOOD})
+    wait_for(lambda: bench.runner.logs("notifier", 1) == ["deaf"])
+    bench.supervisor.stop(0.5)
+    assert bench.runner.list() == []
+    assert bench.runner.exit_code("notifier") == -signal.SIGKILL
+    assert bench.runner.exit_code("indexer") == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_what_a_killed_driver_leaves_is_ended_before_the_restart(bench: Bench) -> None:
+    """As a JVM that outlives its Python driver: two writers of one checkpoint must never meet."""
+    bench.codes["detector:a"] = (
+        "import subprocess, sys, time\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    desired = {"detector:a": GOOD}
+    bench.tick(desired)
+    wait_for(lambda: bench.runner.logs("detector:a", 1))
+    child = int(bench.runner.logs("detector:a", 1)[0])
+    first = bench.pid("detector:a")
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: [process.pid for process in bench.runner.list()] == [child])
+    bench.tick(desired)
+    wait_for(lambda: bench.tick(desired) and bench.pid("detector:a") is not None)
+    (only,) = bench.runner.list()
+    assert only.leader
+    assert only.pid not in (first, child)
