@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tocsin.spark.topic import Offsets, Topic
+from tocsin.spark.topic import Offsets, Records
 
 SLACK = timedelta(seconds=2)
 """Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
@@ -61,11 +61,13 @@ def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: da
     age = max(backlog.age(now), ingest_lag)
     if age <= lateness and backlog.records <= FEW_RECORDS:
         return Decision(False, lateness + SLACK, "keeps up")
-    seconds = age.total_seconds()
-    whose = "the ingest is" if ingest_lag > backlog.age(now) else f"{backlog.records} unread records are"
+    seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
+    if ingest_lag > backlog.age(now):
+        reason = f"the ingest is up to {seconds:.0f} s behind, {allowed}"
+    else:
+        reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
     # While it drains, new events come in and the watermark moves on: the margin is for them.
-    delay = lateness + SLACK + age + max(_MARGIN, age / 2)
-    return Decision(True, delay, f"{whose} up to {seconds:.0f} s old, lateness is {lateness.total_seconds():.0f} s")
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age / 2), reason)
 
 
 def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
@@ -73,7 +75,7 @@ def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: d
     return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
-def backlog_of(topic: Topic, position: Offsets) -> Backlog:
+def backlog_of(topic: Records, position: Offsets) -> Backlog:
     """What lies between `position` and the end of the events topic `topic`.
 
     Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first of them
@@ -105,7 +107,7 @@ def ingested_at(value: bytes) -> str | None:
     return value[start : start + 27].decode("ascii", "replace")
 
 
-def _oldest(topic: Topic, partition: int, start: int, end: int) -> str | None:
+def _oldest(topic: Records, partition: int, start: int, end: int) -> str | None:
     oldest: str | None = None
     if start >= end:
         return None

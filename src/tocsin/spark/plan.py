@@ -81,7 +81,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
     tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
     score = _score(tree, spec)
     faults = column_faults(found.schema, spec)
-    if score.kind is None:
+    if score.kind is None and not any(fault.key == "score" for fault in faults):
         what = f'is neither rising nor final as far as its plan shows ({score.why}); declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
     if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):

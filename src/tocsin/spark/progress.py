@@ -90,11 +90,14 @@ def _watermark(text: str | None) -> datetime | None:
 
 
 def _offsets(event: dict[str, Any], key: str) -> dict[str, dict[int, int]]:
-    """Offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text."""
+    """Offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text. Other sources have none."""
     found: dict[str, dict[int, int]] = {}
     for source in event["sources"]:
         offset = source.get(key)
-        offset = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
-        for topic, partitions in offset.items() if isinstance(offset, dict) else ():
-            found[topic] = {int(partition): int(end) for partition, end in partitions.items()}
+        if not source["description"].startswith("Kafka"):
+            continue
+        topics = json.loads(offset) if isinstance(offset, str) else offset or {}
+        found |= {
+            topic: {int(partition): int(end) for partition, end in ends.items()} for topic, ends in topics.items()
+        }
     return found

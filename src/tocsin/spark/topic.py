@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -17,6 +18,23 @@ Offsets = dict[int, int]
 
 _TIMEOUT = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Record(Protocol):
+    """The part of a Kafka message that readers of a backlog need."""
+
+    def value(self) -> bytes | None:
+        """Its value; None for a tombstone."""
+
+
+class Records(Protocol):
+    """The part of a topic that readers of a backlog need."""
+
+    def bounds(self) -> tuple[Offsets, Offsets]:
+        """See `Topic.bounds`."""
+
+    def records(self, partition: int, start: int, end: int) -> Iterator[Record]:
+        """See `Topic.records`."""
 
 
 class Topic:

@@ -1,0 +1,89 @@
+"""One Spark session for all tests of this folder, made as jobs make theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.provision.java import find_java
+from tocsin.settings import Settings
+from tocsin.spark.session import clean_scratch, streaming_session
+
+JOB = "detector:tests"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    before = dict(os.environ)
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    settings = Settings(state=tmp_path_factory.mktemp("state"))
+    clean_scratch(settings, JOB)
+    session = streaming_session(settings, job=JOB, slots=4)
+    try:
+        yield session
+    finally:
+        session.stop()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def moment(text: str) -> datetime:
+    """`12:00:05.5` on the first day of 2026, UTC."""
+    return datetime.fromisoformat(f"2026-01-01T{text}").replace(tzinfo=UTC)
+
+
+def event(user: str | None, at: str, **columns: Any) -> dict[str, Any]:
+    """A failed login of `user` at the time `at` (see `moment`); `offset`, `partition` and any column may be given."""
+    place = {"raw_topic": "raw.logins", "raw_partition": columns.pop("partition", 0)}
+    text = moment(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    declared = {"user_id": user, "timestamp": text, "ip_address": "192.0.2.1", "action": "login failed"}
+    envelope = {"event_time": text, "ingested_at": text, "source": "logins", "schema_version": 1}
+    return place | {"raw_offset": columns.pop("offset", id(object()))} | envelope | declared | columns
+
+
+def tick(at: str) -> dict[str, Any]:
+    return {"tick": True, "event_time": moment(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+
+
+def burst(user: str | None, count: int, at: str, *, first: int = 0, **columns: Any) -> list[dict[str, Any]]:
+    """`count` failed logins of `user` at one time, with offsets from `first` on."""
+    return [event(user, at, offset=first + number, **columns) for number in range(count)]
+
+
+@pytest.fixture
+def records(spark: SparkSession) -> Callable[[list[dict[str, Any]]], DataFrame]:
+    """Makes a static DataFrame of records of an events topic."""
+
+    def make(events: list[dict[str, Any]]) -> DataFrame:
+        rows = [(json.dumps(one).encode(),) for one in events]
+        return spark.createDataFrame(rows, "value binary")
+
+    return make
+
+
+class Feed:
+    """An events topic as a folder: each call of `send` is one micro-batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.folder, self._files = folder, 0
+        folder.mkdir()
+        reader = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
+        self.records = reader.schema("value string").load(str(folder))
+
+    def send(self, events: list[dict[str, Any]]) -> None:
+        draft = self.folder / f".{self._files:05d}"
+        draft.write_text("".join(json.dumps(one) + "\n" for one in events))
+        draft.replace(self.folder / f"{self._files:05d}.json")
+        self._files += 1
+
+
+@pytest.fixture
+def feed(spark: SparkSession, tmp_path: Path) -> Feed:
+    return Feed(spark, tmp_path / "feed")

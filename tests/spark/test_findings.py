@@ -1,0 +1,187 @@
+"""Scored rows as findings: limits, identity, what is left out, and the ladder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.conftest import burst, event, moment
+from tests.spark.test_plan import SOURCE, SPEC
+from tocsin.detector import Levels
+from tocsin.finding import Finding, finding_id
+from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.findings import Emission, findings
+
+Records = Callable[[list[dict[str, Any]]], DataFrame]
+PLAIN = Emission()
+
+
+def count_by_user(events: DataFrame) -> DataFrame:
+    failures = events.where("action = 'login failed'")
+    return failures.groupBy("window", "user_id").agg(
+        F.count("*").alias("score"), F.max("event_time").alias("event_time_max")
+    )
+
+
+def found(records: DataFrame, detect: Callable[[DataFrame], DataFrame] = count_by_user, **spec: Any) -> list[Finding]:
+    declared = replace(SPEC, **spec)
+    events = prepared(parse_events(records, SOURCE), declared, timedelta(seconds=10))
+    return told(findings(detect(events), declared, PLAIN))
+
+
+def told(rows: DataFrame) -> list[Finding]:
+    read = [(row.key, Finding.from_record(row.value.encode(), "findings", 0, 0)) for row in rows.collect()]
+    assert all(key == finding.finding_id for key, finding in read)
+    return sorted(
+        (finding for _, finding in read), key=lambda f: (f.window_start or moment("00:00:00"), sorted(f.entity.items()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "limit"), [(50, None, None), (51, "email", 50), (100, "email", 50), (101, "urgent", 100)]
+)
+def test_a_level_is_reached_above_its_limit(
+    records: Records, count: int, level: str | None, limit: float | None
+) -> None:
+    rows = found(records(burst("ann", count, "12:00:01")))
+    assert [(row.level, row.limit, row.score) for row in rows] == (
+        [] if level is None else [(level, limit, float(count))]
+    )
+
+
+def test_a_finding_tells_all_of_itself(records: Records) -> None:
+    (row,) = found(records(burst("ann", 60, "12:00:01") + burst("ann", 1, "12:00:09.25", first=60)))
+    assert row == Finding(
+        finding_id=finding_id("d", {"user_id": "ann"}, moment("12:00:00"), moment("12:00:10")),
+        detector="d", version="v", entity={"user_id": "ann"}, window_start=moment("12:00:00"), window_end=moment("12:00:10"),
+        level="email", score=61, limit=50, event_time_max=moment("12:00:09.25"),
+    )  # fmt: skip
+
+
+def test_a_burst_over_an_edge_counts_in_each_window(records: Records) -> None:
+    straddling = burst("ann", 51, "12:00:09.999999") + burst("ann", 52, "12:00:10", first=51)
+    assert [row.score for row in found(records(straddling))] == [51, 52]
+    assert found(records(burst("ann", 50, "12:00:09.9") + burst("ann", 50, "12:00:10", first=50))) == []
+
+
+def test_two_users_in_one_window_are_two_findings(records: Records) -> None:
+    rows = found(records(burst("ann", 51, "12:00:01") + burst("bob", 101, "12:00:02", first=100)))
+    assert [(row.entity["user_id"], row.level) for row in rows] == [("ann", "email"), ("bob", "urgent")]
+
+
+def test_events_written_twice_do_not_make_a_finding(records: Records) -> None:
+    assert found(records(burst("ann", 50, "12:00:01") * 3)) == []
+
+
+def test_null_entities_and_scores_are_left_out_and_counted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [("ann", 60.0), (None, 70.0), (None, 1.0), ("bob", None), ("cid", float("nan")), ("dan", float("inf"))]
+    window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
+    scored = spark.createDataFrame(data, "user_id string, score double").select("*", window)
+    seen = Observation("seen")
+    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["ann"]
+    assert seen.get == {"null_entity": 2, "null_score": 3}
+
+
+ODD = [
+    "", " ", "ann", 'say "no"', "back\\slash", "a/b", "tab\tnew\nline\r", "bell\x07\x1b\x00", "del\x7f", "é ü ß", "日本", "😀",
+    "\u2028\u2029", "</script>", "a|b", "x" * 300,
+]  # fmt: skip
+
+
+def test_identity_is_the_one_that_python_computes(records: Records) -> None:
+    events = [one for number, user in enumerate(ODD) for one in burst(user, 51, "12:00:01", first=number * 100)]
+    rows = found(records(events))
+    assert sorted(row.entity["user_id"] for row in rows) == sorted(ODD)
+    for row in rows:
+        assert row.finding_id == finding_id("d", row.entity, row.window_start, row.window_end)
+
+
+def test_identity_of_several_entity_columns_and_types(records: Records) -> None:
+    def detect(events: DataFrame) -> DataFrame:
+        return events.groupBy("window", "user_id", "tries", "amount").agg(F.count("*").alias("score"))
+
+    events = burst("ann", 51, "12:00:01", tries=3, amount=1.5)
+    (row,) = found(records(events), detect, entity=("user_id", "tries", "amount"))
+    assert row.entity == {"user_id": "ann", "tries": "3", "amount": "1.5"}
+    assert row.finding_id == finding_id("d", row.entity, row.window_start, row.window_end)
+
+
+def test_further_columns_become_context_and_evidence_is_cut(records: Records) -> None:
+    def detect(events: DataFrame) -> DataFrame:
+        return events.groupBy("window", "user_id").agg(
+            F.count("*").alias("score"), F.collect_list("ip_address").alias("evidence"),
+            F.max("timestamp").alias("last"), F.lit(None).cast("string").alias("nothing"), F.lit(1.5).alias("ratio"),
+        )  # fmt: skip
+
+    source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
+    events = prepared(parse_events(records(burst("ann", 60, "12:00:01")), source), SPEC, timedelta(seconds=10))
+    (row,) = told(findings(detect(events), SPEC, PLAIN))
+    assert row.evidence == ["192.0.2.1"] * 10
+    assert row.context == {"last": "2026-01-01T12:00:01.000000Z", "ratio": 1.5}
+    assert row.event_time_max is None
+
+
+def test_single_events_are_told_apart_by_their_identity(records: Records) -> None:
+    def detect(events: DataFrame) -> DataFrame:
+        return events.withColumn("score", F.col("tries") * 10)
+
+    events = [event("ann", "12:00:01", offset=7, tries=6), event("ann", "12:00:01", offset=8, tries=20)]
+    rows = sorted(found(records(events), detect, window=None), key=lambda row: row.discriminator)
+    assert [(row.discriminator, row.level) for row in rows] == [
+        ("raw.logins/0/7", "email"),
+        ("raw.logins/0/8", "urgent"),
+    ]
+    for row in rows:
+        assert row.finding_id == finding_id("d", {"user_id": "ann"}, None, None, row.discriminator)
+        assert row.event_time_max == moment("12:00:01")
+        assert "action" in row.context
+        assert row.context.keys().isdisjoint({"raw_topic", "event_time", "score", "source"})
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [(Levels(email=50), [None, "email", "email"]), (Levels(urgent=100), [None, None, "urgent"])],
+)
+def test_one_limit_is_enough(records: Records, levels: Levels, expected: list[str | None]) -> None:
+    for count, level in zip((50, 60, 101), expected, strict=True):
+        rows = found(records(burst("ann", count, "12:00:01")), levels=levels)
+        assert [(row.level, row.limit) for row in rows] == ([(level, levels.limit(level))] if level else [])
+
+
+def ladder(spark: SparkSession, highest: int) -> list[tuple[int, bool]]:
+    window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
+    scored = spark.range(0, highest + 1).select(F.lit("ann").alias("user_id"), F.col("id").alias("score"), window)
+    rows = told(findings(scored, SPEC, Emission(ladder=True)))
+    return sorted((int(row.score), row.at_least) for row in rows)
+
+
+def test_the_ladder_tells_each_value_up_to_the_highest_limit_then_each_tenth(spark: SparkSession) -> None:
+    rows = ladder(spark, 300)
+    assert rows[:50] == [(score, False) for score in range(51, 101)]
+    assert rows[50:] == [(rung, True) for rung in (101, 111, 122, 134, 147, 161, 177, 194, 213, 234, 257, 282)]
+
+
+def test_windows_that_were_not_read_whole_are_not_told(records: Records) -> None:
+    events = burst("ann", 60, "12:00:01") + burst("ann", 60, "12:00:10", first=100)
+    scored = count_by_user(prepared(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
+    rows = told(findings(scored, SPEC, Emission(publish_from=moment("12:00:00.000001"))))
+    assert [row.window_start for row in rows] == [moment("12:00:10")]
+
+
+def test_a_finding_is_flat_json_without_nulls(records: Records) -> None:
+    events = prepared(parse_events(records(burst("ann", 60, "12:00:01")), SOURCE), SPEC, timedelta(seconds=10))
+    (row,) = findings(count_by_user(events), SPEC, Emission(run_id="r1")).collect()
+    value = json.loads(row.value)
+    assert value["window_start"] == "2026-01-01T12:00:00.000000Z"
+    assert value["run_id"] == "r1"
+    assert None not in value.values()

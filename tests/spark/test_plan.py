@@ -1,0 +1,208 @@
+"""Mode, kind of score, exchanges and fingerprint of many detectors, read off plans that Spark has analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.detector import DetectorSpec, Levels, ScoreKind, Stage
+from tocsin.errors import ConfigError
+from tocsin.source import Source
+from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
+
+SOURCE = Source(
+    name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
+    columns={"user_id": "string", "timestamp": "timestamp", "action": "string", "amount": "double", "tries": "int"},
+)  # fmt: skip
+SPEC = DetectorSpec(
+    name="d", path=Path("detectors/d.py"), source="logins", entity=("user_id",), window=timedelta(seconds=10),
+    levels=Levels(email=50, urgent=100), owner="o@example.com", runbook="r", stage=Stage.LIVE, title="t", doc="t",
+    version="v",
+)  # fmt: skip
+
+Detect = Callable[[DataFrame], DataFrame]
+
+
+def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str = "a:1", **spec: Any) -> Plan:
+    kafka = (
+        spark.readStream.format("kafka").option("kafka.bootstrap.servers", server).option("subscribe", "events.logins")
+    )
+    declared = replace(SPEC, **spec)
+    return read_plan(detect(prepared(parse_events(kafka.load(), SOURCE), declared, timedelta(seconds=delay))), declared)
+
+
+def by_user(*aggregates: Any) -> Detect:
+    return lambda events: events.groupBy("window", "user_id").agg(*aggregates)
+
+
+def score(column: Any) -> Detect:
+    return by_user(column.alias("score"))
+
+
+def failed() -> Column:
+    return F.col("action") == "login failed"
+
+
+# Each makes its detector when called: expressions need a session.
+RISING = {
+    "count": (lambda: score(F.count("*")), True),
+    "count of a column": (lambda: score(F.count("action")), True),
+    "count_if": (lambda: score(F.count_if(failed())), True),
+    "sum of 0 and 1": (lambda: score(F.sum(F.when(failed(), 1).otherwise(0))), True),
+    "sum of a boolean": (lambda: score(F.sum(failed().cast("int"))), True),
+    "count as a double": (lambda: score(F.count("*").cast("double")), True),
+    "count, renamed later": (
+        lambda: lambda e: by_user(F.count("*").alias("n"))(e).withColumnRenamed("n", "score"),
+        True,
+    ),
+    "count, projected later": (
+        lambda: lambda e: by_user(F.count("*").alias("n"))(e).withColumn("score", F.col("n")),
+        True,
+    ),
+    "twice the sum of lengths": (lambda: score(F.sum(F.length("action"))), False),
+    "sum of a magnitude": (lambda: score(F.sum(F.abs("amount"))), False),
+    "max": (lambda: score(F.max("amount")), False),
+    "distinct count": (lambda: score(F.approx_count_distinct("action")), False),
+    "size of a set": (lambda: score(F.size(F.collect_set("action"))), False),
+    "two counts": (lambda: score(F.count("*") + F.count("action")), False),
+    "count after a filter": (lambda: lambda e: score(F.count("*"))(e.where(failed())), True),
+}
+FINAL = {
+    "average": lambda: score(F.avg("amount")),
+    "percentile": lambda: score(F.percentile_approx("amount", 0.95)),
+    "median": lambda: score(F.median("amount")),
+    "standard deviation": lambda: score(F.stddev("amount")),
+    "ratio": lambda: score(F.count_if(failed()) / F.count("*")),
+    "fewer than": lambda: score(F.lit(10) - F.count("*")),
+    "negative": lambda: score(-F.count("*")),
+    "min": lambda: score(F.min("amount")),
+    "ratio, later": lambda: lambda e: by_user(F.count_if(failed()).alias("a"), F.count("*").alias("b"))(e).withColumn(
+        "score", F.col("a") / F.col("b")
+    ),
+}  # fmt: skip
+UNKNOWN = {
+    "sum of any number": lambda: score(F.sum("amount")),
+    "sum of a difference": lambda: score(F.sum(F.col("tries") - 1)),
+    "python over an aggregate": lambda: score(F.udf(lambda n: n * 1.0, "double")(F.count("*"))),
+    "an aggregate we do not know": lambda: score(F.regr_slope("amount", "tries")),
+}
+
+
+@pytest.mark.parametrize("name", RISING)
+def test_rising_scores_run_in_real_time(spark: SparkSession, name: str) -> None:
+    make, counts = RISING[name]
+    plan = plan_of(spark, make())
+    assert (plan.score.kind, plan.score.counts) == (ScoreKind.RISING, counts)
+    assert (plan.mode, plan.output, plan.exchanges) == (REAL_TIME, "update", 2)
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_final_scores_wait_for_their_window(spark: SparkSession, name: str) -> None:
+    plan = plan_of(spark, FINAL[name]())
+    assert plan.score.kind is ScoreKind.FINAL
+    assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
+    assert plan.reason.startswith("the score is final")
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_score_of_unknown_kind_is_refused_unless_declared(spark: SparkSession, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"detectors/d\.py: score: is neither rising nor final"):
+        plan_of(spark, UNKNOWN[name]())
+    assert plan_of(spark, UNKNOWN[name](), score=ScoreKind.FINAL).output == "append"
+    assert plan_of(spark, UNKNOWN[name](), score=ScoreKind.RISING).output == "update"
+
+
+def test_python_code_needs_micro_batches_and_says_which(spark: SparkSession) -> None:
+    plan = plan_of(
+        spark,
+        lambda e: score(F.count("*"))(e.withColumn("user_id", F.udf(lambda text: text.upper(), "string")("user_id"))),
+    )
+    assert (plan.mode, plan.output) == (MICRO_BATCH, "update")
+    assert "runs Python code for rows (<lambda>)" in plan.reason
+    pandas = plan_of(spark, lambda e: e.mapInPandas(lambda it: it, e.schema).groupBy("window", "user_id").agg(
+        F.count("*").alias("score")))  # fmt: skip
+    assert (pandas.mode, pandas.score.kind) == (MICRO_BATCH, ScoreKind.RISING)
+    assert "Python" in pandas.reason
+
+
+def test_a_session_window_is_known_when_it_closes(spark: SparkSession) -> None:
+    def sessions(events: DataFrame) -> DataFrame:
+        window = F.session_window("event_time", "5 seconds").alias("window")
+        return events.drop("window").groupBy(window, "user_id").agg(F.count("*").alias("score"))
+
+    plan = plan_of(spark, sessions)
+    assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
+    assert plan.reason == "a session window is known only when it has closed"
+
+
+def test_a_broadcast_join_runs_in_real_time_and_counts_as_an_exchange(spark: SparkSession) -> None:
+    known = spark.createDataFrame([("ann", "sales")], "user_id string, team string")
+    plan = plan_of(spark, lambda e: score(F.count("*"))(e.join(F.broadcast(known), "user_id")))
+    assert (plan.mode, plan.exchanges) == (REAL_TIME, 3)
+    assert plan.slots(partitions=4, shuffle_partitions=2) == 4 + 2 * 3
+
+
+def test_sliding_windows_run_in_real_time(spark: SparkSession) -> None:
+    plan = plan_of(spark, score(F.count("*")), slide=timedelta(seconds=5))
+    assert (plan.mode, plan.score.counts) == (REAL_TIME, True)
+
+
+def test_a_detector_of_single_events_is_stateless(spark: SparkSession) -> None:
+    plan = plan_of(spark, lambda e: e.where(failed()).withColumn("score", F.lit(1)), window=None)
+    assert (plan.mode, plan.output, plan.exchanges) == (REAL_TIME, "update", 0)
+    assert plan.slots(partitions=4, shuffle_partitions=1) == 4
+    with pytest.raises(ConfigError, match="window: is None, but the detector keeps state"):
+        plan_of(spark, lambda e: e.dropDuplicates(["user_id"]).withColumn("score", F.lit(1)), window=None)
+
+
+def test_missing_columns_are_told_all_at_once_with_the_nearest(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError) as told:
+        plan_of(spark, lambda e: e.groupBy("window", F.col("user_id").alias("user")).agg(F.count("*").alias("scores")))
+    faults = {fault.key: fault for fault in told.value.faults}
+    assert faults["user_id"].what == "detect returns no column 'user_id'"
+    assert faults["score"].nearest == "scores"
+    assert faults["user_id"].where == "detectors/d.py"
+
+
+def test_wrong_types_are_told(spark: SparkSession) -> None:
+    wrong = by_user(
+        F.max("action").alias("score"), F.max("action").alias("evidence"), F.max("action").alias("event_time_max")
+    )
+    with pytest.raises(ConfigError) as told:
+        plan_of(spark, wrong)
+    assert {fault.key for fault in told.value.faults} == {"score", "evidence", "event_time_max"}
+
+
+def test_a_fingerprint_is_the_same_for_the_same_state(spark: SparkSession) -> None:
+    detect = RISING["count after a filter"][0]()
+    base = plan_of(spark, detect).fingerprint
+    assert plan_of(spark, detect).fingerprint == base
+    assert plan_of(spark, detect, delay=700).fingerprint == base, "a widened delay"
+    assert plan_of(spark, detect, server="b:2").fingerprint == base, "an address"
+    assert plan_of(spark, detect, levels=Levels(email=5)).fingerprint == base, "limits"
+    assert plan_of(spark, lambda e: detect(e).where("score > 3")).fingerprint == base, "what comes after the state"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"window": timedelta(seconds=20)},
+        {"slide": timedelta(seconds=5)},
+        {"detect": lambda e: score(F.count("*"))(e.where("action = 'login succeeded'"))},
+        {"detect": lambda e: score(F.sum("tries"))(e.where(failed())), "score": ScoreKind.RISING},
+        {"detect": lambda e: e.where(failed()).groupBy("window", "user_id", "action").agg(F.count("*").alias("score"))},
+        {"score": ScoreKind.FINAL},
+    ],
+)
+def test_a_fingerprint_changes_with_what_is_in_the_state(spark: SparkSession, changed: dict[str, Any]) -> None:
+    detect = RISING["count after a filter"][0]()
+    other = plan_of(spark, changed.pop("detect", detect), **changed)
+    assert other.fingerprint != plan_of(spark, detect).fingerprint

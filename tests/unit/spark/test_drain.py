@@ -1,0 +1,112 @@
+"""When a detector drains, and what a record says about its age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, backlog_of, decide, ingested_at, too_narrow
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATENESS = timedelta(seconds=10)
+NONE = timedelta(0)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def test_nothing_unread_is_no_backlog() -> None:
+    decision = decide(LATENESS, Backlog(), NONE, NOW)
+    assert not decision.draining
+    assert decision.delay == LATENESS + SLACK
+
+
+@pytest.mark.parametrize(("age", "draining"), [(10, False), (10.001, True)])
+def test_a_backlog_older_than_the_lateness_is_drained(age: float, draining: bool) -> None:
+    assert decide(LATENESS, Backlog(5, ago(age)), NONE, NOW).draining is draining
+
+
+@pytest.mark.parametrize(("records", "draining"), [(FEW_RECORDS, False), (FEW_RECORDS + 1, True)])
+def test_a_young_backlog_is_drained_when_one_batch_might_not_read_it(records: int, draining: bool) -> None:
+    assert decide(LATENESS, Backlog(records, ago(1)), NONE, NOW).draining is draining
+
+
+def test_the_delay_covers_the_age_of_the_oldest_unread_record() -> None:
+    decision = decide(LATENESS, Backlog(22_000, ago(540)), NONE, NOW)
+    assert decision.delay >= LATENESS + timedelta(seconds=540)
+    assert decision.reason == "22000 unread records are up to 540 s old, lateness is 10 s"
+
+
+def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
+    decision = decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=300), NOW)
+    assert decision.draining
+    assert decision.delay >= LATENESS + timedelta(seconds=300)
+    assert decision.reason == "the ingest is up to 300 s behind, lateness is 10 s"
+
+
+def test_a_drain_that_lasts_too_long_is_widened() -> None:
+    decision = decide(LATENESS, Backlog(1_000_000, ago(100)), NONE, NOW)
+    assert not too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW)
+    assert too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW + timedelta(seconds=61))
+    narrow = decide(LATENESS, Backlog(), NONE, NOW)
+    assert not too_narrow(narrow, LATENESS, Backlog(1, ago(500)), NOW), "not a drain"
+
+
+def test_the_age_of_a_record_is_read_without_parsing_it() -> None:
+    event = b'{"raw_topic":"raw.logins","event_time":"2026-01-01T11:00:00.000000Z","ingested_at":"2026-01-01T11:59:00.123456Z"}'
+    assert ingested_at(event) == "2026-01-01T11:59:00.123456Z"
+    assert ingested_at(b'{"tick":true,"event_time":"2026-01-01T11:58:00.000000Z"}') == "2026-01-01T11:58:00.000000Z"
+    assert ingested_at(b"nothing of ours") is None
+
+
+class Records:
+    """A topic of which partition 0 holds `values`."""
+
+    name = "events.logins"
+
+    def __init__(self, values: list[bytes]) -> None:
+        self.values, self.read = values, 0
+
+    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        return {0: 0, 1: 0}, {0: len(self.values), 1: 0}
+
+    def records(self, partition: int, start: int, end: int) -> Iterator[Record]:
+        assert partition == 0
+        for value in self.values[start:end]:
+            self.read += 1
+            yield Record(value)
+
+
+class Record:
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def value(self) -> bytes:
+        return self._value
+
+
+def came(seconds_ago: float) -> bytes:
+    return b'{"ingested_at":"%s"}' % ago(seconds_ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+
+
+def tick(seconds_ago: float) -> bytes:
+    return b'{"tick":true,"event_time":"%s"}' % ago(seconds_ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+
+
+def test_the_oldest_unread_record_need_not_be_the_first() -> None:
+    topic = Records([came(9999), came(60), came(600), came(5)])
+    assert backlog_of(topic, {0: 1, 1: 0}) == Backlog(3, ago(600))
+
+
+def test_nothing_older_follows_a_tick() -> None:
+    topic = Records([came(60), tick(50), came(40), came(30)])
+    assert backlog_of(topic, {0: 0}) == Backlog(4, ago(60))
+    assert topic.read == 2
+    assert backlog_of(topic, {0: 1}) == Backlog(3, ago(50))
+
+
+def test_all_read_is_no_backlog() -> None:
+    assert backlog_of(Records([came(60)]), {0: 1, 1: 0}) == Backlog(0, None)
