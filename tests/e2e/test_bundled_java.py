@@ -126,7 +126,8 @@ def test_java_reads_the_trust_store_that_set_up_writes(
     (tmp_path / "authorities.pem").write_text(AUTHORITY)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authorities.pem"))
     store, password = (option.partition("=")[2] for option in trust_options(tmp_path / "java", bundled=True))
-    command = [bundled.runtime / "bin" / "keytool", "-list", "-v", "-keystore", store, "-storepass", password]
+    keytool = str(bundled.runtime / "bin" / "keytool")
+    command = [keytool, "-list", "-v", "-keystore", store, "-storepass", password]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Your keystore contains 1 entry" in said
     assert "CN=An authority of the administrator" in said
