@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _REQUIRED = ("title", "owner", "format", "key", "event_time", "schema")
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
-_PATTERN_LETTERS = set("GyMLdDQqEahKkHmsSVzOXx")
+_PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
 
 
 def read_source(path: Path) -> Source:

@@ -1,0 +1,153 @@
+"""What the file of a source may say, and how its faults are told: all, each with line, key and the nearest name."""
+
+from pathlib import Path
+
+import pytest
+
+from tocsin.errors import ConfigError
+from tocsin.source import Format, Source, numbered_groups
+from tocsin.source_file import read_source
+
+GOOD = """
+title = "Visits"
+owner = "web@example.com"
+format = "json"
+key = "visitor"
+event_time = "at"
+
+[schema]
+visitor = "string"
+at = "timestamp"
+"""
+
+
+def read(tmp_path: Path, text: str, name: str = "visits") -> Source:
+    path = tmp_path / f"{name}.toml"
+    path.write_text(text)
+    return read_source(path)
+
+
+def faults(tmp_path: Path, text: str, name: str = "visits") -> list[str]:
+    """What is told about a file, without its path."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, name)
+    return [str(fault).removeprefix(f"{tmp_path}/{name}.toml") for fault in caught.value.faults]
+
+
+def test_a_small_file_has_sound_defaults(tmp_path: Path) -> None:
+    source = read(tmp_path, GOOD)
+    assert (source.name, source.formats, source.event_time_format) == ("visits", (Format.JSON,), "iso8601")
+    assert (source.partitions, source.max_bytes, source.max_ahead.total_seconds()) == (4, 262_144, 300)
+    assert source.columns == {"visitor": "string", "at": "timestamp"}
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = """
+title = ""
+ower = "web@example.com"
+format = ["json", "key-valu"]
+key = "visitr"
+event_time = "note"
+event_time_format = "iso-8601"
+lateness = "ten seconds"
+max_bytes = 0
+partitions = "4"
+
+[schema]
+visitor = "strin"
+"two words" = "string"
+raw_offset = "bigint"
+
+[optional]
+note = "string"
+Visitor = "int"
+"""
+    assert faults(tmp_path, text) == [
+        ": owner: is missing",
+        ":2: title: must be a text that is not empty, not ''",
+        ":3: ower: is not a key of a source; did you mean 'owner'?",
+        ":4: format: 'key-valu' is not a format (json, key-value, regex); did you mean 'key-value'?",
+        ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
+        ":6: event_time: 'note' may not be optional",
+        ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds nor a pattern with a"
+        " year, as in yyyy-MM-dd HH:mm:ss; did you mean 'iso8601'?",
+        ":8: lateness: 'ten seconds' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'",
+        ":9: max_bytes: must be a whole number from 1 to 1048576, not 0",
+        ":10: partitions: must be a whole number from 1 to 256, not '4'",
+        ":13: schema.visitor: 'strin' is not a type (string, boolean, int, bigint, double, timestamp);"
+        " did you mean 'string'?",
+        ":14: schema.two words: is no name of a column: letters, digits and _ only, and no digit first",
+        ":15: schema.raw_offset: is a name of the event envelope; choose another",
+        ":19: optional.Visitor: is declared already, as schema.visitor; case does not tell columns apart",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('"json"', '["json", "json"]'), ":4: format: must be one form, or json beside one other"),
+        (('"json"', '["regex", "key-value"]'), ":4: format: must be one form, or json beside one other"),
+        (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
+        (('"json"', "7"), ":4: format: must be json, key-value or regex, or json beside one of the others, not 7"),
+        (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: goes with format regex only"),
+        (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: goes with format key-value only"),
+        (("web@example.com", "web"), ":3: owner: must be one e-mail address, not 'web'"),
+        (('at = "timestamp"', 'at = "bigint"'), ": event_time_format: a column of type bigint needs epoch-seconds or"),
+        (('at = "timestamp"', 'at = "boolean"'), ":6: event_time: a boolean cannot hold a time"),
+        (("[schema]", "[shema]"), ":8: shema: is not a key of a source; did you mean 'schema'?"),
+        (('key = "visitor"', "key = 3"), ":5: key: must be a text that is not empty, not 3"),
+    ],
+)
+def test_a_fault_says_what_to_write(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    assert any(fault.startswith(told) for fault in faults(tmp_path, GOOD.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (r"(?<visitor>\\S+) (?<at>\\S+", "pattern: is not a regular expression: missing )"),
+        (r"(?<visitr>\\S+) (?<at>\\S+)", "pattern: group 'visitr' is not a column; did you mean 'visitor'?"),
+        (r"(?<visitor>\\S+)", "pattern: has no group for the column 'at', which is not optional"),
+        (r"\\S+", "pattern: needs named groups, as in (?<user_id>[^ ]+)"),
+        (r"(?<visitor>a)(?<visitor>b)(?<at>c)", "pattern: group 'visitor' occurs twice"),
+        (r"(?<visitor>a(?<at>c))", "pattern: group 'at' lies inside another"),
+    ],
+)
+def test_a_pattern_is_checked(tmp_path: Path, pattern: str, told: str) -> None:
+    text = GOOD.replace('"json"', f'"regex"\npattern = "{pattern}"')
+    assert any(told in fault for fault in faults(tmp_path, text))
+
+
+@pytest.mark.parametrize("pattern", [r"(?<visitor>\p{Alpha}++) (?<at>\S+)\z", r"\Q(\E(?<visitor>\S+) (?<at>\S+)"])
+def test_a_pattern_may_use_what_only_java_knows(tmp_path: Path, pattern: str) -> None:
+    assert read(tmp_path, GOOD.replace('"json"', f"\"regex\"\npattern = '{pattern}'")).pattern == pattern
+
+
+def test_groups_get_numbers_because_java_names_have_no_underscore() -> None:
+    plain, names = numbered_groups(r"(?<user_id>[^)(]+) (?:x|(y)) \((?<at>\S+)(?<=z)")
+    assert (plain, names) == (r"([^)(]+) (?:x|(y)) \((\S+)(?<=z)", {"user_id": 1, "at": 3})
+
+
+@pytest.mark.parametrize("name", ["Visits", "web visits", "a.b", "-x"])
+def test_the_name_of_the_file_fits_a_topic(tmp_path: Path, name: str) -> None:
+    (only,) = faults(tmp_path, GOOD, name)
+    assert only.startswith(": the file name becomes part of topic names")
+
+
+@pytest.mark.parametrize(
+    "form", ["yyyy-MM-dd HH:mm:ss", "dd/MMM/yyyy:HH:mm:ss Z", "yyyy-MM-dd'T'HH:mm", "epoch-seconds"]
+)
+def test_event_times_may_have_a_pattern(tmp_path: Path, form: str) -> None:
+    source = read(tmp_path, GOOD.replace("event_time =", f'event_time_format = "{form}"\nevent_time ='))
+    assert source.event_time_format == form
+
+
+def test_a_pattern_without_a_year_is_refused_because_spark_takes_1970(tmp_path: Path) -> None:
+    text = GOOD.replace("event_time =", 'event_time_format = "MMM dd HH:mm:ss"\nevent_time =')
+    assert ":6: event_time_format: 'MMM dd HH:mm:ss' is neither" in faults(tmp_path, text)[0]
+
+
+def test_what_is_no_toml_or_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert faults(tmp_path, "=")[0].startswith(": is not TOML")
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_source(tmp_path / "none.toml")

@@ -1,0 +1,71 @@
+"""Which tick is true: everything appended before its time has been processed."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.ingest.ticks import TickRule, tick_value
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def test_no_tick_while_something_is_unread() -> None:
+    rule = TickRule()
+    rule.ask(at(1), {0: 5, 1: 3})
+    assert rule.answer({}) is None
+    assert rule.answer({0: 5}) is None
+    assert rule.answer({0: 5, 1: 2}) is None
+    assert rule.answer({0: 5, 1: 3}) == at(1)
+
+
+def test_an_idle_topic_ticks_on() -> None:
+    rule = TickRule()
+    rule.ask(at(1), {0: 0, 1: 0})
+    assert rule.answer({}) == at(1)
+    rule.ask(at(2), {0: 0, 1: 0})
+    assert rule.answer({}) == at(2)
+    assert rule.answer({}) is None
+
+
+def test_under_load_the_latest_true_tick_is_taken() -> None:
+    rule = TickRule()
+    for second, end in ((1, 10), (2, 20), (3, 30)):
+        rule.ask(at(second), {0: end})
+    assert rule.answer({0: 25}) == at(2)
+    assert rule.answer({0: 29}) is None
+    assert rule.answer({0: 30}) == at(3)
+
+
+def test_a_new_partition_holds_ticks_back_until_it_is_read() -> None:
+    rule = TickRule()
+    rule.ask(at(1), {0: 5, 1: 1})
+    assert rule.answer({0: 5}) is None
+    rule.ask(at(2), {0: 5, 1: 0})
+    assert rule.answer({0: 5, 1: 1}) == at(2)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=60))
+def test_a_tick_never_lies_and_never_goes_back(steps: list[tuple[bool, int]]) -> None:
+    """Records are appended or processed at random; ticks are checked against the append times themselves."""
+    rule, appended, processed, last = TickRule(), [0.0] * 0, 0, None
+    for second, (arrives, count) in enumerate(steps):
+        if arrives:
+            appended += [float(second)] * count
+        else:
+            processed = min(len(appended), processed + count)
+        rule.ask(at(second + 0.5), {0: len(appended)})
+        tick = rule.answer({0: processed})
+        if tick is not None:
+            assert all(at(moment) >= tick for moment in appended[processed:])
+            assert last is None or tick > last
+            last = tick
+
+
+def test_the_record_of_a_tick() -> None:
+    assert json.loads(tick_value(at(1.25))) == {"tick": True, "event_time": "2026-01-01T00:00:01.250000Z"}
