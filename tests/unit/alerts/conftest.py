@@ -4,9 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.postgres import emptied, running_postgres
 from tocsin.alerts.database import Database
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[structlog.typing.EventDict]]:
+    """What was logged, kept from the terminal."""
+    with structlog.testing.capture_logs() as lines:
+        yield lines  # type: ignore[misc]  # capture_logs promises mutable mappings, which these are
 
 
 @pytest.fixture(scope="session")

@@ -112,6 +112,9 @@ def _fill(mail: EmailMessage, template: str, facts: dict[str, Any]) -> None:
     mail.set_content(_text.get_template(f"{template}.txt").render(facts), cte="quoted-printable")
     html = _inliner.inline(_html.get_template(f"{template}.html").render(facts))
     mail.add_alternative(html, subtype="html", cte="quoted-printable")
+    if str(mail["Subject"]).isascii():
+        # Folding may put all of it on a second line, which readers show with a space before it.
+        mail.policy = SMTP.clone(max_line_length=998)
 
 
 def _drawn(details: AlertDetails) -> bytes | None:

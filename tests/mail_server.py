@@ -1,0 +1,67 @@
+"""A real SMTP server for tests, whose answers a test may choose."""
+
+from __future__ import annotations
+
+import email
+import socket
+from collections.abc import Callable
+from email.message import EmailMessage
+from email.policy import default
+from typing import cast
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+OK = "250 OK"
+
+
+class MailServer:
+    """Takes mails on a free port of loopback; `start` and `stop` may be repeated, the port stays.
+
+    Attributes:
+        mails: what was accepted, in order, parsed.
+        answer_recipient, answer_mail: replies by recipient; "250 ..." accepts.
+    """
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.answer_recipient: Callable[[str], str] = lambda recipient: OK
+        self.answer_mail: Callable[[str], str] = lambda recipient: OK
+        self.port = _free_port()
+        self._controller: Controller | None = None
+
+    def start(self) -> None:
+        self._controller = Controller(self, hostname="127.0.0.1", port=self.port, ready_timeout=10)
+        self._controller.start()
+
+    def stop(self) -> None:
+        controller, self._controller = self._controller, None
+        if controller is not None:
+            controller.stop()
+
+    def to(self, recipient: str) -> list[EmailMessage]:
+        """What `recipient` has got."""
+        return [mail for mail in self.mails if mail["To"] == recipient]
+
+    async def handle_RCPT(  # aiosmtpd looks it up by this name
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        answer = self.answer_recipient(address)
+        if answer == OK:
+            envelope.rcpt_tos.append(address)
+        return answer
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # the same
+        answer = self.answer_mail(envelope.rcpt_tos[0])
+        if answer == OK:
+            content = envelope.content
+            assert isinstance(content, bytes)
+            self.mails.append(cast(EmailMessage, email.message_from_bytes(content, policy=default)))
+        return answer
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

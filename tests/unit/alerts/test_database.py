@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import event, text
+
+from tests.postgres import emptied
+from tests.unit.alerts.scene import NOON, RULES, burst
+from tocsin.alerts import store
+from tocsin.alerts.database import Database
+from tocsin.alerts.recording import record
+from tocsin.alerts.schema import metadata
+from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.errors import ConfigError, TransientError
+
+Open = Callable[..., Database]
+
+
+def index(database: Database, user: str = "mallory") -> None:
+    with database.write() as connection:
+        record(connection, burst(60, user=user), RULES, NOON)
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(database: Database) -> None:
+    with database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_two_programs_may_start_together(address: str, opened: Open) -> None:
+    databases, errors = [opened(address) for _ in range(4)], []
+    begin = threading.Barrier(len(databases))
+
+    def migrate(database: Database) -> None:
+        begin.wait()
+        try:
+            database.migrate()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=migrate, args=[database]) for database in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert all(database.is_ready() for database in databases)
+
+
+def test_a_schema_of_a_newer_tocsin_is_a_config_error(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for use in (database.migrate, database.is_ready):
+        with pytest.raises(ConfigError, match="9999, which is newer than this Tocsin knows"):
+            use()
+
+
+def test_before_the_first_start_there_is_nothing_to_read_and_nothing_is_made(address: str, opened: Open) -> None:
+    reader = opened(address, read_only=True)
+    assert store.list_findings(reader, FindingFilter()) == []
+    assert store.list_alerts(reader, AlertFilter()) == []
+    assert store.show_alert(reader, 1) is None
+    assert store.list_invalid(reader) == []
+    assert not reader.is_ready()
+
+
+def test_a_reader_sees_what_was_written_and_does_not_disturb_a_writer(
+    database: Database, address: str, opened: Open
+) -> None:
+    index(database)
+    reader = opened(address, read_only=True)
+    with reader.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM findings")).scalar() == 1
+        with database.write() as writer:
+            writer.execute(text("UPDATE findings SET score = 70"))
+        assert connection.execute(text("SELECT score FROM findings")).scalar() in (60, 70)
+    assert store.list_findings(reader, FindingFilter())[0].finding.score == 70
+
+
+def test_the_file_is_readable_after_all_writers_have_gone(sqlite: Database, opened: Open) -> None:
+    index(sqlite)
+    sqlite.close()
+    reader = opened(str(sqlite.url), read_only=True)
+    assert len(store.list_findings(reader, FindingFilter())) == 1
+    with pytest.raises(TransientError, match="readonly"):
+        index(reader, "trent")
+
+
+def test_a_locked_database_is_transient_and_works_again_when_the_lock_is_gone(sqlite: Database) -> None:
+    other = sqlite3.connect(str(sqlite.url.database), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(TransientError, match=r"database is locked \(another process holds it"):
+        index(sqlite)
+    other.execute("ROLLBACK")
+    other.close()
+    index(sqlite)
+    assert len(store.list_findings(sqlite, FindingFilter())) == 1
+
+
+@pytest.mark.parametrize(
+    ("pragma", "back", "reason"),
+    [
+        ("PRAGMA query_only=ON", "PRAGMA query_only=OFF", "make the file and its folder writable"),
+        ("PRAGMA max_page_count=1", "PRAGMA max_page_count=100000", "make room on the disk"),
+    ],
+)
+def test_a_read_only_or_full_database_is_transient_with_advice(
+    sqlite: Database, pragma: str, back: str, reason: str
+) -> None:
+    """The pragmas make SQLite give the very errors of a read-only file system and of a full disk."""
+    now = pragma
+    sqlite.close()
+
+    @event.listens_for(sqlite.engine, "connect")
+    def restrict(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute(now)
+
+    large = "x" * 1_000_000
+    with pytest.raises(TransientError, match=reason):
+        index(sqlite, large)
+    now = back
+    index(sqlite, large)
+    assert len(store.list_findings(sqlite, FindingFilter())) == 1
+
+
+def test_an_unreachable_server_is_transient_and_its_password_is_not_shown(opened: Open) -> None:
+    away = opened("postgresql://tocsin:secret@127.0.0.1:1/alerts", busy_seconds=1)
+    with pytest.raises(TransientError, match="refused") as caught:
+        away.migrate()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_locked_postgres_is_transient(postgres: str, opened: Open) -> None:
+    address = emptied(postgres)
+    database, other = opened(address, busy_seconds=0.2), opened(address)
+    database.migrate()
+    with other.write() as connection:
+        connection.execute(text("LOCK TABLE findings IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(TransientError, match="lock timeout"):
+            index(database)
+    index(database)
+
+
+@pytest.mark.parametrize("address", ["mysql://host/alerts", "not an address", "postgres"])
+def test_another_kind_of_address_is_a_config_error(address: str) -> None:
+    with pytest.raises(ConfigError, match="database"):
+        Database(address)
+
+
+def test_a_file_that_is_no_database_is_a_config_error(tmp_path: Path, opened: Open) -> None:
+    (tmp_path / "alerts.db").write_text("not a database, but long enough to be taken for one" * 40)
+    with pytest.raises(ConfigError, match="no alerts DB"):
+        opened(f"sqlite:///{tmp_path / 'alerts.db'}").migrate()

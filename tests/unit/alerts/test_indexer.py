@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
+from tocsin.alerts import store
+from tocsin.alerts.database import Database
+from tocsin.alerts.indexer import Indexer
+from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.settings import Settings
+
+PROJECT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project folder with the declarations of this repository."""
+    for folder in ("sources", "detectors"):
+        shutil.copytree(PROJECT / folder, tmp_path / "project" / folder)
+    return tmp_path / "project"
+
+
+def indexer_of(project: Path, database: Database) -> Indexer:
+    return Indexer(Settings(project=project), database, clock=lambda: NOON + 9 * SECOND)
+
+
+def test_a_finding_is_detected_when_its_record_was_appended(project: Path, database: Database) -> None:
+    appended = NOON + 6 * SECOND
+    indexer_of(project, database).store([record(one, appended_at=appended) for one in burst(60)])
+    (stored,) = store.list_findings(database, FindingFilter())
+    assert (stored.finding.detected_at, stored.first_detected_at) == (appended, appended)
+
+
+BAD = [
+    None,
+    b"",
+    b"\xff\xfe",
+    b'{"finding_id": "x"',
+    b"[]",
+    broken(score="NaN"),
+    broken(level="fatal"),
+    broken(entity={"user_id": None}),
+    broken(window_end="9999-12-31T23:59:59Z"),
+    broken(window_end="2026-11-21T12:00:10"),
+    broken(finding_id="x" * 100_000),
+]
+
+
+def test_what_is_no_finding_is_put_aside_with_its_origin_and_holds_nothing_up(
+    project: Path, database: Database
+) -> None:
+    bad = [raw(value, offset) for offset, value in enumerate(BAD)]
+    good = [record(one) for one in burst(60)]
+    indexer_of(project, database).store([*bad[:5], *good, *bad[5:]])
+    indexer_of(project, database).store(bad)
+    aside = store.list_invalid(database)
+    assert {(one.topic, one.partition, one.offset) for one in aside} == {("findings", 3, n) for n in range(len(BAD))}
+    assert all(one.reasons for one in aside)
+    assert {one.offset: one.size for one in aside} == {n: len(value or b"") for n, value in enumerate(BAD)}
+    assert [one.finding.score for one in store.list_findings(database, FindingFilter())] == [60]
+
+
+def test_what_the_database_refuses_is_put_aside_alone(project: Path, database: Database) -> None:
+    """PostgreSQL takes no NUL in a text; SQLite does."""
+    hostile = raw(broken(finding_id="n", run_id="\x00", entity={"user_id": "trent"}), offset=7)
+    good = [record(one) for one in burst(60)]
+    indexer_of(project, database).store([*good[:5], hostile, *good[5:]])
+    assert [one.finding.score for one in store.list_findings(database, FindingFilter(entity="mallory"))] == [60]
+    refused = database.url.get_backend_name() == "postgresql"
+    assert [one.offset for one in store.list_invalid(database)] == ([7] if refused else [])
+    assert len(store.list_findings(database, FindingFilter(entity="trent"))) == (0 if refused else 1)
+
+
+def test_declarations_are_those_of_the_moment(project: Path, database: Database) -> None:
+    indexer = indexer_of(project, database)
+    detector = project / "detectors" / "failed_logins.py"
+    detector.write_text(detector.read_text().replace('stage="live"', 'stage="shadow"'))
+    indexer.store([record(one) for one in burst(60)])
+    assert store.list_alerts(database, AlertFilter()) == []
+    changed = detector.read_text().replace('stage="shadow"', 'stage="live"')
+    detector.write_text(changed.replace("security@example.com", "red-team@example.com"))
+    indexer.store([record(one) for one in burst(60, user="trent")])
+    (alert,) = store.list_alerts(database, AlertFilter())
+    assert (alert.owner, alert.email_limit, alert.urgent_limit) == ("red-team@example.com", 50, 100)
+
+
+@pytest.mark.parametrize("ruin", [lambda path: path.write_text("def detect(:"), lambda path: path.unlink()])
+def test_a_broken_or_missing_file_does_not_silence_its_running_job(
+    project: Path, database: Database, ruin: object
+) -> None:
+    indexer_of(project, database).store([record(one) for one in burst(60)])
+    assert callable(ruin)
+    ruin(project / "detectors" / "failed_logins.py")
+    indexer_of(project, database).store([record(one) for one in burst(120, user="trent")])
+    assert {alert.entity["user_id"] for alert in store.list_alerts(database, AlertFilter())} == {"mallory", "trent"}
+
+
+def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, database: Database) -> None:
+    source = project / "sources" / "logins.toml"
+    source.write_text(source.read_text().replace('lateness = "10 seconds"', 'lateness = "7 minutes"'))
+    indexer_of(project, database).store([record(one) for one in burst(60)])
+    (alert,) = store.list_alerts(database, AlertFilter())
+    details = store.show_alert(database, alert.id)
+    assert details is not None
+    until = details.notifications[0].wait_until
+    assert until is not None
+    assert (until - finding().window_end).total_seconds() == 7 * 60 + 120  # type: ignore[operator]  # it has a window
+
+
+def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, database: Database) -> None:
+    indexer_of(project, database).store([record(finding(60, detector="unheard_of"))])
+    (stored,) = store.list_findings(database, FindingFilter(detector="unheard_of"))
+    assert stored.alert is None
+    assert FACTS.name not in {alert.detector for alert in store.list_alerts(database, AlertFilter())}

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import email
+import re
+import struct
+from datetime import timedelta
+from email.message import EmailMessage
+from email.policy import default
+from html.parser import HTMLParser
+from typing import cast
+
+import pytest
+
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts import store
+from tocsin.alerts.database import Database
+from tocsin.alerts.mail import chart, compose, plain
+from tocsin.alerts.mail.compose import Envelope
+from tocsin.alerts.recording import record
+from tocsin.alerts.rows import AlertDetails
+from tocsin.alerts.store import AlertFilter
+from tocsin.finding import Finding
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "mallory\r\nBcc: boss@example.com",
+    "mallory\nSubject: all is well",
+    "\u202egnp.exe\u2066",
+    "a\x00b\x1b[31mc\x7f",
+    "x" * 10_000,
+    "=?utf-8?q?=0D=0ABcc:_boss=40example.com?=",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}",
+    "\u2028\u2029\ufeff\u200b",
+    "M\u00fcller \U0001f600",
+    "",
+]
+
+
+def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
+    with database.write() as connection:
+        record(connection, findings, RULES, NOON + 8 * SECOND)
+    details = store.show_alert(database, store.list_alerts(database, AlertFilter())[0].id)
+    assert details is not None
+    return details
+
+
+def envelope(after: timedelta = MINUTE, web_url: str = "") -> Envelope:
+    return Envelope(
+        sender="tocsin@tocsin.example.com",
+        recipient="security@example.com",
+        message_id="<1@tocsin.example.com>",
+        date=NOON + after,
+        web_url=web_url,
+    )
+
+
+def sent(mail: EmailMessage) -> EmailMessage:
+    """The mail as its receiver parses it."""
+    return cast(EmailMessage, email.message_from_bytes(mail.as_bytes(), policy=default))
+
+
+def alert_mail(details: AlertDetails, *, incomplete: str = "", after: timedelta = MINUTE) -> EmailMessage:
+    notification = details.notifications[0].model_copy(update={"incomplete": incomplete})
+    return sent(compose.alert_mail(details, notification, envelope(after)))
+
+
+def parts(mail: EmailMessage) -> tuple[str, str, bytes]:
+    """Text, HTML and picture, from where they belong."""
+    assert mail.get_content_type() == "multipart/alternative"
+    text, related = cast(list[EmailMessage], list(mail.iter_parts()))
+    assert (text.get_content_type(), related.get_content_type()) == ("text/plain", "multipart/related")
+    html, picture = cast(list[EmailMessage], list(related.iter_parts()))
+    assert (html.get_content_type(), picture.get_content_type()) == ("text/html", "image/png")
+    assert f'src="cid:{str(picture["Content-ID"]).strip("<>")}"' in html.get_content()
+    return text.get_content(), html.get_content(), picture.get_content()
+
+
+class _Page(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.words = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+FACTS_TOLD = [
+    "mallory",
+    "Bursts of failed logins by one user",
+    "120",
+    "100",
+    "2026-11-21 12:00:00 to 12:00:10 UTC (10 s)",
+    "2026-11-21 12:00:00 UTC",
+    "security@example.com",
+    "docs/runbooks/failed_logins.md",
+    "203.0.113.7",
+    "addresses",
+    "17",
+    "tocsin alerts show",
+    "failed_logins",
+]
+
+
+def test_text_and_html_each_carry_the_whole_decision(sqlite: Database) -> None:
+    evidence = {"evidence": [{"ip_address": "203.0.113.7"}], "context": {"addresses": 17}}
+    mail = alert_mail(details_of(sqlite, [finding(120, **evidence)]))
+    text, html, _ = parts(mail)
+    for one in FACTS_TOLD:
+        assert one in text, one
+        assert one in _Page(html).words, one
+
+
+def test_the_headers_of_an_urgent_mail(sqlite: Database) -> None:
+    details = details_of(sqlite, burst(120))
+    mail = alert_mail(details)
+    assert mail["Subject"] == "[URGENT] mallory: 120 (limit 100) - Bursts of failed logins by one user"
+    assert mail["From"] == "Tocsin <tocsin@tocsin.example.com>"
+    assert (mail["To"], mail["Message-ID"]) == ("security@example.com", "<1@tocsin.example.com>")
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert mail["List-Id"] == "<failed_logins.tocsin.tocsin.example.com>"
+    assert (mail["X-Priority"], mail["Importance"]) == ("1 (Highest)", "high")
+    assert mail["Date"].datetime == NOON + MINUTE
+    assert mail["References"] == mail["In-Reply-To"] != mail["Message-ID"]
+
+
+def test_an_email_is_not_marked_important(sqlite: Database) -> None:
+    mail = alert_mail(details_of(sqlite, burst(60)))
+    assert mail["Subject"] == "mallory: 60 (limit 50) - Bursts of failed logins by one user"
+    assert (mail["X-Priority"], mail["Importance"]) == (None, None)
+
+
+def test_all_mails_of_one_alert_are_one_thread(sqlite: Database) -> None:
+    first = alert_mail(details_of(sqlite, burst(60)))
+    escalated = alert_mail(details_of(sqlite, burst(120, at=NOON + WINDOW)))
+    other = alert_mail(details_of(sqlite, burst(60, user="trent")))
+    assert first["References"] == escalated["References"] != other["References"]
+
+
+def test_a_window_that_is_still_open_gives_a_lower_bound(sqlite: Database) -> None:
+    details = details_of(sqlite, burst(105))
+    early = alert_mail(details, after=8 * SECOND)
+    assert "105+ (limit 100)" in early["Subject"]
+    assert "at least 105" in parts(early)[0]
+    assert "still open" in parts(early)[0]
+    assert "105 (limit 100)" in alert_mail(details, after=11 * SECOND)["Subject"]
+
+
+def test_a_mail_that_may_be_incomplete_says_so_and_why(sqlite: Database) -> None:
+    text, html, _ = parts(alert_mail(details_of(sqlite, burst(60)), incomplete="the detector's job has not reported"))
+    assert "May be incomplete: the detector's job has not reported" in text
+    assert "May be incomplete: the detector's job has not reported" in _Page(html).words
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str) -> None:
+    hostile = finding(120, user=name, evidence=[name, {name: name}], context={name[:100] or "x": name})
+    mail = alert_mail(details_of(sqlite, [hostile]))
+    expected_headers = {
+        "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "References", "In-Reply-To", "List-Id",
+        "Importance", "X-Priority", "MIME-Version", "Content-Type",
+    }  # fmt: skip
+    assert set(mail.keys()) == expected_headers
+    assert all(len(mail.get_all(header, [])) == 1 for header in expected_headers)
+    assert len(mail["Subject"]) < 250
+    text, html, _ = parts(mail)
+    page = _Page(html)
+    assert "script" not in page.tags
+    assert page.tags.count("img") == 1
+    assert not [attribute for attribute in page.attributes if attribute.startswith("on")]
+    for shown in (mail["Subject"], re.sub(r"\r?\n", "", text), page.words.replace("\n", "")):
+        assert not re.search(r"[\x00-\x1f\x7f\u200b\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]", shown)
+    assert len(mail.as_bytes()) < 150_000
+    assert all(len(line) <= 998 for line in mail.as_bytes().split(b"\r\n"))
+
+
+def test_a_readable_name_is_shown_as_it_is() -> None:
+    assert plain.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
+    assert plain.plain("a\tb\u202e") == "a\\tb\\u202e"
+    assert plain.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"),
+    [(120, "120"), (1_234_567, "1,234,567"), (0.1834, "0.183"), (3.14159, "3.14"), (-2.5, "-2.50"), (1e300, "1e+300")],
+)
+def test_scores_are_written_as_people_write_them(score: float, shown: str) -> None:
+    assert plain.number(score) == shown
+
+
+@pytest.mark.parametrize("runbook", ["javascript:alert(1)", "docs/runbooks/x.md"])
+def test_only_web_addresses_become_links(sqlite: Database, runbook: str) -> None:
+    details = details_of(sqlite, burst(60))
+    hostile = details.model_copy(update={"alert": details.alert.model_copy(update={"runbook": runbook})})
+    _, html, _ = parts(alert_mail(hostile))
+    assert "href" not in _Page(html).attributes
+
+
+def test_dark_mode_and_phones_are_served_and_nothing_is_loaded_from_elsewhere(sqlite: Database) -> None:
+    _, html, _ = parts(alert_mail(details_of(sqlite, burst(60))))
+    assert "prefers-color-scheme: dark" in html
+    assert "max-width: 480px" in html
+    assert "http" not in html
+    assert re.search(r'class="who"[^>]* style="[^"]*font-size: 26px', html)
+
+
+def pixels(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [
+        burst(120),
+        burst(60) + burst(120, at=NOON + 2 * WINDOW),
+        [one for minute in range(60) for one in burst(55, at=NOON + minute * MINUTE)],
+        [finding(60, window_start=None, window_end=None, event_time_max=NOON)],
+        [finding(51)],
+        [finding(10**12)],
+        [finding(120, event_time_max=None)],
+    ],
+)
+def test_the_chart_is_a_small_png_for_one_window_for_many_and_for_none(
+    sqlite: Database, findings: list[Finding]
+) -> None:
+    png = chart.draw(details_of(sqlite, findings))
+    assert pixels(png) == (900, 390)
+    assert len(png) < 100_000
+
+
+def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
+    """The same windows with other trajectories give other pictures."""
+    low, high = details_of(sqlite, burst(60, user="trent")), details_of(sqlite, burst(120))
+    same = low.model_copy(update={"alert": high.alert, "findings": high.findings, "highest": high.highest})
+    assert chart.draw(same) == chart.draw(high) != chart.draw(low)
+
+
+def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
+    alerts = [details_of(sqlite, burst(120, user=f"user{n}")) for n in range(60)]
+    mail = sent(compose.summary_mail(alerts, envelope()))
+    text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
+    assert mail["Subject"] == "[delayed] 60 alerts of failed_logins"
+    for words in (text_part.get_content(), _Page(html_part.get_content()).words):
+        assert "user0" in words
+        assert "user49" in words
+        assert "user50" not in words
+        assert "and 10 more" in words
+    assert FACTS.title[:20] in text_part.get_content()

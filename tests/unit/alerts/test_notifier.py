@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.mail_server import MailServer
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
+from tocsin.alerts import notifier as notifier_module
+from tocsin.alerts import store
+from tocsin.alerts.database import Database
+from tocsin.alerts.mail import compose
+from tocsin.alerts.notifier import Notifier
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.rows import Notification
+from tocsin.alerts.schema import notifications
+from tocsin.alerts.store import AlertFilter
+from tocsin.errors import TransientError
+from tocsin.metrics import JobReport, JobState
+from tocsin.settings import Settings, SmtpSettings
+
+OWNER, PAGED = FACTS.owner, "oncall@example.com"
+
+
+class Scene:
+    """A notifier with a clock, reports and a mail server that the test moves."""
+
+    def __init__(self, database: Database, server: MailServer, project: Path) -> None:
+        self.database, self.server, self.project = database, server, project
+        self.now = NOON + 8 * SECOND
+        self.reports: dict[str, JobReport] | TransientError = {}
+        self.notifier = self.new_notifier()
+
+    def new_notifier(self) -> Notifier:
+        smtp = SmtpSettings(port=self.server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
+        one = Notifier(Settings(project=self.project, smtp=smtp), self.database, self.read_reports, lambda: self.now)
+        one.begin()
+        return one
+
+    def read_reports(self) -> dict[str, JobReport]:
+        if isinstance(self.reports, TransientError):
+            raise self.reports
+        return self.reports
+
+    def index(self, score: int, *, user: str = "mallory", at: datetime = NOON, rules: Rules = RULES) -> None:
+        with self.database.write() as connection:
+            record(connection, burst(score, user=user, at=at), rules, self.now)
+
+    def close_windows(self, until: datetime) -> None:
+        """The job's watermark passes `until`, and the indexer has all that was found before."""
+        passed = JobReport(job="detector:failed_logins", at=self.now, state=JobState.RUNNING, watermark=until)
+        level = JobReport(job="indexer", at=self.now, state=JobState.RUNNING, watermark=self.now)
+        self.reports = {passed.job: passed, level.job: level}
+
+    def send(self) -> None:
+        self.notifier.release_closed()
+        self.notifier.send_due(threading.Event())
+
+    @property
+    def subjects(self) -> list[tuple[str, str]]:
+        return [(mail["To"], mail["Subject"]) for mail in self.server.mails]
+
+    @property
+    def notifications(self) -> list[Notification]:
+        found = []
+        for alert in store.list_alerts(self.database, AlertFilter()):
+            details = store.show_alert(self.database, alert.id)
+            assert details is not None
+            found += details.notifications
+        return found
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    one = MailServer()
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture(autouse=True)
+def picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is slow, and tested with the mails."""
+    monkeypatch.setattr(compose.chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
+
+
+@pytest.fixture
+def scene(database: Database, server: MailServer, tmp_path: Path) -> Scene:
+    return Scene(database, server, tmp_path)
+
+
+def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(scene: Scene) -> None:
+    scene.index(120)
+    scene.send()
+    scene.send()
+    assert {to for to, _ in scene.subjects} == {OWNER, PAGED}
+    assert len(scene.server.mails) == 2
+    assert all(subject.startswith("[URGENT] mallory: 120") for _, subject in scene.subjects)
+    assert {n.state for n in scene.notifications} == {"sent"}
+
+
+def test_an_email_leaves_when_its_window_has_closed_and_not_before(scene: Scene) -> None:
+    scene.index(60)
+    scene.close_windows(NOON + WINDOW - SECOND)
+    scene.send()
+    assert scene.subjects == []
+    scene.now += 20 * SECOND
+    scene.close_windows(NOON + WINDOW)
+    scene.send()
+    scene.send()
+    assert [(to, subject[:21]) for to, subject in scene.subjects] == [(OWNER, "mallory: 60 (limit 50")]
+
+
+def test_a_burst_past_50_and_then_100_in_one_window_sends_one_urgent_and_no_email(scene: Scene) -> None:
+    for score in (60, 99, 120):
+        scene.index(score)
+        scene.send()
+    scene.now += 30 * SECOND
+    scene.close_windows(NOON + 2 * WINDOW)
+    scene.send()
+    assert [subject[:8] for to, subject in scene.subjects if to == OWNER] == ["[URGENT]"]
+
+
+def test_an_email_whose_job_is_silent_leaves_late_and_says_so(scene: Scene) -> None:
+    scene.index(60)
+    scene.now = NOON + WINDOW + FACTS.lateness + RULES.incomplete_after - SECOND
+    scene.send()
+    assert scene.subjects == []
+    scene.now += SECOND
+    scene.send()
+    (mail,) = scene.server.mails
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert "May be incomplete: the detector's job has not reported" in body.get_content()
+    assert scene.notifications[0].incomplete
+
+
+def test_while_the_reports_cannot_be_read_urgent_mails_leave_and_emails_keep_their_patience(scene: Scene) -> None:
+    scene.reports = TransientError("Kafka is away")
+    scene.index(60)
+    scene.index(120, user="trent")
+    with pytest.raises(TransientError, match="Kafka is away"):
+        scene.notifier.release_closed()
+    scene.notifier.send_due(threading.Event())
+    assert {subject[:15] for _, subject in scene.subjects} == {"[URGENT] trent:"}
+    scene.now = NOON + 5 * MINUTE
+    with pytest.raises(TransientError):
+        scene.notifier.release_closed()
+    scene.notifier.send_due(threading.Event())
+    assert scene.subjects[-1][1].startswith("mallory: 60")
+
+
+def test_nothing_is_lost_while_the_mail_server_is_down(scene: Scene) -> None:
+    scene.server.stop()
+    scene.index(120)
+    scene.index(130, user="trent")
+    for _ in range(3):
+        with pytest.raises(TransientError, match=r"SMTP server 127\.0\.0\.1:\d+: .*refused"):
+            scene.send()
+    assert {(n.state, n.attempts) for n in scene.notifications} == {("pending", 0)}
+    scene.server.start()
+    scene.send()
+    assert len(scene.server.mails) == 4
+    assert len({mail["Message-ID"] for mail in scene.server.mails}) == 4
+
+
+def test_a_refused_recipient_is_told_and_keeps_nobody_else_waiting(scene: Scene) -> None:
+    scene.server.answer_recipient = lambda to: "550 5.1.1 no such user" if to == OWNER else "250 OK"
+    scene.index(120)
+    scene.send()
+    scene.send()
+    assert [to for to, _ in scene.subjects] == [PAGED]
+    states = {n.recipient: (n.state, n.error) for n in scene.notifications}
+    assert states[PAGED] == ("sent", "")
+    assert states[OWNER][0] == "failed"
+    assert "550 5.1.1 no such user" in states[OWNER][1]
+    assert scene.notifier.tidy()["failed"] == 1
+
+
+@pytest.mark.parametrize("which", ["answer_recipient", "answer_mail"])
+def test_a_mail_that_is_refused_for_now_is_offered_again_later(scene: Scene, which: str) -> None:
+    setattr(scene.server, which, lambda to: "451 4.7.1 greylisted" if to == OWNER else "250 OK")
+    scene.index(120)
+    waits = []
+    for _ in range(4):
+        scene.send()
+        (owner,) = [n for n in scene.notifications if n.recipient == OWNER]
+        waits.append((owner.next_attempt_at - scene.now).total_seconds())
+        scene.now = owner.next_attempt_at
+    assert waits == [1, 2, 4, 8]
+    assert [to for to, _ in scene.subjects] == [PAGED]
+    setattr(scene.server, which, lambda to: "250 OK")
+    scene.send()
+    assert [to for to, _ in scene.subjects] == [PAGED, OWNER]
+
+
+def test_a_sender_that_is_refused_loses_no_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.index(120)
+
+    async def refuse(*_: object) -> str:
+        return "530 5.7.0 authentication required"
+
+    monkeypatch.setattr(scene.server, "handle_MAIL", refuse, raising=False)
+    scene.server.stop()
+    scene.server.start()
+    with pytest.raises(TransientError, match="530"):
+        scene.send()
+    assert {n.state for n in scene.notifications} == {"pending"}
+
+
+def test_a_mail_that_cannot_be_built_keeps_nobody_else_waiting(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.index(120)
+    scene.index(130, user="trent")
+    build = compose.alert_mail
+
+    def fail_for_mallory(*arguments: object) -> object:
+        if "mallory" in str(arguments[0]):
+            raise ZeroDivisionError
+        return build(*arguments)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(compose, "alert_mail", fail_for_mallory)
+    scene.send()
+    assert {subject[:15] for _, subject in scene.subjects} == {"[URGENT] trent:"}
+    monkeypatch.setattr(compose, "alert_mail", build)
+    scene.now += MINUTE
+    scene.send()
+    assert len(scene.server.mails) == 4
+
+
+def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(compose.chart, "draw", fail)
+    scene.index(120)
+    scene.send()
+    assert len(scene.server.mails) == 2
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here; no handler of the program sees it."""
+
+
+def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.index(120)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(notifier_module.Mailer, "send", die)
+        scene.send()
+    assert scene.server.mails == []
+    scene.notifier = scene.new_notifier()
+    scene.send()
+    assert len(scene.server.mails) == 2
+
+
+def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one case in which a mail comes twice; the Message-ID tells the receiver that it is the same."""
+    scene.index(120)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(notifier_module.outbox, "mark_sent", die)
+        scene.send()
+    assert len(scene.server.mails) == 1
+    scene.notifier = scene.new_notifier()
+    scene.send()
+    assert len(scene.server.mails) == 3
+    first, again = scene.server.to(scene.server.mails[0]["To"])
+    assert first["Message-ID"] == again["Message-ID"]
+
+
+def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.index(120)
+    mark, locked = notifier_module.outbox.mark_sent, [True, True]
+
+    def locked_at_first(*arguments: object) -> None:
+        if locked and locked.pop():
+            raise TransientError("database is locked")
+        mark(*arguments)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(notifier_module.outbox, "mark_sent", locked_at_first)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            scene.send()
+    scene.send()
+    scene.send()
+    assert len(scene.server.mails) == 2
+    assert {n.state for n in scene.notifications} == {"sent"}
+
+
+def test_the_claim_of_another_notifier_holds_until_its_lease_ends(scene: Scene) -> None:
+    scene.index(120)
+    with scene.database.write() as connection:
+        connection.execute(notifications.update().values(claimed_until=scene.now + MINUTE))
+    scene.send()
+    assert scene.server.mails == []
+    scene.now += 2 * MINUTE
+    scene.send()
+    assert len(scene.server.mails) == 2
+
+
+# --- delayed ----------------------------------------------------------------------------------------------------------
+
+
+def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
+    scene.now = NOON + timedelta(hours=3)
+    for user in ("mallory", "trent", "eve"):
+        scene.index(120, user=user)
+    scene.send()
+    assert scene.subjects == []
+    scene.now += MINUTE
+    scene.send()
+    scene.send()
+    (mail,) = scene.server.mails
+    assert (mail["To"], mail["Subject"]) == (OWNER, "[delayed] 3 alerts of failed_logins")
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert all(f"{user}: 120 (limit 100)" in body.get_content() for user in ("mallory", "trent", "eve"))
+    scene.index(120, user="oscar")
+    scene.now += 58 * MINUTE
+    scene.send()
+    assert len(scene.server.mails) == 1
+    scene.now += 3 * MINUTE
+    scene.send()
+    assert scene.server.mails[-1]["Subject"] == "[delayed] 1 alert of failed_logins"
+
+
+def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.now = NOON + timedelta(hours=3)
+    scene.index(120)
+    scene.now += MINUTE
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(notifier_module.outbox, "mark_sent", die)
+        scene.send()
+    scene.index(120, user="trent")
+    scene.notifier = scene.new_notifier()
+    scene.send()
+    first, again = scene.server.mails
+    assert (first["Message-ID"], first["Subject"]) == (again["Message-ID"], again["Subject"])
+
+
+# --- resolving --------------------------------------------------------------------------------------------------------
+
+
+def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scene) -> None:
+    scene.index(60)
+    scene.now = NOON + FACTS.dedup_period
+    scene.notifier.tidy()
+    assert [a.state for a in store.list_alerts(scene.database, AlertFilter())] == ["open"]
+    scene.send()
+    scene.notifier.tidy()
+    assert [a.state for a in store.list_alerts(scene.database, AlertFilter())] == ["resolved"]
