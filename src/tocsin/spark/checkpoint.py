@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,6 +60,7 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Topic, memory: timedelt
         last = _last_position(base, topic.name)
         offsets, since = _beginning(topic) if last is None else _warm_up(topic, last, memory)
         _write(folder, offsets, since)
+    _forget_first_batch(folder / "query")
     start = json.loads((folder / _START).read_text(encoding="utf-8"))
     since = start["publish_from"]
     return Checkpoint(
@@ -83,6 +85,15 @@ def committed(query: Path, topic: str) -> Offsets | None:
 
 def _batches(folder: Path) -> set[int]:
     return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()}
+
+
+def _forget_first_batch(query: Path) -> None:
+    """Remove the state of a first batch that was broken off before Spark wrote down its offsets.
+
+    Nothing of it counts, and Spark refuses to begin over it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+    """
+    if not _batches(query / "offsets"):
+        shutil.rmtree(query / "state", ignore_errors=True)
 
 
 def _last_position(base: Path, topic: str) -> Offsets | None:
