@@ -194,7 +194,7 @@ def _faults(finding: Finding, truth: Truth) -> list[str]:
 def _unquarantined(installation: Installation, truth: Truth) -> int:
     names = installation.settings.names
     origins = {(m.partition(), m.offset()) for m in installation.read(names.raw(SOURCE)) if m.value() in truth.bad}
-    kept = {(v["raw_partition"], v["raw_offset"]) for v in installation.values(names.quarantine(SOURCE))}
+    kept = {(v["origin"]["partition"], v["origin"]["offset"]) for v in installation.values(names.quarantine(SOURCE))}
     return len(origins ^ kept)
 
 

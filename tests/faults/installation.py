@@ -30,7 +30,7 @@ from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.settings import AlertSettings, Settings, SmtpSettings, SparkSettings
 from tocsin.stack.ports import free_ports
-from tocsin.supervision.jobs import job_launch
+from tocsin.supervision.jobs import job_environment, job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
 
@@ -107,6 +107,10 @@ class Installation:
     def make_topics(self) -> None:
         """Create the topics of the project."""
         ensure_topics(self.settings, self.catalog)
+
+    def environment(self) -> dict[str, str]:
+        """For a `tocsin` command of this installation."""
+        return {**os.environ, **job_environment(self.settings, self._java.home)}
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 
 DOWN_SECONDS = 15.0  # longer than the lateness: what has come in meanwhile is a backlog
-BACK_SECONDS = 120.0
+BACK_SECONDS = 240.0
 END_SECONDS = 240.0
 _AIM_SECONDS = 60.0
 
@@ -47,8 +47,7 @@ class Kill:
         point: that was aimed at.
         what: which of its processes: "all", "python" or "jvm".
         hit: whether the job stood where it was aimed at, as its checkpoint shows.
-        back_seconds: from the kill to the first finding on an event later than it; for a kill in a drain from the start
-            after it, since the time down before that was intended.
+        back_seconds: from the kill to the first finding on an event later than it.
     """
 
     job: str
@@ -77,6 +76,7 @@ class Killer:
 
     def kill(self, job: str, point: Point, what: str) -> Kill:
         """Kill `job` at `point`, start it again at once, and wait until it is back."""
+        self._await_calm()
         if point is Point.IN_DRAIN:
             self._fall_behind(job)
         hit = {
@@ -93,6 +93,14 @@ class Killer:
             lambda: f"{job} did not come back; its log ends:\n{self._installation.log(job)[-3000:]}",
         )
         return Kill(job, point, what, hit, (self._follower.back_at(killed_at) or 0.0) - killed_at)
+
+    def _await_calm(self) -> None:
+        """Wait until no job drains any longer, so that a kill hits what it aims at."""
+        eventually(
+            lambda: {self._installation.state(job) for job in (INGEST, DETECT)} == {JobState.RUNNING},
+            BACK_SECONDS,
+            lambda: f"still not calm: {self._installation.report(INGEST)}, {self._installation.report(DETECT)}",
+        )
 
     def _fall_behind(self, job: str) -> None:
         self._installation.kill(job)

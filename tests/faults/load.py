@@ -22,11 +22,22 @@ Window = tuple[str, int]
 """User, and start of the window in microseconds since the epoch."""
 
 
+def now_micros() -> int:
+    """The time, microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+def iso(micros: int) -> str:
+    """The moment as lines carry it."""
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+
+
 def line(user: str, micros: int, failed: bool = True) -> bytes:
     """One login as the shop writes it."""
     action = "login failed" if failed else "login succeeded"
-    moment = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-    return f"user_id: {user} | timestamp: {moment} | ip_address: 192.0.2.7 | action: {action} | message: m".encode()
+    return (
+        f"user_id: {user} | timestamp: {iso(micros)} | ip_address: 192.0.2.7 | action: {action} | message: m".encode()
+    )
 
 
 def level(count: float) -> str | None:
@@ -96,12 +107,12 @@ class Load:
 
     def burst(self, user: str, count: int) -> None:
         """`count` failed logins of `user` at once, all in the present window."""
-        now = time.time_ns() // 1000
+        now = now_micros()
         self._spread(user, count, max(now - SPREAD_MICROS, now - now % WINDOW_MICROS), now)
 
     def straddling_burst(self, user: str, count: int) -> None:
         """The same just after the edge of a window: all but 20 lie before it."""
-        now = time.time_ns() // 1000
+        now = now_micros()
         edge = now - now % WINDOW_MICROS
         self._spread(user, count - 20, edge - SPREAD_MICROS, edge - 1)
         self._spread(user, 20, edge, now)
@@ -125,13 +136,13 @@ class Load:
     def _noise(self) -> None:
         user = f"user{min(39, int(self._chance.expovariate(0.15)))}"
         late = int(self._chance.random() ** 3 * 3_000_000)
-        self._send(user, time.time_ns() // 1000 - late, self._chance.random() < 0.2)
+        self._send(user, now_micros() - late, self._chance.random() < 0.2)
         if self._chance.random() < 0.01:
             self._send_bad()
 
     def _next_burst(self) -> None:
         count, user = next(self._sizes), f"burst{self._bursts}"
-        since_edge = time.time_ns() // 1000 % WINDOW_MICROS
+        since_edge = now_micros() % WINDOW_MICROS
         if since_edge < SPREAD_MICROS:
             self.straddling_burst(user, count)
         else:
