@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from email.message import EmailMessage
 from email.policy import default
-from typing import cast
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
@@ -56,7 +55,7 @@ class MailServer:
         if answer == OK:
             content = envelope.content
             assert isinstance(content, bytes)
-            self.mails.append(cast(EmailMessage, email.message_from_bytes(content, policy=default)))
+            self.mails.append(email.message_from_bytes(content, policy=default))
         return answer
 
 

@@ -14,7 +14,7 @@ from tocsin.alerts.database import Database
 def logged() -> Iterator[list[structlog.typing.EventDict]]:
     """What was logged, kept from the terminal."""
     with structlog.testing.capture_logs() as lines:
-        yield lines  # type: ignore[misc]  # capture_logs promises mutable mappings, which these are
+        yield lines
 
 
 @pytest.fixture(scope="session")

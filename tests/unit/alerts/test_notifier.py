@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from tests.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
-from tocsin.alerts import notifier as notifier_module
-from tocsin.alerts import store
+from tocsin.alerts import outbox, store
 from tocsin.alerts.database import Database
-from tocsin.alerts.mail import compose
+from tocsin.alerts.delivery import Mailer
+from tocsin.alerts.mail import chart, compose
 from tocsin.alerts.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.rows import Notification
@@ -84,7 +85,7 @@ def server() -> Iterator[MailServer]:
 @pytest.fixture(autouse=True)
 def picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is slow, and tested with the mails."""
-    monkeypatch.setattr(compose.chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
+    monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monke
     def fail(_: object) -> bytes:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(compose.chart, "draw", fail)
+    monkeypatch.setattr(chart, "draw", fail)
     scene.index(120)
     scene.send()
     assert len(scene.server.mails) == 2
@@ -254,7 +255,7 @@ def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene, monkeypat
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(notifier_module.Mailer, "send", die)
+        patch.setattr(Mailer, "send", die)
         scene.send()
     assert scene.server.mails == []
     scene.notifier = scene.new_notifier()
@@ -272,7 +273,7 @@ def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(notifier_module.outbox, "mark_sent", die)
+        patch.setattr(outbox, "mark_sent", die)
         scene.send()
     assert len(scene.server.mails) == 1
     scene.notifier = scene.new_notifier()
@@ -286,14 +287,14 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.index(120)
-    mark, locked = notifier_module.outbox.mark_sent, [True, True]
+    mark, locked = outbox.mark_sent, [True, True]
 
-    def locked_at_first(*arguments: object) -> None:
+    def locked_at_first(connection: Connection, ids: list[int], at: datetime) -> None:
         if locked and locked.pop():
             raise TransientError("database is locked")
-        mark(*arguments)  # type: ignore[arg-type]  # passed through
+        mark(connection, ids, at)
 
-    monkeypatch.setattr(notifier_module.outbox, "mark_sent", locked_at_first)
+    monkeypatch.setattr(outbox, "mark_sent", locked_at_first)
     for _ in range(2):
         with pytest.raises(TransientError):
             scene.send()
@@ -349,7 +350,7 @@ def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkey
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(notifier_module.outbox, "mark_sent", die)
+        patch.setattr(outbox, "mark_sent", die)
         scene.send()
     scene.index(120, user="trent")
     scene.notifier = scene.new_notifier()

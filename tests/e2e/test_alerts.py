@@ -1,0 +1,175 @@
+"""From findings to mails: a real broker, the real indexer and notifier, a real SMTP server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from sqlalchemy import text
+
+from tests.broker import Broker, await_that
+from tests.faults.installation import DETECT, DETECTOR, Installation
+from tocsin.alerts.database import Database
+from tocsin.alerts.store import list_invalid, open_store
+from tocsin.finding import Finding, finding_id
+from tocsin.metrics import JobReport, JobState
+from tocsin.names import INDEXER, NOTIFIER
+
+WINDOW = timedelta(seconds=10)
+OWNER = "security@example.com"
+
+
+@pytest.fixture
+def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
+    """An installation whose detector is played by the test."""
+    with Installation(tmp_path, broker) as installation:
+        installation.make_topics()
+        yield installation
+
+
+def present_window() -> datetime:
+    """The start of a window of ten seconds that has just begun to be past."""
+    now = datetime.now(UTC)
+    return now - timedelta(seconds=now.second % 10, microseconds=now.microsecond)
+
+
+def emit(installation: Installation, user: str, score: int, start: datetime) -> None:
+    """Write what the detect job writes while a count rises to `score`: every value above 50."""
+    producer = Producer(installation.settings.kafka.for_librdkafka())
+    end, entity = start + WINDOW, {"user_id": user}
+    identity = finding_id(DETECTOR, entity, start, end)
+    version = installation.catalog.detector(DETECTOR).version
+    for count in range(51, score + 1):
+        urgent = count > 100
+        finding = Finding(
+            finding_id=identity, detector=DETECTOR, version=version, entity=entity, window_start=start, window_end=end,
+            level="urgent" if urgent else "email", score=count, limit=100 if urgent else 50,
+            event_time_max=start + timedelta(milliseconds=50 * count),
+        )  # fmt: skip
+        producer.produce(installation.settings.names.findings, finding.to_json(), identity.encode())
+    assert producer.flush(10) == 0
+
+
+def pass_watermark(installation: Installation, watermark: datetime) -> None:
+    """Report as the detect job does when its watermark has got to `watermark`."""
+    report = JobReport(job=DETECT, at=datetime.now(UTC), state=JobState.RUNNING, watermark=watermark)
+    producer = Producer(installation.settings.kafka.for_librdkafka())
+    producer.produce(installation.settings.names.job_metrics, report.model_dump_json(), DETECT, partition=0)
+    assert producer.flush(10) == 0
+
+
+def subjects(installation: Installation) -> list[str]:
+    return [str(mail["Subject"]) for mail in installation.sink.mails]
+
+
+def about(installation: Installation, user: str) -> list[str]:
+    return [subject for subject in subjects(installation) if f"{user}:" in subject]
+
+
+def is_caught_up(installation: Installation) -> bool:
+    report = installation.report(INDEXER)
+    return report is not None and report.state is JobState.RUNNING and report.lag_records == 0
+
+
+def rewind(installation: Installation) -> None:
+    """Take the commit of the offsets back: the state after a crash between the transaction and the commit."""
+    names = installation.settings.names
+    config = {"group.id": names.group(INDEXER), "enable.auto.commit": False}
+    consumer = Consumer(installation.settings.kafka.for_librdkafka() | config)
+    partitions = consumer.list_topics(names.findings, timeout=10).topics[names.findings].partitions
+    offsets = [TopicPartition(names.findings, partition, 0) for partition in partitions]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def test_a_burst_of_120_pages_once_and_one_of_60_mails_once_through_crashes_of_both_jobs(one: Installation) -> None:
+    one.start(INDEXER, NOTIFIER)
+    one.await_ready(INDEXER, NOTIFIER)
+    start = present_window()
+    emit(one, "trent", 60, start)
+    emit(one, "mallory", 120, start)
+    await_that(lambda: len(about(one, "mallory")) == 1, 30)
+    pass_watermark(one, start + WINDOW - timedelta(seconds=1))
+    await_that(lambda: is_caught_up(one), 30)
+    assert about(one, "trent") == []
+    pass_watermark(one, start + WINDOW)
+    await_that(lambda: len(about(one, "trent")) == 1, 30)
+
+    one.kill(INDEXER)
+    one.kill(NOTIFIER)
+    one.await_end(INDEXER)
+    one.await_end(NOTIFIER)
+    rewind(one)
+    one.start(INDEXER, NOTIFIER)
+    one.await_ready(INDEXER, NOTIFIER)
+    # A later mail shows that all before it was read again and all that was due has left.
+    emit(one, "eve", 130, start + WINDOW)
+    await_that(lambda: len(about(one, "eve")) == 1 and is_caught_up(one), 30)
+    assert sorted(subject[: subject.index(" (limit")].rstrip("+") for subject in subjects(one)) == [
+        *sorted(["[URGENT] eve: 130", "[URGENT] mallory: 120", "trent: 60"])
+    ]
+    assert {mail["To"] for mail in one.sink.mails} == {OWNER}
+
+
+def test_records_that_are_no_findings_are_put_aside_and_hold_nothing_up(one: Installation) -> None:
+    one.start(INDEXER, NOTIFIER)
+    producer = Producer(one.settings.kafka.for_librdkafka())
+    for value in (b"\xff\xfe", b"{}", b'{"finding_id": 7', b"x" * 500_000, None):
+        producer.produce(one.settings.names.findings, value, b"bad")
+    assert producer.flush(10) == 0
+    emit(one, "mallory", 120, present_window())
+    await_that(lambda: len(about(one, "mallory")) == 1, 60)
+    store = open_store(one.settings)
+    await_that(lambda: len(list_invalid(store)) == 5, 30)
+    assert {invalid.topic for invalid in list_invalid(store)} == {one.settings.names.findings}
+    store.close()
+
+
+def test_both_jobs_wait_for_kafka_say_so_and_go_on(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    try:
+        with Installation(tmp_path, broker) as one:
+            one.start(INDEXER, NOTIFIER)
+            await_that(lambda: one.state(INDEXER) is JobState.WAITING, 30)
+            report = one.report(INDEXER)
+            assert report is not None
+            assert f"Kafka at {broker.kafka.bootstrap_servers}" in report.reason
+            broker.start()
+            one.make_topics()
+            emit(one, "mallory", 120, present_window())
+            await_that(lambda: len(about(one, "mallory")) == 1, 60)
+            assert one.stop(INDEXER) == 0
+            assert one.stop(NOTIFIER) == 0
+    finally:
+        broker.stop()
+
+
+def run(installation: Installation, job: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tocsin.alerts", job, "--label", "instance=test", "--label", f"job={job}"]
+    environment = installation.environment()
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_second_copy_ends_with_3_and_names_the_lock(one: Installation) -> None:
+    one.start(NOTIFIER)
+    one.await_ready(NOTIFIER)
+    second = run(one, NOTIFIER)
+    assert second.returncode == 3
+    assert str(one.settings.checkpoint(NOTIFIER) / "lock") in second.stderr
+
+
+@pytest.mark.parametrize("job", [INDEXER, NOTIFIER])
+def test_a_schema_of_a_newer_tocsin_ends_with_2_and_says_so(one: Installation, job: str) -> None:
+    database = Database(one.settings.alerts_database)
+    database.migrate()
+    with database.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
+    ended = run(one, job)
+    assert ended.returncode == 2
+    assert "newer than this Tocsin knows" in ended.stderr
