@@ -145,6 +145,7 @@ class Kafka:
             capture_output=True,
             text=True,
             timeout=_FORMAT_SECONDS,
+            start_new_session=True,  # Ctrl-C is for the launcher alone
             check=False,
         )
         if done.returncode:
