@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, dev, doctor, findings, status, topics
+from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, status, topics
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -25,10 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo.demo)
 app.add_typer(dev.app, name="dev")
+app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
+app.add_typer(quarantine.app, name="quarantine")
 app.command("detectors")(check.detectors)
 app.command("check")(check.check)
 app.command("topics")(topics.topics)

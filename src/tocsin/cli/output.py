@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
         console().print(drawn)
     else:
         line(empty)
+
+
+@contextmanager
+def bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A progress bar on standard error while the block runs, if that is a terminal; call what it gives to advance.
+
+    `total` is None when the end is not known.
+    """
+    screen = console(error=True)
+    if not screen.is_terminal:
+        yield lambda step: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda step: progress.advance(task, step)
 
 
 def as_json(value: BaseModel | Sequence[BaseModel]) -> None:

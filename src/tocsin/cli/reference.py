@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +11,13 @@ import typer
 from pydantic import BaseModel
 
 from tocsin.alerts.rows import Alert, AlertDetails, Notification, StoredFinding
+from tocsin.cli import shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, QuarantinedShape
+from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus
 from tocsin.finding import Finding
+from tocsin.ingest.quarantined import Origin, QuarantinedRecord
 from tocsin.metrics import JobReport
+from tocsin.stack.control import ComponentStatus
 
 _INTRODUCTION = """# The command `tocsin`
 
@@ -35,31 +36,32 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin status": JobStatus,
     "tocsin findings": StoredFinding,
     "tocsin alerts list": Alert,
-    "tocsin quarantine list": QuarantinedShape,
+    "tocsin quarantine list": QuarantinedRecord,
     "tocsin detectors": DetectorShape,
     "tocsin check": FaultShape,
     "tocsin doctor": Diagnosis,
+    "tocsin dev status": ComponentStatus,
 }
 ONES: dict[str, type[BaseModel]] = {
     "tocsin alerts show": AlertDetails,
-    "tocsin quarantine show": QuarantinedShape,
+    "tocsin quarantine show": QuarantinedRecord,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
     *(JobReport, JobStatus, Finding, StoredFinding, Alert, Notification, AlertDetails),
-    *(QuarantinedShape, DetectorShape, FaultShape, Diagnosis),
+    *(QuarantinedRecord, Origin, DetectorShape, FaultShape, Diagnosis, ComponentStatus),
 )
 
 
 def page() -> str:
     """The whole page."""
     command = typer.main.get_command(app)
-    with typer.Context(command, info_name="tocsin") as context:
+    with command.make_context("tocsin", [], resilient_parsing=True) as context:
         verbs = "\n".join(_verbs(command, context, "tocsin"))
     shapes = "\n".join(_shape(shape) for shape in _SHAPES)
-    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(_shapes_module())}\n\n{shapes}"
+    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{shapes}"
 
 
-def verbs_of(command: Any, context: typer.Context, name: str) -> Iterator[tuple[str, Any]]:
+def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every verb that does something, with its whole name."""
     if not hasattr(command, "commands"):
         yield name, command
@@ -68,13 +70,13 @@ def verbs_of(command: Any, context: typer.Context, name: str) -> Iterator[tuple[
         yield from verbs_of(command.get_command(context, word), context, f"{name} {word}")
 
 
-def _verbs(command: Any, context: typer.Context, name: str) -> Iterator[str]:
+def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
     for whole, verb in verbs_of(command, context, name):
-        with typer.Context(verb, info_name=whole) as own:
+        with verb.make_context(whole, [], resilient_parsing=True) as own:
             yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n"
             yield f"```console\n$ {whole} {' '.join(verb.collect_usage_pieces(own))}\n```\n"
             records = [parameter.get_help_record(own) for parameter in verb.get_params(own)]
-            rows = [f"| `{written}` | {_cell(meaning)} |" for written, meaning in filter(None, records)]
+            rows = [f"| `{_cell(written)}` | {_cell(meaning)} |" for written, meaning in filter(None, records)]
             yield "\n".join(["| | |", "|---|---|", *rows, ""])
         if whole in LISTS:
             yield f"`--json` writes an array of [{LISTS[whole].__name__}](#{LISTS[whole].__name__.lower()}).\n"
@@ -84,33 +86,38 @@ def _verbs(command: Any, context: typer.Context, name: str) -> Iterator[str]:
 
 def _shape(shape: type[BaseModel]) -> str:
     described = inspect.cleandoc(shape.__doc__ or "")
-    fields = "\n".join(f"  {line}" for line in _fields(shape))
-    return f"### {shape.__name__}\n\n```text\n{described}\n\nFields:\n{fields}\n```\n"
+    rows = "\n".join(f"| `{name}` | {kind} |" for name, kind in _fields(shape))
+    return f"### {shape.__name__}\n\n```text\n{described}\n```\n\n| field | JSON |\n|---|---|\n{rows}\n"
 
 
-def _fields(shape: type[BaseModel]) -> Iterator[str]:
-    """Fields and their types, those of a parent shape by its name."""
+def _fields(shape: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Fields and their types in JSON; a shape that extends another one names that instead of its fields."""
     parents = [parent for parent in shape.__mro__[1:] if parent in _SHAPES]
     inherited = {name for parent in parents for name in parent.model_fields}
-    own = [f"{name}: {_type(field.annotation)}" for name, field in shape.model_fields.items() if name not in inherited]
-    if parents:
-        yield f"all of {parents[0].__name__}"
-    yield from textwrap.wrap(", ".join(own), 112)
+    for parent in parents[:1]:
+        yield "...", f"all fields of [{parent.__name__}](#{parent.__name__.lower()})"
+    schema = shape.model_json_schema(mode="serialization")
+    for name, described in schema["properties"].items():
+        if name not in inherited:
+            yield name, _type(described, schema.get("$defs", {}))
 
 
-def _type(annotation: Any) -> str:
-    plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
-    return re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", annotation.__name__ if plain else str(annotation))
+def _type(described: dict[str, Any], defined: dict[str, Any]) -> str:
+    """A JSON schema in words; `defined` are the schemas that it may refer to."""
+    if "$ref" in described:
+        name = described["$ref"].rpartition("/")[2]
+        told = name in {shape.__name__ for shape in _SHAPES} and defined[name]["type"] == "object"
+        return f"[{name}](#{name.lower()})" if told else str(defined[name]["type"])
+    if "anyOf" in described:
+        return " or ".join(_type(one, defined) for one in described["anyOf"])
+    if described.get("type") == "array":
+        return f"array of {_type(described['items'], defined)}" if described.get("items") else "array"
+    form = described.get("format")
+    return f"{described.get('type', 'any')}{f' ({form})' if form else ''}"
 
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _shapes_module() -> object:
-    from tocsin.cli import shapes
-
-    return shapes
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         as_json(shown)
     else:
         _show(shown)
-    if any(one.standing is Standing.PROBLEM for one in shown):
+    problems = [one.job for one in shown if one.standing is Standing.PROBLEM]
+    if problems:
+        note(f"more on {problems[0]}: tocsin dev logs {problems[0]}")
         raise typer.Exit(1)
 
 
