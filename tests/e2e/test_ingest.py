@@ -1,0 +1,323 @@
+"""The ingest job as it is run, on a real broker: what goes in comes out, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
+
+from tests.broker import Broker
+from tests.faults.installation import INGEST, Installation, eventually
+from tocsin.ingest.generator import Line, Traffic
+from tocsin.ingest.producer import LineProducer
+from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
+from tocsin.ingest.rules import reason_class
+from tocsin.metrics import JobState
+from tocsin.names import detector_job
+from tocsin.reporting import Reporter
+from tocsin.source_file import read_source
+
+Identity = tuple[int, int]
+WAIT = 90.0
+
+
+@pytest.fixture
+def installation(tmp_path: Path, broker: Broker) -> Iterator[Installation]:
+    with Installation(tmp_path, broker) as one:
+        yield one
+
+
+class Topics:
+    """The topics of `logins`, from outside."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation, names = installation, installation.settings.names
+        self.raw, self.events_topic, self.quarantine = (
+            names.raw("logins"),
+            names.events("logins"),
+            names.quarantine("logins"),
+        )
+
+    def send(self, lines: Iterable[Line]) -> list[Line]:
+        """Send `lines`, and return them."""
+        sent = list(lines)
+        source = self._installation.catalog.source("logins")
+        with LineProducer(self._installation.settings, source) as producer:
+            for line in sent:
+                producer.send(line.value)
+        assert (producer.delivered, producer.failed) == (len(sent), 0)
+        return sent
+
+    def send_to(self, partition: int, lines: Iterable[Line]) -> list[Line]:
+        """Send `lines` into one partition."""
+        sent, failed = list(lines), []
+        producer = Producer(self._installation.settings.kafka.for_librdkafka())
+        for line in sent:
+            producer.produce(
+                self.raw,
+                value=line.value,
+                partition=partition,
+                on_delivery=lambda e, _: failed.append(e) if e else None,
+            )
+        assert (producer.flush(30), failed) == (0, [])
+        return sent
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event record, duplicates included, without ticks."""
+        return [value for value in self._installation.values(self.events_topic) if "tick" not in value]
+
+    def ticks(self) -> Counter[int]:
+        """How many ticks each events partition holds."""
+        messages = self._installation.read(self.events_topic)
+        return Counter(m.partition() or 0 for m in messages if (m.value() or b"").startswith(b'{"tick"'))
+
+    def processed(self) -> set[Identity]:
+        """The raw places that have come out, as event or in quarantine."""
+        places = {place(event) for event in self.events()}
+        origins = [value["origin"] for value in self._installation.values(self.quarantine)]
+        return places | {(origin["partition"], origin["offset"]) for origin in origins}
+
+    def appended(self) -> set[Identity]:
+        """All raw places."""
+        return {(message.partition() or 0, message.offset() or 0) for message in self._installation.read(self.raw)}
+
+    def await_all(self) -> None:
+        """Wait until every raw record has come out."""
+        wanted = self.appended()
+        eventually(
+            lambda: wanted <= self.processed(), WAIT, lambda: f"missing: {sorted(wanted - self.processed())[:20]}"
+        )
+
+    def assert_ticks_are_true(self) -> None:
+        """After a tick of time T, no event that was appended before T comes for the first time."""
+        latest: dict[int, str] = {}
+        seen: set[Identity] = set()
+        for message in sorted(self._installation.read(self.events_topic), key=_in_order):
+            value, partition = json.loads(message.value() or b"{}"), message.partition() or 0
+            if "tick" in value:
+                assert value["event_time"] > latest.get(partition, ""), "ticks go back"
+                latest[partition] = value["event_time"]
+            elif place(value) not in seen:
+                seen.add(place(value))
+                assert value["ingested_at"] >= latest.get(partition, ""), f"a tick passed {value}"
+
+
+def place(event: dict[str, Any]) -> Identity:
+    return event["raw_partition"], event["raw_offset"]
+
+
+def _in_order(message: Message) -> tuple[int, int]:
+    return message.partition() or 0, message.offset() or 0
+
+
+def traffic(seconds: float = 10, **more: Any) -> list[Line]:
+    """Lines of the last seconds, with bad ones."""
+    return list(Traffic(start=datetime.now(UTC) - timedelta(seconds=seconds), seconds=seconds, **more).lines())
+
+
+def users(events: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    """What happened to whom, each event once."""
+    once = {place(event): event for event in events}
+    return Counter((event["user_id"], event["timestamp"]) for event in once.values())
+
+
+def expected(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
+    good = [line for line in lines if line.user is not None]
+    return Counter((line.user or "", line.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")) for line in good)
+
+
+def test_routes_counts_ticks_and_replays(installation: Installation) -> None:
+    topics, settings = Topics(installation), installation.settings
+    installation.make_topics()
+    installation.start(INGEST)
+    installation.await_ready(INGEST)
+    eventually(lambda: len(topics.ticks()) == 2, WAIT, lambda: "an empty topic does not tick")
+
+    lines = topics.send(traffic(bad_share=0.1, rate=60))
+    bad = [line for line in lines if line.reason is not None]
+    topics.await_all()
+    assert users(topics.events()) == expected(lines)
+    assert {event["raw_partition"] for event in topics.events()} == {0, 1}
+
+    source = installation.catalog.source("logins")
+    waiting = list_quarantined(settings, source, Selection(limit=1_000))
+    assert sorted(record.payload_sha256 or "" for record in waiting) == sorted(_sha256(line.value) for line in bad)
+    assert {record.payload or b"" for record in waiting} == {line.value for line in bad}
+    assert all(a.quarantined_at >= b.quarantined_at for a, b in pairwise(waiting))
+    by_hash = {_sha256(line.value): line.reason for line in bad}
+    assert all(str(by_hash[r.payload_sha256 or ""]) in map(reason_class, r.reasons) for r in waiting)
+    assert find_quarantined(settings, source, waiting[3].id) == waiting[3]
+    assert list_quarantined(settings, source, Selection(limit=2)) == waiting[:2]
+    aged = list_quarantined(settings, source, Selection(reason="time_ahead"))
+    assert aged == [record for record in waiting if record.reasons == ("time_ahead",)]
+
+    eventually(lambda: _counts(installation).get("records") == len(lines), WAIT, lambda: _counts(installation))
+    counts = _counts(installation)
+    assert (counts["quarantined"], counts["not_utf8"]) == (len(bad), sum(line.reason == "not_utf8" for line in bad))
+
+    before = topics.ticks()
+    eventually(
+        lambda: all(topics.ticks()[p] > n for p, n in before.items()), WAIT, lambda: "it does not tick when idle"
+    )
+    topics.assert_ticks_are_true()
+    assert installation.stop(INGEST) == 0
+
+
+def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(installation: Installation) -> None:
+    topics, settings = Topics(installation), installation.settings
+    installation.make_topics()
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    curable = [f"user_id: u{n} | timestamp: {at} | action: login failed".encode() for n in range(3)]
+    hopeless = b"\xff" * 300_000
+    topics.send(Line(datetime.now(UTC), value) for value in (*curable, hopeless))
+    installation.start(INGEST)
+    topics.await_all()
+    assert topics.events() == []
+    path = settings.project / "sources/logins.toml"
+    before = list_quarantined(settings, read_source(path), Selection())
+    assert installation.stop(INGEST) == 0
+
+    text = path.read_text().replace('ip_address = "string"\n', "", 1)
+    path.write_text(text.replace("[optional]\n", '[optional]\nip_address = "string"\n'))
+    source = read_source(path)
+    result = replay(settings, source, before)
+    replay(settings, source, before)
+    assert (len(result.replayed), result.skipped, result.changed) == (4, {}, {"schema"})
+    installation.start(INGEST)
+    eventually(lambda: len(topics.events()) == 6, WAIT, topics.events)
+    origins = {(r.origin.partition, r.origin.offset): r.origin.timestamp for r in before if not r.truncated}
+    assert {place(event): datetime.fromisoformat(event["ingested_at"]) for event in topics.events()} == origins
+    assert users(topics.events()) == Counter({(f"u{n}", at): 1 for n in range(3)})
+
+    eventually(
+        lambda: len(list_quarantined(settings, source, Selection())) == 6, WAIT, lambda: "the hopeless one is gone"
+    )
+    again = list_quarantined(settings, source, Selection(limit=2))
+    assert {(r.replays, r.reasons, r.payload_sha256) for r in again} == {(1, ("too_long",), _sha256(hopeless))}
+    assert {r.origin for r in again} == {r.origin for r in before if r.truncated}
+    assert replay(settings, source, again[:1]).changed == set()
+
+
+def test_kill_9_under_load_loses_nothing(installation: Installation) -> None:
+    topics = Topics(installation)
+    installation.make_topics()
+    installation.start(INGEST)
+    sent: list[Line] = []
+    for what in ("all", "jvm", "python"):
+        installation.await_ready(INGEST)
+        start = len(topics.processed())
+        endless = Traffic(start=datetime.now(UTC), rate=200, bad_share=0.05, seed=len(sent)).lines()
+        load = islice(endless, 400)
+        sent += topics.send(islice(load, 200))
+        eventually(lambda least=start: len(topics.processed()) > least, WAIT, lambda: "nothing comes out")  # type: ignore[misc]
+        sent += topics.send(load)
+        installation.kill(INGEST, what)
+        installation.await_end(INGEST)
+        installation.start(INGEST)
+    topics.await_all()
+    assert users(topics.events()) == expected(sent)
+    repeated = Counter(place(event) for event in topics.events())
+    values: dict[Identity, str] = {}
+    for event in topics.events():
+        assert values.setdefault(place(event), json.dumps(event)) == json.dumps(event), "a repeat differs"
+    assert repeated.keys() == values.keys()
+    topics.assert_ticks_are_true()
+
+
+def test_added_partitions_are_read(installation: Installation) -> None:
+    topics = Topics(installation)
+    installation.make_topics()
+    installation.start(INGEST)
+    installation.await_ready(INGEST)
+    sent = topics.send(traffic(2))
+    admin = AdminClient(installation.settings.kafka.for_librdkafka())
+    admin.create_partitions([NewPartitions(topics.raw, 5)])[topics.raw].result()
+    for partition in range(5):
+        sent += topics.send_to(partition, traffic(2, seed=partition))
+    topics.await_all()
+    assert {partition for partition, _ in topics.processed()} == set(range(5))
+    assert users(topics.events()) == expected(sent)
+    assert "has grown from 2 to 5 partitions" in installation.log(INGEST)
+    for partition in range(5):
+        sent += topics.send_to(partition, traffic(2, seed=10 + partition))
+    topics.await_all()
+    topics.assert_ticks_are_true()
+
+
+def test_waits_for_detectors_before_it_reads_a_backlog(installation: Installation) -> None:
+    topics, settings = Topics(installation), installation.settings
+    installation.make_topics()
+    topics.send(traffic())
+    detector = Reporter(settings, detector_job("failed_logins"))
+    try:
+        detector.update(state=JobState.RUNNING, delay_seconds=12.0)
+        time.sleep(settings_lateness(installation) + 1)  # the backlog has to become older than that
+        installation.start(INGEST)
+        eventually(
+            lambda: _said(installation, "waits until detector:failed_logins"), WAIT, lambda: _state(installation)
+        )
+        report = installation.reports(INGEST)[-1]
+        assert (report.state, report.lag_seconds > 10) == (JobState.DRAINING, True)
+        assert topics.processed() == set()
+        detector.update(state=JobState.DRAINING, delay_seconds=report.lag_seconds + 60)
+        topics.await_all()
+        eventually(lambda: installation.state(INGEST) is JobState.RUNNING, WAIT, lambda: _state(installation))
+    finally:
+        detector.close()
+
+
+def test_kafka_away_at_start_and_in_the_middle(tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    broker = Broker(folder)
+    try:
+        with Installation(tmp_path, broker) as installation:
+            topics = Topics(installation)
+            installation.start(INGEST)
+            eventually(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
+            broker.start()
+            eventually(lambda: _said(installation, "does not exist yet"), WAIT, lambda: _state(installation))
+            installation.make_topics()
+            installation.await_ready(INGEST)
+            sent = topics.send(traffic(3))
+            broker.kill()
+            eventually(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
+            broker.start()
+            sent += topics.send(traffic(3, seed=1))
+            topics.await_all()
+            assert users(topics.events()) == expected(sent)
+            topics.assert_ticks_are_true()
+    finally:
+        broker.stop()
+
+
+def settings_lateness(installation: Installation) -> float:
+    return installation.catalog.source("logins").lateness.total_seconds()
+
+
+def _counts(installation: Installation) -> dict[str, float]:
+    report = installation.report(INGEST)
+    return {} if report is None else report.counts
+
+
+def _state(installation: Installation) -> str:
+    return f"{installation.report(INGEST)}\n{installation.log(INGEST)[-3_000:]}"
+
+
+def _said(installation: Installation, text: str) -> bool:
+    report = installation.report(INGEST)
+    return report is not None and text in report.reason
+
+
+def _sha256(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
