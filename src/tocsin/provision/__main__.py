@@ -31,6 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("\nSet-up was broken off; to resume: make setup", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tocsin.errors import TransientError
 
-_TAIL_LINES = 15
+_TAIL_LINES = 40
 
 Command: TypeAlias = list[str | Path]
 

@@ -61,6 +61,17 @@ def test_errors_are_told_without_a_traceback(
     assert capsys.readouterr().err == f"{error}\n"
 
 
+def test_ctrl_c_is_no_traceback(
+    steps: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(paths: Paths) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tocsin.provision.node.install", interrupted)
+    assert program.main([]) == 130
+    assert "to resume: make setup" in capsys.readouterr().err
+
+
 def test_it_starts_on_a_python_with_nothing_installed() -> None:
     command = [sys.executable, "-S", "-W", "error", "-m", "tocsin.provision", "--help"]
     done = subprocess.run(command, env={"PYTHONPATH": str(SOURCES)}, capture_output=True, text=True, check=False)
