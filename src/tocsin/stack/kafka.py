@@ -138,7 +138,7 @@ class Kafka:
         configuration = self.folder / "format.properties"
         configuration.write_text(self._properties(draft), encoding="utf-8")
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        words = ("format", "--cluster-id", cluster, "--config", str(configuration))
+        words = ("format", f"--cluster-id={cluster}", "--config", str(configuration))  # it may begin with a dash
         done = subprocess.run(
             self._java(*_JVM, "kafka.tools.StorageTool", *words),
             env=_environment(),
