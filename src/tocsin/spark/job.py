@@ -14,12 +14,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 from confluent_kafka import Message
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,9 +28,10 @@ from tocsin.errors import TransientError
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings
+from tocsin.spark import archive
 from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable
 from tocsin.spark.progress import Listener, Progress
-from tocsin.spark.session import clean_scratch, streaming_session
+from tocsin.spark.session import clean_scratch, scratch_folder, streaming_session
 from tocsin.spark.topic import Topic
 
 PARTITION_SECONDS = 10.0
@@ -37,6 +39,7 @@ LAG_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 _STOP_SECONDS = 12.0
 _BOUNDARY_SECONDS = 5.0
+_ARCHIVE_SECONDS = 60.0
 _RETRIES = 5
 
 log = structlog.get_logger()
@@ -115,9 +118,10 @@ class Run:
         self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._started: Started | None = None
-        self._since = 0.0
+        self._since, self._began = 0.0, time.monotonic()
         self._checked = {"partitions": 0.0, "lag": 0.0}
         self._retries = 0
+        self._archive: archive.Making | None = None
 
     @property
     def stopping(self) -> bool:
@@ -127,6 +131,13 @@ class Run:
     def wait(self, seconds: float) -> bool:
         """Sleep, but no longer than until the job is asked to stop; True when it was."""
         return self._stop.wait(seconds)
+
+    def restate(self, state: JobState, reason: str) -> None:
+        """The same query goes on in another state, or for another reason; publishes the report if that is news."""
+        now = self._started
+        if now is not None and (now.state, now.reason) != (state, reason):
+            self._started = replace(now, state=state, reason=reason)
+            self._say_running()
 
     def until_stopped(self) -> None:
         """Keep the query running until the job is asked to stop."""
@@ -143,6 +154,8 @@ class Run:
 
     def close(self) -> None:
         """Stop query, session and JVM, within 12 seconds whatever they do, and leave Kafka."""
+        if self._archive is not None:
+            self._archive.stop()
         closer = threading.Thread(target=self._close, name="closer", daemon=True)
         closer.start()
         closer.join(_STOP_SECONDS)
@@ -218,6 +231,12 @@ class Run:
                 log.info("starting again", reason=reason)
                 return
             self._look_at_lag()
+            self._make_archive()
+
+    def _make_archive(self) -> None:
+        """Once, when the job has run for a while: the classes of all its work are loaded, and its start is over."""
+        if self._archive is None and time.monotonic() - self._began > _ARCHIVE_SECONDS:
+            self._archive = archive.Making(self.settings, scratch_folder(self.settings, self.work.job), _jvm())
 
     def _say_running(self, **fields: Any) -> None:
         now = self._started
@@ -356,12 +375,15 @@ def on_signals(stop: threading.Event, signals: Iterable[signal.Signals] = (signa
         signal.signal(number, lambda *_: stop.set())
 
 
+def _jvm() -> int:
+    """The process id of this process's JVM."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process.pid if process is not None else 0
+
+
 def _end_jvm() -> None:
     """End the JVM of this process, if it still runs; it would also end with us, but some time later."""
-    from pyspark import SparkContext  # noqa: PLC0415 - private state, read at the last moment
-
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
+    process = getattr(SparkContext._gateway, "proc", None)
     if process is None or process.poll() is not None:
         return
     with contextlib.suppress(OSError):

@@ -71,7 +71,7 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        *archive.options(settings),
+        *archive.options(settings, scratch),
     ]
     return {
         "spark.driver.memory": f"{settings.spark.heap_mb}m",
