@@ -1,3 +1,4 @@
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ def test_no_java_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) ->
     [(0.9, Standing.PROBLEM), (1.1, Standing.WARNING), (4.9, Standing.WARNING), (5.1, Standing.OK)],
 )
 def test_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, standing: Standing) -> None:
-    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda _: type("Usage", (), {"free": int(free * 1024**3)}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": int(free * 1024**3)}))
     assert diagnosis.disk(tmp_path / "not" / "made" / "yet").standing is standing
 
 

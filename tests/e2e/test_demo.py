@@ -1,0 +1,146 @@
+"""`tocsin demo` as a newcomer runs it: the mails it promises, nothing else, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.broker import await_that
+from tocsin.catalog import read_catalog
+from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
+from tocsin.errors import TransientError
+from tocsin.ingest.quarantine import Selection, list_quarantined
+from tocsin.ingest.quarantined import QuarantinedRecord
+from tocsin.settings import KafkaSettings, Settings
+from tocsin.stack.running import read_running
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_SECONDS = 280
+STOP_SECONDS = 60
+
+
+@dataclass
+class Seen:
+    """What could be seen of a demo from outside, while it ran.
+
+    Attributes:
+        listeners: addresses on which any of its processes ever listened.
+        processes: all that belonged to it.
+        quarantined: the most that quarantine held.
+    """
+
+    listeners: set[tuple[str, int]] = field(default_factory=set)
+    processes: set[psutil.Process] = field(default_factory=set)
+    quarantined: list[QuarantinedRecord] = field(default_factory=list)
+
+    def look(self, demo: subprocess.Popen[str], state: Path) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(demo.pid)
+            for process in (root, *root.children(recursive=True)):
+                self.processes.add(process)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    sockets = process.net_connections(kind="inet")
+                    listening = [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN]
+                    self.listeners |= {(str(address[0]), int(address[1])) for address in listening}
+        running = read_running(state)
+        if running is not None and len(self.quarantined) < BAD_LINES:
+            kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{running.kafka_port}")
+            with contextlib.suppress(TransientError):
+                source = read_catalog(ROOT).source("logins")
+                self.quarantined = list_quarantined(Settings(kafka=kafka), source, Selection())
+
+
+@contextlib.contextmanager
+def running_demo(state: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "tocsin.cli", "demo", "--state", str(state), *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield demo
+    finally:
+        if demo.poll() is None:
+            demo.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                demo.wait(STOP_SECONDS)
+        demo.kill()
+        demo.wait()
+        assert demo.stdout is not None
+        demo.stdout.close()
+
+
+def mails_in(state: Path) -> list[EmailMessage]:
+    """The mails that the sink has kept."""
+    files = sorted((state / "mail").glob("*.eml"))
+    return [message_from_bytes(path.read_bytes(), policy=policy.default) for path in files]
+
+
+def text_of(mail: EmailMessage) -> str:
+    part = mail.get_body(("plain",))
+    assert part is not None
+    return str(part.get_content())
+
+
+@pytest.mark.timeout(DEMO_SECONDS + 2 * STOP_SECONDS)
+def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    state, seen = tmp_path / "demo", Seen()
+    with running_demo(state, "--exit-when-done") as demo:
+        deadline = time.monotonic() + DEMO_SECONDS
+        while demo.poll() is None and time.monotonic() < deadline:
+            seen.look(demo, state)
+            time.sleep(0.2)
+        assert demo.stdout is not None
+        written = demo.stdout.read() if demo.poll() is not None else "it did not end in time"
+    assert demo.returncode == 0, written
+    assert "all has happened as announced" in written
+    assert "the first mail, " in written
+
+    mails = {user: [mail for mail in mails_in(state) if user in mail["subject"]] for user in (MANY, MORE)}
+    assert len(mails_in(state)) == 2
+    (email,), (urgent,) = mails[MANY], mails[MORE]
+    assert email["subject"].startswith(f"{MANY}: {BURSTS[MANY]} (limit 50)")
+    assert urgent["subject"].startswith(f"[URGENT] {MORE}: ")
+    assert email["to"] == urgent["to"] == "security@example.com"
+    assert f"{MANY} has a score of {BURSTS[MANY]}" in text_of(email)
+    assert {part.get_content_type() for part in email.walk()} >= {"text/plain", "text/html", "image/png"}
+    assert f"Subject: {email['subject']}" in written
+
+    assert len(seen.quarantined) == BAD_LINES
+    assert all(record.reasons for record in seen.quarantined)
+
+    assert len(seen.processes) >= 8, "the launcher, Kafka, the mail sink, four jobs, and Spark's own"
+    assert [process for process in seen.processes if process.is_running() and process.status() != "zombie"] == []
+    assert seen.listeners
+    assert {host for host, _ in seen.listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_ctrl_c_ends_a_demo_at_any_time_and_in_order(tmp_path: Path) -> None:
+    state, seen = tmp_path / "demo", Seen()
+    with running_demo(state) as demo:
+        await_that(lambda: (state / "running.toml").exists() or demo.poll() is not None, 120)
+        seen.look(demo, state)
+        demo.send_signal(signal.SIGINT)
+        written, _ = demo.communicate(timeout=STOP_SECONDS)
+    assert demo.returncode == 0, written
+    assert "Traceback" not in written
+    assert written.rstrip().endswith("stopped")
+    assert len(seen.processes) >= 3
+    assert [process for process in seen.processes if process.is_running() and process.status() != "zombie"] == []
+    assert not (state / "running.toml").exists()

@@ -1,0 +1,189 @@
+import io
+import re
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tocsin.cli import pacing, send
+from tocsin.cli.app import app
+from tocsin.ingest import producer
+from tocsin.ingest.generator import Line, window_start
+from tocsin.ingest.topics import RAW_BYTES
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Sent:
+    """Stands for Kafka: takes lines, and refuses those that are too long."""
+
+    lines: ClassVar[list[bytes]] = []
+
+    def __init__(self, settings: object, source: object) -> None:
+        self.refused, self.error = 0, "too large"
+        Sent.lines = []
+
+    def send(self, line: bytes) -> None:
+        if len(line) > RAW_BYTES:
+            self.refused += 1
+        else:
+            Sent.lines.append(line)
+
+    @property
+    def delivered(self) -> int:
+        return len(Sent.lines)
+
+    def __enter__(self) -> "Sent":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
+    monkeypatch.setattr(producer, "LineProducer", Sent)
+    monkeypatch.setattr(send, "on_signals", lambda stop: None)
+
+
+def call(*words: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(app, ["send", *words], input=given)
+
+
+def test_lines_of_a_file_go_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\ntwo\r\n\nb\xff\x00d\n  three ")
+    done = call(str(file))
+    assert done.exit_code == 0
+    assert Sent.lines == [b"one", b"two", b"", b"b\xff\x00d", b"  three "]
+    assert done.stdout.startswith("sent 5 lines to raw.logins in ")
+
+
+def test_lines_of_standard_input() -> None:
+    assert call("-", given=b"one\ntwo\n").exit_code == 0
+    assert Sent.lines == [b"one", b"two"]
+
+
+def test_an_empty_file_sends_nothing_and_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    done = call(str(tmp_path / "empty"))
+    assert (done.exit_code, Sent.lines) == (0, [])
+    assert done.stdout.startswith("sent 0 lines")
+
+
+def test_a_line_that_no_topic_takes_is_told_and_the_others_arrive(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\n" + b"x" * (3 * RAW_BYTES) + b"\ntwo\n")
+    done = call(str(file))
+    assert done.exit_code == 1
+    assert Sent.lines == [b"one", b"two"]
+    assert "refused 1 line: too large" in done.stderr
+
+
+@pytest.mark.parametrize("size", [RAW_BYTES - 1, RAW_BYTES, RAW_BYTES + 1, RAW_BYTES + 2, RAW_BYTES + 3, 4 * RAW_BYTES])
+def test_long_lines_keep_their_neighbours_apart(size: int) -> None:
+    lines = list(send.whole_lines(io.BytesIO(b"a\n" + b"x" * size + b"\nb\n")))
+    assert (len(lines), lines[0], lines[2]) == (3, b"a\n", b"b\n")
+    assert (len(lines[1].rstrip(b"\n")) > RAW_BYTES) == (size > RAW_BYTES)
+    assert len(lines[1]) <= RAW_BYTES + 2
+
+
+def test_a_count_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\ntwo\nthree\n")
+    assert call(str(file), "--count", "2").exit_code == 0
+    assert Sent.lines == [b"one", b"two"]
+
+
+def test_a_burst_lies_in_one_window_and_is_all_there_is() -> None:
+    done = call("--burst", "user=mallory,n=7", "--burst", "user=trudy,n=5")
+    assert done.exit_code == 0
+    for user, count in (("mallory", 7), ("trudy", 5)):
+        own = [line for line in Sent.lines if user.encode() in line]
+        times = [datetime.fromisoformat(found) for line in own for found in TIME.findall(line.decode())]
+        assert len(own) == len(times) == count
+        assert len({window_start(moment) for moment in times}) == 1
+        assert all(b"login failed" in line for line in own)
+    assert len(Sent.lines) == 12
+
+
+def test_generated_logins_come_at_their_rate() -> None:
+    done = call("--rate", "50", "--duration", "1s")
+    assert done.exit_code == 0
+    assert len(Sent.lines) == 50
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("lines", "--burst", "user=a,n=1"), "goes with generated logins"),
+        (("--source", "requests"), "only logins can be made up"),
+        (("--burst", "mallory"), "is no burst"),
+        (("--burst", "user=mallory,n=0"), "is no burst"),
+        (("--duration", "soon"), "is not a span of time"),
+        (("--count", "0"), "greater than or equal to 1"),
+        (("--rate", "-1"), "greater than or equal to 0"),
+    ],
+)
+def test_calls_that_make_no_sense_are_usage_errors(words: tuple[str, ...], why: str) -> None:
+    done = call(*words)
+    assert done.exit_code == 2
+    assert why in " ".join(done.stderr.replace("│", "").split())
+
+
+def test_a_file_that_is_not_there_and_a_source_that_is_not_there_are_named() -> None:
+    assert "cannot be read: No such file" in str(call("no-such-file").exception)
+    assert "did you mean 'logins'?" in str(call("-", "--source", "login").exception)
+
+
+class TestPacing:
+    @pytest.fixture
+    def slept(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+        """Waiting moves a clock of our own."""
+        now = [1000.0]
+        waits: list[float] = []
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> "Clock":
+                return cls.fromtimestamp(now[0], tz)
+
+        def wait(self: threading.Event, seconds: float | None = None) -> bool:
+            waits.append(round(seconds or 0.0, 6))
+            now[0] += seconds or 0.0
+            return self.is_set()
+
+        monkeypatch.setattr(pacing, "datetime", Clock)
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(threading.Event, "wait", wait)
+        yield waits
+
+    def test_at_a_rate(self, slept: list[float]) -> None:
+        assert list(pacing.at_rate("abcd", 10.0, threading.Event())) == list("abcd")
+        assert slept == [pytest.approx(0.1)] * 3
+
+    def test_without_a_rate_nothing_is_waited_for(self, slept: list[float]) -> None:
+        assert list(pacing.at_rate("abcd", 0.0, threading.Event())) == list("abcd")
+        assert slept == []
+
+    def test_in_their_time(self, slept: list[float]) -> None:
+        start = datetime.fromtimestamp(1000, UTC)
+        lines = [Line(start + timedelta(seconds=s), b"") for s in (-5, 0, 1, 1, 3)]
+        assert list(pacing.in_time(lines, threading.Event())) == lines
+        assert slept == [1.0, 2.0]
+
+    def test_a_stop_ends_it(self) -> None:
+        stop = threading.Event()
+        taken = []
+        for item in pacing.at_rate(range(9), 0.0, stop):
+            taken.append(item)
+            if item == 2:
+                stop.set()
+        assert taken == [0, 1, 2]
