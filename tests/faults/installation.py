@@ -88,6 +88,7 @@ class Installation:
         self.catalog = read_catalog(project)
         self._java = find_java()
         self._instance = instance_of(self.settings)
+        self._leaders: dict[str, int] = {}
         self.runner = LocalRunner(self._instance, self.settings.log, tethered=True)
 
     def __enter__(self) -> Installation:
@@ -118,7 +119,7 @@ class Installation:
         """Start `jobs`, without waiting for them."""
         for job in jobs:
             labels = Labels(self._instance, job, "test")
-            self.runner.start(job_launch(self.settings, labels, self._java.home))
+            self._leaders[job] = self.runner.start(job_launch(self.settings, labels, self._java.home))
 
     def stop(self, job: str) -> int | None:
         """Ask `job` to stop, wait until it has, and return its exit code."""
@@ -156,7 +157,7 @@ class Installation:
 
     def leader(self, job: str) -> psutil.Process:
         """The Python process of `job`."""
-        return psutil.Process(next(process.pid for process in self._of(job) if process.leader))
+        return psutil.Process(self._leaders[job])
 
     def await_ready(self, *jobs: str) -> None:
         """Wait until each of `jobs` says that it runs or drains."""
@@ -169,8 +170,8 @@ class Installation:
 
     def report(self, job: str) -> JobReport | None:
         """What the live process of `job` last said; None before it has said anything."""
-        beat, alive = read_beat(self.settings.state, job), [process.pid for process in self._of(job)]
-        return beat.report if beat is not None and beat.report.pid in alive else None
+        beat, alive = read_beat(self.settings.state, job), self.runner.exit_code(job) is None
+        return beat.report if beat is not None and alive and beat.report.pid == self._leaders.get(job) else None
 
     def state(self, job: str) -> JobState | None:
         """The state in that report."""

@@ -41,7 +41,7 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
 
         raw = one.settings.names.raw(SOURCE)
         with Follower(one) as follower, Load(one.settings.kafka.for_librdkafka(), raw) as load:
-            eventually(lambda: len(follower.windows()) > 2, 90, lambda: one.log(DETECT)[-3000:])
+            eventually(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
             processes = {job: one.leader(job).pid for job in readers}
             own.kill()
             for job in readers:
