@@ -96,7 +96,7 @@ class Sender:
     """Produces records and remembers when the broker appended each. Use from one thread."""
 
     def __init__(self, servers: str, **config: object) -> None:
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **config})
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 0, **config})
         self.appended: dict[Cause, int] = {}
         self.failed: list[KafkaError] = []
 
