@@ -6,6 +6,7 @@ fixed (unknown address, newer schema, no database file) as `ConfigError`.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, func, make_url, select
 
 from tocsin.errors import ConfigError, TransientError
+
+# It tells its dialect at every look at the schema, which readers take several times a second.
+logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 0x70C5_1A

@@ -181,6 +181,7 @@ class NotifierJob:
         self._database = Database(settings.alerts_database)
         self._reader: ReportReader | None = None
         self._reports_after = self._tidy_after = 0.0
+        self._reports_trouble = ""
         self._said: str | None = None
 
     def run(self) -> None:
@@ -238,10 +239,10 @@ class NotifierJob:
 
     def _reports(self) -> dict[str, JobReport]:
         if time.monotonic() < self._reports_after:
-            raise TransientError("cannot read the reports of the jobs")
+            raise TransientError(self._reports_trouble)
         try:
             self._reader = self._reader or ReportReader(self._settings)
             return self._reader.latest(timeout_seconds=1.0)
-        except TransientError:
-            self._reports_after = time.monotonic() + _REPORTS_PAUSE
+        except TransientError as error:
+            self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)
             raise
