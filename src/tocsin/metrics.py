@@ -42,8 +42,8 @@ class JobReport(BaseModel):
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_records: unread records up to the end of its topics.
         lag_seconds: since the append of the oldest unread record; 0 when there is none.
-        watermark: of the job, UTC; None before the first batch and for stateless jobs. Of the indexer: every finding that was
-            appended before it is stored.
+        watermark: of the job, UTC; None before the first batch and for stateless jobs. Of the indexer: every finding
+            that was appended before it is stored.
         delay_seconds: watermark delay now in force (widened while draining).
         cpu_seconds, rss_bytes: of the process and its JVM.
         counts: further figures, such as quarantined by reason.

@@ -304,15 +304,16 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     assert {n.state for n in scene.notifications} == {"sent"}
 
 
-def test_the_claim_of_another_notifier_holds_until_its_lease_ends(scene: Scene) -> None:
+def test_the_claim_of_another_notifier_holds_until_its_lease_ends_and_holds_nothing_else_up(scene: Scene) -> None:
     scene.index(120)
     with scene.database.write() as connection:
         connection.execute(notifications.update().values(claimed_until=scene.now + MINUTE))
+    scene.index(120, user="trent")
     scene.send()
-    assert scene.server.mails == []
+    assert {subject[:15] for _, subject in scene.subjects} == {"[URGENT] trent:"}
     scene.now += 2 * MINUTE
     scene.send()
-    assert len(scene.server.mails) == 2
+    assert len(scene.server.mails) == 4
 
 
 # --- delayed ----------------------------------------------------------------------------------------------------------
