@@ -84,17 +84,18 @@ def _with_pip(scratch: Path) -> Path:
 def _fill(paths: Paths, uv: Path, folder: Path, locks: list[Path]) -> None:
     """Make `folder` an environment with exactly the packages of these locks.
 
-    One that was broken off in the middle is made anew, because uv cannot tell a package that was copied in part. That
-    takes seconds: the packages are in uv's cache.
+    One that was broken off in the middle is made anew, because uv cannot tell a package that was copied in part; one of
+    another Python too. That takes seconds: the packages are in uv's cache.
     """
-    if (folder / state.STAMP).exists():
+    started = folder / _STARTED
+    if (folder / state.STAMP).exists() and started.read_text(encoding="utf-8") == sys.version:
         (folder / state.STAMP).unlink()
     else:
-        if folder.exists() and not (folder / _STARTED).exists():
+        if folder.exists() and not started.exists():
             raise ConfigError.one(folder, "was not made by this set-up, which would replace it; move it away first")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (folder / _STARTED).touch()
+        started.write_text(sys.version, encoding="utf-8")
         make: Command = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", sys.executable, folder]
         run(make, "making of a Python environment")
     command: Command = [uv, "pip", "sync", "--python", _python(folder), "--require-hashes"]

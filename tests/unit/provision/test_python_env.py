@@ -98,6 +98,16 @@ def test_an_update_that_is_broken_off_is_made_anew(paths: Paths, tools: Tools) -
     assert tools.verbs() == ["venv", "sync", "--editable"]
 
 
+def test_an_environment_of_another_python_is_made_anew(
+    paths: Paths, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python_env.install(paths)
+    tools.verbs()
+    monkeypatch.setattr("sys.version", "3.99.0 (main)")
+    assert python_env.install(paths)
+    assert tools.verbs() == ["venv", "sync", "--editable"]
+
+
 def test_an_environment_of_somebody_else_is_left_alone(paths: Paths, tools: Tools) -> None:
     paths.venv.mkdir()
     (paths.venv / "pyvenv.cfg").touch()
