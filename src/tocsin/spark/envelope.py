@@ -22,7 +22,9 @@ def observed(parsed: DataFrame) -> DataFrame:
     """
     reasons = F.col("reasons")
     bad = reasons != ""
-    classes = [F.count_if(F.concat(F.lit(","), reasons).contains(f",{reason}")).alias(reason) for reason in Reason]
+    # `bad` comes first, so that nothing is searched for in a good record.
+    marked = F.concat(F.lit(","), reasons)
+    classes = [F.count_if(bad & marked.contains(f",{reason}")).alias(reason) for reason in Reason]
     return parsed.observe(
         OBSERVATION,
         F.count(F.lit(1)).alias("records"),
