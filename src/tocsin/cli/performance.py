@@ -14,7 +14,7 @@ from tocsin.alerts.store import FindingFilter, list_findings, open_store
 from tocsin.catalog import read_catalog
 from tocsin.cli import story
 from tocsin.cli.mailbox import Mailbox
-from tocsin.cli.output import printable
+from tocsin.cli.output import line, printable
 from tocsin.cli.pacing import in_time
 from tocsin.cli.story import Story
 from tocsin.errors import TransientError
@@ -68,10 +68,10 @@ class Performance(threading.Thread):
     def settle(self) -> None:
         """See `Progress.settle`."""
         self._progress.settle()
-        self._settled = bool(self._lines) and all(line.ready or line.failing for line in self._lines)
+        self._settled = bool(self._lines) and all(one.ready or one.failing for one in self._lines)
 
     def _failing(self) -> list[str]:
-        return [f"{line.name}: {line.text}" for line in self._lines if line.failing]
+        return [f"{one.name}: {one.text}" for one in self._lines if one.failing]
 
     # --- what the demo does -------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Performance(threading.Thread):
         if running is None or self._failing():
             self._blame(self._failing() or ["the stack has ended"])
             return
-        eyes = _Eyes(settings, Mailbox(running.mail_url), Story(self.say, _seconds_since_start))
+        eyes = _Eyes(settings, Mailbox(running.mail_url), Story(self.say, line, _seconds_since_start))
         self.say(f"{_RATE:.0f} logins per second from now on, of {_USERS} users; one in twenty fails, as in real life")
         self.say(story.plan(_LEAD.total_seconds()))
         sender = threading.Thread(target=self._send, args=(settings,), name="logins", daemon=True)
@@ -123,11 +123,11 @@ class Performance(threading.Thread):
         bursts = tuple(Burst(user=user, n=failures, at=_LEAD) for user, failures in story.BURSTS.items())
         good = Traffic(start=start, rate=_RATE, users=_USERS, bursts=bursts)
         bad = Traffic(start=start + _LEAD, seconds=1, rate=story.BAD_LINES, bad_share=1.0)
-        lines = heapq.merge(good.lines(), bad.lines(), key=lambda line: line.at)
+        lines = heapq.merge(good.lines(), bad.lines(), key=lambda one: one.at)
         try:
             with LineProducer(settings, read_catalog(settings.project).source(_SOURCE)) as producer:
-                for line in in_time(lines, self._ending):
-                    producer.send(line.value)
+                for one in in_time(lines, self._ending):
+                    producer.send(one.value)
         except TransientError as error:
             if not self._ending.is_set():
                 self._blame([str(error)])

@@ -23,7 +23,7 @@ def told() -> list[str]:
 
 @pytest.fixture
 def story(told: list[str]) -> Story:
-    return Story(told.append, lambda: 42.4)
+    return Story(told.append, told.append, lambda: 42.4)
 
 
 def stored(user: str, score: int, level: str) -> StoredFinding:
@@ -58,12 +58,8 @@ def test_a_mail_is_shown_as_a_reader_sees_it(story: Story, told: list[str]) -> N
     story.tell_mails([EMAIL])
     assert told == [
         "the first mail, 42 seconds after the start",
-        "a mail for a@example.com\n"
-        "  | Subject: mallory: 60 (limit 50) - Bursts\n"
-        "  |\n"
-        "  | text of\n"
-        "  | the mail\n"
-        "  as a mail program shows it, with the chart: http://127.0.0.1:1/#/email/1",
+        "a mail for a@example.com; with its chart on http://127.0.0.1:1/#/email/1",
+        "          | Subject: mallory: 60 (limit 50) - Bursts\n          |\n          | text of\n          | the mail",
     ]
 
 
@@ -81,6 +77,13 @@ def test_it_is_complete_when_both_mails_and_all_bad_lines_are_there(story: Story
     assert story.faults() == []
 
 
+def test_what_somebody_else_sends_meanwhile_is_no_fault(story: Story) -> None:
+    story.tell_mails([URGENT, Mail("3", "", "eve: 75 (limit 50)", "", ""), EMAIL])
+    story.tell_quarantined(BAD_LINES)
+    assert story.is_complete
+    assert story.faults() == []
+
+
 @pytest.mark.parametrize(
     ("mails", "quarantined", "fault"),
     [
@@ -88,7 +91,6 @@ def test_it_is_complete_when_both_mails_and_all_bad_lines_are_there(story: Story
         ([URGENT, EMAIL, EMAIL], 8, "2 mails about mallory instead of one e-mail"),
         ([URGENT, EMAIL, Mail("3", "", f"{MORE}: 120 (limit 50)", "", "")], 8, "2 mails about trudy"),
         ([EMAIL, Mail("3", "", f"{MORE}: 120 (limit 50)", "", "")], 8, "the mail about trudy is not an urgent message"),
-        ([URGENT, EMAIL, Mail("3", "", "user7: 51", "", "")], 8, "mails that nobody expected: user7: 51"),
         ([URGENT, EMAIL], 7, "7 lines in quarantine instead of 8"),
         ([URGENT, EMAIL], 9, "9 lines in quarantine instead of 8"),
     ],
