@@ -6,6 +6,7 @@ Topics are never created by the broker on its own: its defaults lose records (on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -115,6 +116,8 @@ def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: floa
     _create(admin, [spec for spec in specs if spec.name not in existing], timeout_seconds, found)
     _grow(admin, [spec for spec in specs if spec.name in existing], metadata, found)
     _compare(admin, [spec for spec in specs if spec.name in existing], timeout_seconds, found)
+    if found.created or found.grown:
+        _await_visible(admin, list(specs), timeout_seconds)
     return TopicsReport(tuple(found.created), tuple(found.grown), tuple(found.differences))
 
 
@@ -154,6 +157,19 @@ def _grow(admin: AdminClient, specs: list[TopicSpec], metadata: ClusterMetadata,
     for spec in short:
         _asked(futures[spec.name].result)
         found.grown.append(f"{spec.name} has grown from {have[spec.name]} to {spec.partitions} partitions")
+
+
+def _await_visible(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> None:
+    """Wait until brokers tell their clients of all partitions, which takes a moment after they were made."""
+    deadline = time.monotonic() + timeout
+    while True:
+        topics = _asked(lambda: admin.list_topics(timeout=timeout)).topics
+        hidden = [s.name for s in specs if s.name not in topics or len(topics[s.name].partitions) < s.partitions]
+        if not hidden:
+            return
+        if time.monotonic() > deadline:
+            raise TransientError(f"Kafka does not show all partitions of {', '.join(hidden)} yet")
+        time.sleep(0.05)
 
 
 def _compare(admin: AdminClient, specs: list[TopicSpec], timeout: float, found: _Found) -> None:

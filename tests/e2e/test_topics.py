@@ -1,0 +1,148 @@
+"""Topics as the platform needs them, on a real broker; and what a producer meets there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.ingest.topics
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.broker import Broker
+from tocsin.catalog import Catalog
+from tocsin.errors import ConfigError, TransientError
+from tocsin.ingest.producer import LineProducer
+from tocsin.ingest.topics import RAW_BYTES, TopicsReport, ensure_topics, wanted_topics
+from tocsin.settings import KafkaSettings, Settings
+from tocsin.source import Source
+from tocsin.source_file import read_source
+from tocsin.stack.ports import free_ports
+
+LOGINS = read_source(Path(__file__).parents[2] / "sources/logins.toml")
+DAY = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def settings(tmp_path: Path, broker: Broker) -> Settings:
+    return Settings(state=tmp_path, kafka=broker.kafka.model_copy(update={"topic_prefix": f"{tmp_path.name}."}))
+
+
+def with_partitions(partitions: int) -> Catalog:
+    source: Source = LOGINS.model_copy(update={"partitions": partitions})
+    return Catalog(sources={"logins": source})
+
+
+def admin_of(settings: Settings) -> AdminClient:
+    return AdminClient(settings.kafka.for_librdkafka())
+
+
+def config_of(settings: Settings, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = admin_of(settings)  # has to outlive the answer
+    entries = admin.describe_configs([resource])[resource].result()
+    return {name: entry.value for name, entry in entries.items()}
+
+
+def partitions_of(settings: Settings, topic: str) -> int:
+    return len(admin_of(settings).list_topics(topic, timeout=10).topics[topic].partitions)
+
+
+def test_missing_topics_are_made_as_they_must_be(settings: Settings) -> None:
+    names = settings.names
+    made = ensure_topics(settings, with_partitions(3))
+    all_names = {
+        names.raw("logins"),
+        names.events("logins"),
+        names.quarantine("logins"),
+        names.findings,
+        names.job_metrics,
+    }
+    assert (set(made.created), made.grown, made.differences) == (all_names, (), ())
+    assert {name: partitions_of(settings, name) for name in all_names} == {
+        names.raw("logins"): 3,
+        names.events("logins"): 3,
+        names.quarantine("logins"): 1,
+        names.findings: 4,
+        names.job_metrics: 1,
+    }
+    configs = {name: config_of(settings, name) for name in all_names}
+    assert {config["message.timestamp.type"] for config in configs.values()} == {"LogAppendTime"}
+    assert {name: int(config["retention.ms"]) // DAY for name, config in configs.items()} == {
+        names.raw("logins"): 7,
+        names.events("logins"): 7,
+        names.quarantine("logins"): 30,
+        names.findings: 70,
+        names.job_metrics: 7,
+    }
+    for name in (names.findings, names.job_metrics):
+        assert set(configs[name]["cleanup.policy"].split(",")) == {"compact", "delete"}
+    assert ensure_topics(settings, with_partitions(3)) == TopicsReport()
+
+
+def test_partitions_are_added_and_never_taken_away(settings: Settings) -> None:
+    names = settings.names
+    ensure_topics(settings, with_partitions(2))
+    grown = ensure_topics(settings, with_partitions(5))
+    assert grown.grown == tuple(
+        f"{n} has grown from 2 to 5 partitions" for n in (names.raw("logins"), names.events("logins"))
+    )
+    fewer = ensure_topics(settings, with_partitions(1))
+    assert (fewer.created, fewer.grown) == ((), ())
+    assert (
+        fewer.differences[0]
+        == f"{names.raw('logins')} has 5 partitions, 1 are declared; partitions are never taken away"
+    )
+    assert partitions_of(settings, names.raw("logins")) == 5
+
+
+def test_what_differs_is_told_and_left_alone(settings: Settings) -> None:
+    names = settings.names
+    theirs = {"retention.ms": str(DAY), "max.message.bytes": str(50 * RAW_BYTES)}
+    raw = NewTopic(names.raw("logins"), num_partitions=4, config=theirs)
+    admin = admin_of(settings)  # has to outlive the answer
+    admin.create_topics([raw])[names.raw("logins")].result()
+    found = ensure_topics(settings, with_partitions(4))
+    assert set(found.differences) == {
+        f"{names.raw('logins')} has retention.ms={DAY}, not {7 * DAY}",
+        f"{names.raw('logins')} has message.timestamp.type=CreateTime, not LogAppendTime",
+    }
+    assert config_of(settings, names.raw("logins"))["retention.ms"] == str(DAY)
+
+
+def test_kafka_away_is_transient() -> None:
+    (port,) = free_ports(1)
+    away = Settings(kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"))
+    with pytest.raises(TransientError, match="cannot reach Kafka"):
+        ensure_topics(away, with_partitions(1), timeout_seconds=1)
+
+
+def test_a_line_of_a_megabyte_goes_in_and_a_longer_one_is_refused(settings: Settings) -> None:
+    ensure_topics(settings, with_partitions(2))
+    with LineProducer(settings, LOGINS) as producer:
+        for line in (b"user_id: a | x: 1", b"user_id: a | x: 2", b"\xff" * 1_048_576, b"x" * RAW_BYTES):
+            producer.send(line)
+    assert (producer.sent, producer.delivered, producer.refused, producer.failed) == (4, 3, 1, 0)
+    assert "too large" in (producer.error or "").lower()
+    consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": "g"})
+    raw = settings.names.raw("logins")
+    consumer.assign([TopicPartition(raw, 0, 0), TopicPartition(raw, 1, 0)])
+    try:
+        messages = [message for message in (consumer.poll(10) for _ in range(3)) if message is not None]
+    finally:
+        consumer.close()
+    assert {message.key() for message in messages} == {b"a", None}
+    assert len({message.partition() for message in messages if message.key() == b"a"}) == 1
+
+
+def test_a_source_without_topics_is_told(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match=r"raw\.logins: does not exist; `tocsin dev up` creates"):
+        LineProducer(settings, LOGINS)
+
+
+def test_every_declared_topic_is_wanted(settings: Settings) -> None:
+    assert set(wanted_topics(settings, with_partitions(2))) == set(ensure_topics(settings, with_partitions(2)).created)

@@ -1,0 +1,97 @@
+"""Quarantine records as Python reads them, and how they are chosen."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tocsin.ingest.quarantine import Selection, by_reason, changed_rules
+from tocsin.ingest.quarantined import QuarantinedRecord, read_record
+
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Message:
+    """What is used of a Kafka message."""
+
+    def __init__(self, value: bytes | None) -> None:
+        self._value = value
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, int(AT.timestamp() * 1000)
+
+    def partition(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return 42
+
+
+def record(**fields: Any) -> QuarantinedRecord:
+    written: dict[str, Any] = {
+        "payload": base64.b64encode(b"caf\xe9").decode(),
+        "payload_length": 4,
+        "payload_sha256": "00",
+        "reasons": ["not_utf8"],
+        "origin": {"topic": "raw.logins", "partition": 0, "offset": 7, "timestamp": "2026-01-01T11:59:59.000000Z"},
+        "source": "logins",
+        "schema_version": 1,
+        "rules_version": "r",
+        "rules": {"format": "1", "parser": "1"},
+        "replays": 0,
+    }
+    found = read_record("logins", Message(json.dumps(written | fields).encode()))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_a_record() -> None:
+    one = record(raw_key=base64.b64encode(b"\xff").decode(), headers=[{"key": "a", "value": "AAE="}, {"key": "b"}])
+    assert (one.id, one.quarantined_at, one.payload, one.text) == ("logins/1/42", AT, b"caf\xe9", "caf\\xe9")
+    assert (str(one.origin), one.raw_key, one.truncated) == ("raw.logins/0/7", b"\xff", False)
+    assert [(header.key, header.value) for header in one.headers] == [("a", b"\x00\x01"), ("b", None)]
+
+
+def test_only_the_beginning_of_a_long_record_is_kept() -> None:
+    assert record(payload_length=5).truncated
+
+
+def test_a_record_that_had_no_value() -> None:
+    one = record(payload=None, payload_length=None, payload_sha256=None, reasons=["no_value"])
+    assert (one.payload, one.text, one.truncated) == (None, "", False)
+
+
+@pytest.mark.parametrize("value", [b"", None, b"[]", b"{}", b"\xff", b"7"])
+def test_what_is_no_quarantine_record_is_left_out(value: bytes | None) -> None:
+    assert read_record("logins", Message(value)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("selection", "taken"),
+    [
+        (Selection(), True),
+        (Selection(reason="missing"), True),
+        (Selection(reason="missing:user_id"), True),
+        (Selection(reason="missing:action"), False),
+        (Selection(reason="not_utf8"), False),
+        (Selection(since=AT), True),
+        (Selection(since=AT + timedelta(seconds=1)), False),
+        (Selection(reason="missing", since=AT + timedelta(seconds=1)), False),
+    ],
+)
+def test_a_selection(selection: Selection, taken: bool) -> None:
+    assert selection.takes(record(reasons=["missing:user_id", "time_ahead"])) is taken
+
+
+def test_which_rules_have_changed() -> None:
+    assert changed_rules(record(), {"format": "1", "parser": "2", "limits": "1"}) == {"parser", "limits"}
+
+
+def test_reasons_are_counted() -> None:
+    records = [record(reasons=["empty"]), record(reasons=["missing:a", "time_ahead"]), record(reasons=["time_ahead"])]
+    assert list(by_reason(records)) == [("time_ahead", 2), ("empty", 1), ("missing:a", 1)]
