@@ -60,8 +60,8 @@ def test_a_finding_tells_all_of_itself(records: Records) -> None:
     (row,) = found(records(burst("ann", 60, "12:00:01") + burst("ann", 1, "12:00:09.25", first=60)))
     assert row == Finding(
         finding_id=finding_id("d", {"user_id": "ann"}, moment("12:00:00"), moment("12:00:10")),
-        detector="d", version="v", entity={"user_id": "ann"}, window_start=moment("12:00:00"), window_end=moment("12:00:10"),
-        level="email", score=61, limit=50, event_time_max=moment("12:00:09.25"),
+        detector="d", version="v", entity={"user_id": "ann"}, window_start=moment("12:00:00"),
+        window_end=moment("12:00:10"), level="email", score=61, limit=50, event_time_max=moment("12:00:09.25"),
     )  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def test_null_entities_and_scores_are_left_out_and_counted(
 
 
 ODD = [
-    "", " ", "ann", 'say "no"', "back\\slash", "a/b", "tab\tnew\nline\r", "bell\x07\x1b\x00", "del\x7f", "é ü ß", "日本", "😀",
-    "\u2028\u2029", "</script>", "a|b", "x" * 300,
+    "", " ", "ann", 'say "no"', "back\\slash", "a/b", "tab\tnew\nline\r", "bell\x07\x1b\x00", "del\x7f", "é ü ß",
+    "日本", "😀", "\u2028\u2029", "</script>", "a|b", "x" * 300,
 ]  # fmt: skip
 
 

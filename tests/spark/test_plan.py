@@ -52,7 +52,7 @@ def failed() -> Column:
 
 
 # Each makes its detector when called: expressions need a session.
-RISING = {
+RISING: dict[str, tuple[Callable[[], Detect], bool]] = {
     "count": (lambda: score(F.count("*")), True),
     "count of a column": (lambda: score(F.count("action")), True),
     "count_if": (lambda: score(F.count_if(failed())), True),
@@ -75,7 +75,7 @@ RISING = {
     "two counts": (lambda: score(F.count("*") + F.count("action")), False),
     "count after a filter": (lambda: lambda e: score(F.count("*"))(e.where(failed())), True),
 }
-FINAL = {
+FINAL: dict[str, Callable[[], Detect]] = {
     "average": lambda: score(F.avg("amount")),
     "percentile": lambda: score(F.percentile_approx("amount", 0.95)),
     "median": lambda: score(F.median("amount")),
@@ -88,7 +88,7 @@ FINAL = {
         "score", F.col("a") / F.col("b")
     ),
 }  # fmt: skip
-UNKNOWN = {
+UNKNOWN: dict[str, Callable[[], Detect]] = {
     "sum of any number": lambda: score(F.sum("amount")),
     "sum of a difference": lambda: score(F.sum(F.col("tries") - 1)),
     "python over an aggregate": lambda: score(F.udf(lambda n: n * 1.0, "double")(F.count("*"))),

@@ -38,7 +38,7 @@ class Checkpoint:
         return self.folder / "query"
 
     def position(self, topic: str, partitions: int) -> Offsets:
-        """The next offset of each partition of `topic`: as committed, else where it begins (0 for an added partition)."""
+        """The next offset of each partition of `topic`: as committed, else where it begins (0 for an added one)."""
         known = committed(self.query, topic) or self.offsets
         return {partition: known.get(partition, 0) for partition in range(partitions)}
 
@@ -52,8 +52,8 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Topic, memory: timedelt
         topic: what the job reads.
         memory: the longest window and the lateness together.
 
-    A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if there
-    is none. OSError: the folder cannot be written. TransientError: Kafka cannot be reached, try again.
+    A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if
+    there is none. OSError: the folder cannot be written. TransientError: Kafka cannot be reached, try again.
     """
     folder = base / fingerprint
     if not (folder / _START).exists():
@@ -71,7 +71,7 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Topic, memory: timedelt
 
 
 def committed(query: Path, topic: str) -> Offsets | None:
-    """The next offset of each partition after the last committed batch in Spark's checkpoint `query`; None before one."""
+    """The next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
     batches = _batches(query / "commits") & _batches(query / "offsets")
     if not batches:
         return None

@@ -29,9 +29,10 @@ from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
 from tocsin.spark.drain import SLACK, Backlog, Decision, backlog_of, decide
 from tocsin.spark.events import parse_events, prepared
 from tocsin.spark.findings import OBSERVATION, Emission, findings
-from tocsin.spark.job import Run, Started
+from tocsin.spark.job import Run
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
+from tocsin.spark.work import Started
 
 log = structlog.get_logger()
 
@@ -108,7 +109,7 @@ class Detection:
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
     def slots(self, partitions: int) -> int:
-        """For as many exchanges as any plan has that real-time mode takes: a slot is a thread, and an idle one is free."""
+        """For as many exchanges as a plan has that real-time mode takes: a slot is a thread, and an idle one free."""
         return partitions + self._settings.spark.shuffle_partitions * _EXCHANGES
 
     def start(self, run: Run) -> Started:
@@ -178,7 +179,7 @@ class Detection:
             return plan.mode, plan.reason
         if self._refused:
             return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {self._refused}"
-        # Spark checks the slots of a stateful plan alone; a stateless one would read part of the topic, and say nothing.
+        # Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
         needed, there = plan.slots(partitions, self._settings.spark.shuffle_partitions), self.slots(partitions)
         if needed > there:
             return MICRO_BATCH, f"real-time mode needs {needed} task slots at once for this plan; there are {there}"
@@ -215,7 +216,7 @@ class Detection:
         return "the backlog is drained"
 
     def _ingest_lag(self) -> timedelta:
-        """How far behind the ingest of the source says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
+        """How far behind the ingest says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
         try:
             self._reports = self._reports or ReportReader(self._settings)
             report = self._reports.latest().get(ingest_job(self.source.name))

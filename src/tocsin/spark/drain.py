@@ -1,8 +1,8 @@
 """When a detector drains a backlog, and how wide its watermark delay must be meanwhile.
 
-The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the one
-behind would count as late, so a backlog is read in micro-batches with the delay widened by its age. Narrowing it afterwards
-is safe on the same checkpoint.
+The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
+one behind would count as late, so a backlog is read in micro-batches with the delay widened by its age. Narrowing it
+afterwards is safe on the same checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLACK = timedelta(seconds=2)
 FEW_RECORDS = 20_000
 """So many are read within the first real-time batch, and during it no watermark moves."""
 
-_MARGIN = timedelta(seconds=60)
+_MARGIN = timedelta(seconds=120)
 _INGESTED = b'"ingested_at":"'
 _TICK = b'{"tick":true'
 _EVENT_TIME = b'"event_time":"'
@@ -57,7 +57,7 @@ class Decision:
 
 
 def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime) -> Decision:
-    """Whether to drain: its own backlog, or that of the ingest before it (0 when it keeps up), is older than `lateness`."""
+    """Whether to drain: the own backlog, or that of the ingest (0 when it keeps up), is older than `lateness`."""
     age = max(backlog.age(now), ingest_lag)
     if age <= lateness and backlog.records <= FEW_RECORDS:
         return Decision(False, lateness + SLACK, "keeps up")
@@ -67,19 +67,19 @@ def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: da
     else:
         reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
     # While it drains, new events come in and the watermark moves on: the margin is for them.
-    return Decision(True, lateness + SLACK + age + max(_MARGIN, age / 2), reason)
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason)
 
 
 def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
-    """Whether a drain under `decision` has lasted so long that its delay no longer covers what is unread."""
+    """Whether a drain under `decision` has lasted so long that its delay covers no longer what is unread."""
     return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
 def backlog_of(topic: Records, position: Offsets) -> Backlog:
     """What lies between `position` and the end of the events topic `topic`.
 
-    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first of them
-    need not be the oldest. A tick says that nothing older follows, so the reading ends there.
+    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
+    not be the oldest. A tick says that nothing older follows, so the reading ends there.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.

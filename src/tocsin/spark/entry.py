@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -15,8 +17,12 @@ from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings, load_settings
-from tocsin.spark import job
+from tocsin.spark import job, jvm
 from tocsin.spark.failures import Unwritable, unwritable
+from tocsin.spark.session import clean_scratch
+from tocsin.spark.work import Work
+
+_STOP_SECONDS = 13.0
 
 OK, FAILED, MISCONFIGURED, LOCKED, UNWRITABLE = 0, 1, 2, 3, 4
 
@@ -28,7 +34,7 @@ def main(
     *,
     doc: str,
     job_of: Callable[[str], str],
-    work_of: Callable[[Settings, str], job.Work],
+    work_of: Callable[[Settings, str], Work],
 ) -> int:
     """Run the job named by `arguments` until SIGTERM; returns its exit code.
 
@@ -41,6 +47,7 @@ def main(
     logs.configure(job_of(name))
     stop = threading.Event()
     job.on_signals(stop)
+    threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
     try:
         settings = load_settings()
         with hold(settings.checkpoint(job_of(name)) / "lock"):
@@ -56,11 +63,20 @@ def main(
         return UNWRITABLE if unwritable(error) else FAILED
 
 
-def _report(settings: Settings, name: str, work: Callable[[], job.Work], stop: threading.Event) -> int:
+def _end_in_time(stop: threading.Event) -> None:
+    """Whatever Spark is busy with, end this process and its JVM 13 seconds after it was asked to stop."""
+    stop.wait()
+    time.sleep(_STOP_SECONDS)
+    log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
+    jvm.kill()
+    os._exit(OK)
+
+
+def _report(settings: Settings, name: str, work: Callable[[], Work], stop: threading.Event) -> int:
     """Run the job, and let its last report say how it ended."""
     reporter = Reporter(settings, name)
     try:
-        job.run(settings, work(), reporter, stop)
+        _live(settings, work(), reporter, stop)
     except BaseException as error:
         if isinstance(error, Unwritable) or (isinstance(error, OSError) and unwritable(error)):
             log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
@@ -74,3 +90,21 @@ def _report(settings: Settings, name: str, work: Callable[[], job.Work], stop: t
     reporter.close(JobState.STOPPED)
     log.info("stopped")
     return OK
+
+
+def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
+    """Run `work` until `stop` is set, then leave nothing running. The caller holds the lock of the job's checkpoint.
+
+    Raises:
+        ConfigError: something must be fixed first.
+        Unwritable: the checkpoint cannot be written; a restart helps once there is room.
+        TransientError: Kafka fails again and again.
+        RuntimeError: the query failed for another reason; a restart may help.
+    """
+    clean_scratch(settings, work.job)
+    life = job.Run(settings, work, reporter, stop)
+    try:
+        life.until_stopped()
+    finally:
+        reporter.update(state=JobState.STOPPING, reason="")
+        life.close()

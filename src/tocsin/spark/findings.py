@@ -44,10 +44,10 @@ def rungs(highest: float) -> Iterator[int]:
 
 
 def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:
-    """Records `key` (the finding_id) and `value` (JSON of `tocsin.finding.Finding`) of the rows of `scored` above a limit.
+    """Records `key` (finding_id) and `value` (JSON of `tocsin.finding.Finding`) of the rows of `scored` above a limit.
 
-    `scored` is what `detect` of `spec` returned. Rows whose entity or score is null or not finite are left out, and counted
-    by the observation `findings` as `null_entity` and `null_score`.
+    `scored` is what `detect` of `spec` returned. Rows whose entity or score is null or not finite are left out, and
+    counted by the observation `findings` as `null_entity` and `null_score`.
     """
     named = any_null([F.col(name) for name in spec.entity])
     score = F.col("score").cast("double")

@@ -26,10 +26,11 @@ from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
 from tocsin.spark.checkpoint import committed
 from tocsin.spark.envelope import OBSERVATION, observed, routed
-from tocsin.spark.job import Run, Started
+from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
 from tocsin.spark.progress import Progress
 from tocsin.spark.topic import Offsets, Topic
+from tocsin.spark.work import Started
 
 log = structlog.get_logger()
 

@@ -8,19 +8,15 @@ again lies in its checkpoint, so SIGKILL at any moment loses nothing.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import structlog
-from confluent_kafka import Message
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,70 +24,21 @@ from tocsin.errors import TransientError
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings
-from tocsin.spark import archive
+from tocsin.spark import archive, jvm
 from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable
 from tocsin.spark.progress import Listener, Progress
-from tocsin.spark.session import clean_scratch, scratch_folder, streaming_session
-from tocsin.spark.topic import Topic
+from tocsin.spark.session import scratch_folder, streaming_session
+from tocsin.spark.topic import Offsets, Topic, lag_of
+from tocsin.spark.work import Started, Work
 
 PARTITION_SECONDS = 10.0
 LAG_SECONDS = 5.0
 _POLL_SECONDS = 0.25
-_STOP_SECONDS = 12.0
 _BOUNDARY_SECONDS = 5.0
 _ARCHIVE_SECONDS = 60.0
 _RETRIES = 5
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """A query that `Work.start` has started.
-
-    Attributes:
-        query: the running query.
-        mode: "real-time" or "micro-batch".
-        reason: why this mode and state, one sentence.
-        state: RUNNING or DRAINING.
-        batch_seconds: length of a real-time batch; 0 in micro-batch mode.
-        delay_seconds: watermark delay in force; None without a watermark.
-    """
-
-    query: StreamingQuery
-    mode: str
-    reason: str
-    state: JobState = JobState.RUNNING
-    batch_seconds: float = 0.0
-    delay_seconds: float | None = None
-
-
-class Work(Protocol):
-    """What a job does, apart from staying alive. All is called on the job's main thread."""
-
-    job: str
-    reads: str
-    """The topic whose partitions decide the slots."""
-    writes: tuple[str, ...]
-    """Topics that must exist as well before the query starts."""
-
-    def slots(self, partitions: int) -> int:
-        """Task slots needed for `partitions` partitions of the topic that is read."""
-
-    def start(self, run: Run) -> Started:
-        """Start the query; called again after each stop. TransientError: Kafka went away, try again."""
-
-    def progressed(self, progress: Progress) -> dict[str, Any]:
-        """A batch has finished; returns further fields of the report."""
-
-    def poll(self, run: Run) -> str | None:
-        """Called about four times a second; returns a reason to stop the query and start it again, or None."""
-
-    def failed(self, error: str) -> bool:
-        """The query has failed with `error`; True when starting it again will go another way."""
-
-    def appended_at(self, message: Message) -> datetime | None:
-        """When the record behind `message` came into the platform, UTC: `lag_seconds` is counted from it."""
 
 
 class Run:
@@ -102,7 +49,7 @@ class Run:
         topic: the topic it reads, beside Spark.
         partitions: how many that topic has; the slots fit them.
         spark: the session; a new one after partitions were added.
-        position: next offset by partition, as committed by the last finished batch; a start may set it before the first.
+        position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest unread record came in, as last looked at.
     """
 
@@ -112,7 +59,7 @@ class Run:
         self.settings, self.work, self.reporter = settings, work, reporter
         self.topic = Topic(settings, work.job, work.reads)
         self.partitions = 0
-        self.position: dict[int, int] = {}
+        self.position: Offsets = {}
         self.lag_seconds = 0.0
         self._stop = stop
         self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
@@ -153,16 +100,14 @@ class Run:
                 self._halt()
 
     def close(self) -> None:
-        """Stop query, session and JVM, within 12 seconds whatever they do, and leave Kafka."""
+        """Stop query, session and JVM, and leave Kafka."""
         if self._archive is not None:
             self._archive.stop()
-        closer = threading.Thread(target=self._close, name="closer", daemon=True)
-        closer.start()
-        closer.join(_STOP_SECONDS)
+        self._halt()
+        if self.partitions:
+            self.spark.stop()
         self.topic.close()
-        if closer.is_alive():
-            log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
-        _end_jvm()
+        jvm.end()
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -236,7 +181,9 @@ class Run:
     def _make_archive(self) -> None:
         """Once, when the job has run for a while: the classes of all its work are loaded, and its start is over."""
         if self._archive is None and time.monotonic() - self._began > _ARCHIVE_SECONDS:
-            self._archive = archive.Making(self.settings, scratch_folder(self.settings, self.work.job), _jvm())
+            self._archive = archive.Making(
+                self.settings, scratch_folder(self.settings, self.work.job), jvm.process_id()
+            )
 
     def _say_running(self, **fields: Any) -> None:
         now = self._started
@@ -262,9 +209,8 @@ class Run:
         if started is None or not started.query.isActive:
             return
         self._await_boundary(started)
-        self.spark.sparkContext.setLogLevel(
-            "OFF"
-        )  # an aborted batch is told as a dozen errors, for seconds, and is none
+        # An aborted batch is told as a dozen errors, for seconds, and is none.
+        self.spark.sparkContext.setLogLevel("OFF")
         with contextlib.suppress(Exception):  # a stop that times out leaves a dead query: the next start tells
             started.query.stop()
         self._take_progress()
@@ -277,11 +223,6 @@ class Run:
             return
         while time.monotonic() < deadline and started.query.isActive and not self._take_progress():
             time.sleep(0.05)
-
-    def _close(self) -> None:
-        self._halt()
-        if self.partitions:
-            self.spark.stop()
 
     # --- what it tells ------------------------------------------------------------------------------------------------
 
@@ -315,23 +256,10 @@ class Run:
             log.warning("waiting", reason=str(error))
             self.reporter.update(state=JobState.WAITING, reason=str(error))
 
-    def _lag(self, ends: dict[int, int]) -> dict[str, Any]:
-        """Records between the position and `ends`, and seconds since the oldest of them came in."""
-        behind = {p: (self.position[p], end) for p, end in ends.items() if self.position.get(p, end) < end}
-        moments = [self._appended_at(partition, *span) for partition, span in behind.items()]
-        known = [moment for moment in moments if moment is not None]
-        seconds = (datetime.now(UTC) - min(known)).total_seconds() if known else 0.0
-        records = sum(end - start for start, end in behind.values())
-        self.lag_seconds = round(max(0.0, seconds), 3)
-        return {"lag_records": records, "lag_seconds": self.lag_seconds}
-
-    def _appended_at(self, partition: int, start: int, end: int) -> datetime | None:
-        with contextlib.suppress(TransientError):
-            for message in self.topic.records(partition, start, end):
-                moment = self.work.appended_at(message)
-                if moment is not None:
-                    return moment
-        return None
+    def _lag(self, ends: Offsets) -> dict[str, Any]:
+        lag = lag_of(self.topic, self.position, ends, self.work.appended_at)
+        self.lag_seconds = lag.seconds
+        return {"lag_records": lag.records, "lag_seconds": lag.seconds}
 
     def _grown(self) -> str | None:
         """A sentence when partitions were added; looks every 10 seconds."""
@@ -351,45 +279,7 @@ class Run:
         return True
 
 
-def run(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
-    """Run `work` until `stop` is set, then leave nothing running. The caller holds the lock of the job's checkpoint.
-
-    Raises:
-        ConfigError: something must be fixed first.
-        Unwritable: the checkpoint cannot be written; a restart helps once there is room.
-        TransientError: Kafka fails again and again.
-        RuntimeError: the query failed for another reason; a restart may help.
-    """
-    clean_scratch(settings, work.job)
-    life = Run(settings, work, reporter, stop)
-    try:
-        life.until_stopped()
-    finally:
-        reporter.update(state=JobState.STOPPING, reason="")
-        life.close()
-
-
 def on_signals(stop: threading.Event, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
     """Let `signals` set `stop`; only in the main thread."""
     for number in signals:
         signal.signal(number, lambda *_: stop.set())
-
-
-def _jvm() -> int:
-    """The process id of this process's JVM."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process.pid if process is not None else 0
-
-
-def _end_jvm() -> None:
-    """End the JVM of this process, if it still runs; it would also end with us, but some time later."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None or process.poll() is not None:
-        return
-    with contextlib.suppress(OSError):
-        process.stdin.close()  # the JVM ends when this pipe does
-    try:
-        process.wait(2)
-    except Exception:
-        with contextlib.suppress(OSError):
-            os.kill(process.pid, signal.SIGKILL)

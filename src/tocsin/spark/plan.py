@@ -75,14 +75,15 @@ def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
     """The plan behind `found`, which `detect` of `spec` has returned (streaming or static).
 
     Raises:
-        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector keeps
-            state. All faults at once; a retry does not help.
+        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector
+            keeps state. All faults at once; a retry does not help.
     """
     tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
     score = _score(tree, spec)
     faults = column_faults(found.schema, spec)
     if score.kind is None and not any(fault.key == "score" for fault in faults):
-        what = f'is neither rising nor final as far as its plan shows ({score.why}); declare score="rising" or score="final"'
+        what = f"is neither rising nor final as far as its plan shows ({score.why})"
+        what += '; declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
     if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):
         faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
@@ -175,7 +176,7 @@ def _exchanges(tree: Node) -> int:
 
 
 def _fingerprint(tree: Node, output: str, version: str) -> str:
-    """Of all that decides what is in the state: everything below the topmost stateful operator. Limits are not part of it."""
+    """Of all that decides what is in the state: the topmost stateful operator and everything below it."""
     top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
     text = "stateless" if top is None else normalised(top)
     return hashlib.sha256(f"{version}\n{output}\n{text}".encode()).hexdigest()[:16]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -89,7 +91,7 @@ class Topic:
                     raise TransientError(f"cannot read {self.name}[{partition}] up to offset {end}")
 
     def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
-        """When the first record with an offset from `start` up to, not including, `end` was appended, UTC; None without one."""
+        """When the first record from `start` up to, not including, `end` was appended, UTC; None without one."""
         if start >= end:
             return None
         for message in self.records(partition, start, end):
@@ -97,7 +99,7 @@ class Topic:
         return None
 
     def since(self, moment: datetime) -> Offsets:
-        """The first offset of each partition whose record was appended at or after `moment`; the end if there is none."""
+        """The first offset of each partition appended at or after `moment`; the end if there is none."""
         _, ends = self.bounds()
         millis = max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
         places = [TopicPartition(self.name, partition, millis) for partition in ends]
@@ -122,3 +124,31 @@ def _reaching(topic: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise TransientError(f"cannot reach Kafka for {topic}: {error.args[0].str()}") from error
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a job is behind.
+
+    Attributes:
+        records: unread ones.
+        seconds: since the oldest of them came in, as far as the first of each partition tells; 0 when there are none.
+    """
+
+    records: int
+    seconds: float
+
+
+def lag_of(topic: Topic, position: Offsets, ends: Offsets, appended_at: Callable[[Message], datetime | None]) -> Lag:
+    """The lag of a job at `position`, when its topic ends at `ends` and `appended_at` says when a record came in.
+
+    While Kafka does not answer, `seconds` is 0.
+    """
+    behind = {p: (position[p], end) for p, end in ends.items() if position.get(p, end) < end}
+    moments: list[datetime] = []
+    for partition, (start, end) in behind.items():
+        with contextlib.suppress(TransientError):
+            came = (appended_at(message) for message in topic.records(partition, start, end))
+            moments += itertools.islice((moment for moment in came if moment is not None), 1)
+    seconds = (datetime.now(UTC) - min(moments)).total_seconds() if moments else 0.0
+    return Lag(sum(end - start for start, end in behind.values()), round(max(0.0, seconds), 3))

@@ -1,6 +1,7 @@
 """A Spark plan as a plain tree, read from the JSON that Catalyst writes of it in one call; nothing here needs a JVM.
 
-Catalyst writes trees as lists in pre-order, each node with the number of its children, and fields that hold further trees.
+Catalyst writes trees as lists in pre-order, each node with the number of its children, and fields that hold further
+trees.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Node:
     children: tuple[Node, ...] = ()
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, parents first."""
+        """The node and all below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ def attribute(name: str, number: int) -> dict[str, Any]:
 
 
 def plan(first: int, literal: str = "x") -> str:
-    compared = [{"class": EXPRESSIONS + "EqualTo", "num-children": 2, "left": 0, "right": 1}, attribute("a", first),
-                {"class": EXPRESSIONS + "Literal", "num-children": 0, "value": literal, "dataType": "string"}]  # fmt: skip
+    equal = {"class": EXPRESSIONS + "EqualTo", "num-children": 2, "left": 0, "right": 1}
+    constant = {"class": EXPRESSIONS + "Literal", "num-children": 0, "value": literal, "dataType": "string"}
+    compared = [equal, attribute("a", first), constant]
     relation = {"class": "org.Relation", "num-children": 0, "output": [[attribute("a", first)]], "source": f"at{first}"}
     return json.dumps([{"class": "org.Filter", "num-children": 1, "condition": compared, "child": 0}, relation])
 
@@ -89,7 +91,7 @@ def test_rungs_begin_at_the_crossing_and_thin_out() -> None:
     assert [rung for rung, _ in zip(rungs(2.5), range(4), strict=False)] == [3, 4, 5, 6], "a limit between two counts"
     all_rungs = list(rungs(100))
     assert len(all_rungs) < 200
-    assert all(after <= before * 1.1 + 1 for before, after in zip(all_rungs, all_rungs[1:], strict=False))
+    assert all(after <= before * 1.1 + 1 for before, after in pairwise(all_rungs))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""The JVM of this process: Spark keeps one, and reaches it through a pipe and a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+from pyspark import SparkContext
+
+_END_SECONDS = 2.0
+
+
+def process_id() -> int:
+    """Its process id; 0 while there is none."""
+    process = _process()
+    return process.pid if process is not None else 0
+
+
+def end() -> None:
+    """End it, if it still runs: it would also end with us, but some time later."""
+    process = _process()
+    if process is None or process.poll() is not None:
+        return
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # it ends when this pipe does
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        kill()
+
+
+def kill() -> None:
+    """End it at once; its checkpoint stands that at any moment."""
+    process = _process()
+    if process is not None:
+        process.kill()
+
+
+def _process() -> subprocess.Popen[bytes] | None:
+    return getattr(SparkContext._gateway, "proc", None)

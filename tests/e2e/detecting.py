@@ -1,0 +1,270 @@
+"""A detect job as a real process on a real broker, fed with event records that the test itself writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from tests.broker import Broker, await_that, awaited
+from tocsin.catalog import read_catalog
+from tocsin.errors import TransientError
+from tocsin.finding import Finding
+from tocsin.ingest.topics import ensure_topics
+from tocsin.metrics import JobReport
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.reporting import read_reports
+from tocsin.settings import Settings, SparkSettings
+from tocsin.spark.checkpoint import committed
+
+JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
+WINDOW = timedelta(seconds=10)
+READY_SECONDS = 150.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass
+class Truth:
+    """What was written: failed logins by user and start of the window."""
+
+    failed: Counter[tuple[str, datetime]] = field(default_factory=Counter)
+
+    def add(self, user: str, moment: datetime) -> None:
+        start = moment - (moment - _EPOCH) % WINDOW
+        self.failed[user, start] += 1
+
+    def check(self, findings: dict[str, Finding]) -> None:
+        """Every window above a limit is found with its level and score, and nothing else is."""
+        found = {(one.entity["user_id"], one.window_start): one for one in findings.values()}
+        expected = {window: count for window, count in self.failed.items() if count > 50}
+        assert found.keys() == expected.keys()
+        for window, count in expected.items():
+            one = found[window]
+            assert one.level == ("urgent" if count > 100 else "email"), (window, count, one)
+            if one.at_least:
+                assert 100 < one.score <= count < max(one.score + 1, one.score * 1.1) + 1, (window, count, one)
+            else:
+                assert one.score == count, (window, count, one)
+
+
+class Topic:
+    """Writes event records as ingest does: each with its identity, event time and the append time of its raw record."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.truth = Truth()
+        self._name = settings.names.events(SOURCE)
+        self._producer = Producer(settings.kafka.for_librdkafka() | {"linger.ms": 5})
+        self._offsets: Counter[int] = Counter()
+
+    def event(self, user: str, moment: datetime, ingested: datetime, partition: int, **columns: Any) -> bytes:
+        """Write one login of `user`; returns the record, so that it can be written again."""
+        raw_partition, action = columns.get("raw_partition", partition), columns.get("action", "login failed")
+        value = {
+            "raw_topic": f"raw.{SOURCE}", "raw_partition": raw_partition, "raw_offset": self._offsets[raw_partition],
+            "event_time": text(moment), "ingested_at": text(ingested), "source": SOURCE, "schema_version": 1,
+            "user_id": user, "timestamp": text(moment), "ip_address": "192.0.2.1", "action": action,
+        }  # fmt: skip
+        self._offsets[raw_partition] += 1
+        if action == "login failed" and user is not None:
+            self.truth.add(user, moment)
+        record = json.dumps(value, separators=(",", ":")).encode()
+        self.write(record, partition)
+        return record
+
+    def write(self, record: bytes, partition: int) -> None:
+        while True:
+            try:
+                self._producer.produce(self._name, record, partition=partition)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def tick(self, moment: datetime, partitions: int = 2) -> None:
+        for partition in range(partitions):
+            self.write(b'{"tick":true,"event_time":"%s"}' % text(moment).encode(), partition)
+
+    def burst(self, user: str, count: int, partition: int = 0, moment: datetime | None = None) -> None:
+        """`count` failed logins at once, all in one window."""
+        at = moment or datetime.now(UTC)
+        for _ in range(count):
+            self.event(user, at, at, partition)
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    def backlog(self, *, spans: tuple[float, float], events: tuple[int, int], seed: int = 1) -> None:
+        """An uneven backlog that ends now: partition `p` holds `events[p]` events over the last `spans[p]` seconds.
+
+        Keys are uneven, events are up to 9 seconds late and out of order, partition 0 is idle for a fifth of its span,
+        every hundredth event is written twice, and sizes lie around the limits.
+        """
+        chance, now = random.Random(seed), datetime.now(UTC)
+        for partition, (span, count) in enumerate(zip(spans, events, strict=True)):
+            moments = sorted(chance.random() for _ in range(count))
+            for share in moments:
+                idle = not partition and 0.4 < share < 0.6
+                ingested = now - timedelta(seconds=span * (1 - (0.4 if idle else share)))
+                moment = ingested - timedelta(seconds=9 * chance.random() ** 4)
+                user = f"p{partition}-user{min(30, int(chance.expovariate(0.35)))}"
+                action = "login failed" if chance.random() < 0.8 else "login succeeded"
+                record = self.event(user, moment, ingested, partition, action=action)
+                if chance.random() < 0.01:
+                    self.write(record, partition)
+        self.flush()
+
+
+class DetectJob:
+    """One project, its topics with a prefix of their own, and processes of `spark_jobs/detect.py`."""
+
+    def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
+        self.settings = Settings(
+            project=folder / "project",
+            state=folder / "state",
+            kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),
+            spark=SparkSettings(**{"trigger_seconds": 5, **spark}),
+        )
+        for name in ("sources", "detectors"):
+            shutil.copytree(here().root / name, folder / "project" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        self._log = (folder / "job.log").open("ab")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.log = folder / "job.log"
+
+    def make_topics(self) -> Topic:
+        ensure_topics(self.settings, read_catalog(self.settings.project))
+        return Topic(self.settings)
+
+    def start(self, name: str = DETECTOR) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(here().root / "spark_jobs" / "detect.py"), name, "--label", "job=x"]
+        process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self._log.close()
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill it as a crash does; its JVM ends by itself."""
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def report(self) -> JobReport | None:
+        with contextlib.suppress(TransientError):
+            return read_reports(self.settings).get(JOB)
+        return None
+
+    def await_report(self, wanted: Callable[[JobReport], bool], seconds: float = READY_SECONDS) -> JobReport:
+        """The first report that is `wanted`."""
+        seen: list[JobReport] = []
+
+        def came() -> bool:
+            report = self.report()
+            seen[:] = [report] if report is not None else []
+            return report is not None and wanted(report)
+
+        assert awaited(came, seconds), f"{seen}\n{self.log.read_text()[-4000:]}"
+        return seen[0]
+
+    def await_truth(self, truth: Truth, seconds: float = READY_SECONDS) -> None:
+        """Wait until all findings that must come have come, then check them all."""
+        expected = sum(count > 50 for count in truth.failed.values())
+        await_that(lambda: len(self.findings()) >= expected or not self.alive(), seconds)
+        with contextlib.suppress(AssertionError):
+            await_that(lambda: _agrees(truth, self.findings()), 20)
+        truth.check(self.findings())
+
+    def alive(self) -> bool:
+        return any(process.poll() is None for process in self._processes)
+
+    def findings(self) -> dict[str, Finding]:
+        """The best version of each finding on the topic."""
+        best: dict[str, Finding] = {}
+        for value in read_all(self.settings, self.settings.names.findings):
+            finding = Finding.from_record(value, "findings", 0, 0)
+            kept = best.get(finding.finding_id)
+            if kept is None or finding.rank > kept.rank:
+                best[finding.finding_id] = finding
+        return best
+
+    def committed_batches(self) -> int:
+        """How many batches the newest checkpoint has committed."""
+        folders = list(self.settings.checkpoint(JOB).glob("*/query/commits"))
+        return max((len([one for one in folder.iterdir() if one.name.isdigit()]) for folder in folders), default=0)
+
+    def position(self) -> dict[int, int]:
+        (query,) = self.settings.checkpoint(JOB).glob("*/query")
+        return committed(query, self.settings.names.events(SOURCE)) or {}
+
+    def _environment(self) -> dict[str, str]:
+        kafka, spark = self.settings.kafka, self.settings.spark
+        return os.environ | {
+            "JAVA_HOME": str(find_java().home),
+            "TOCSIN_PROJECT": str(self.settings.project),
+            "TOCSIN_STATE": str(self.settings.state),
+            "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "TOCSIN_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+            "TOCSIN_SPARK__TRIGGER_SECONDS": str(spark.trigger_seconds),
+            "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
+            "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
+        }
+
+
+@contextlib.contextmanager
+def detect_job(folder: Path, broker: Broker, **spark: Any) -> Iterator[DetectJob]:
+    job = DetectJob(folder, broker, **spark)
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def read_all(settings: Settings, topic: str) -> list[bytes]:
+    """All values of `topic`, up to its end at the time of the call."""
+    consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    try:
+        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in places}
+        consumer.assign(places)
+        left = {partition for partition, end in ends.items() if end}
+        values: list[bytes] = []
+        while left:
+            for message in consumer.consume(5_000, timeout=0.2):
+                assert message.error() is None
+                values.append(message.value() or b"")
+                if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
+                    left.discard(message.partition() or 0)
+        return values
+    finally:
+        consumer.close()
+
+
+def _agrees(truth: Truth, findings: dict[str, Finding]) -> bool:
+    try:
+        truth.check(findings)
+    except AssertionError:
+        return False
+    return True

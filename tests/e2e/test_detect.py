@@ -1,0 +1,207 @@
+"""The detect job as a real process: backlogs, crashes, stops, growth, idle topics. The generator knows the truth."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
+
+from tests.broker import Broker, await_that
+from tests.e2e.detecting import JOB, READY_SECONDS, DetectJob, Topic, detect_job
+from tocsin.metrics import JobState
+from tocsin.names import ingest_job
+from tocsin.reporting import Reporter
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
+    with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
+        yield one
+
+
+class Ticking:
+    """Ticks each second, as an ingest that keeps up writes them."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._stop = topic, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Ticking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(1):
+            self._topic.tick(datetime.now(UTC))
+            self._topic.flush()
+
+
+def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> None:
+    """Partition 0 reaches back 10 minutes and partition 1 half a minute: without the drain most of 0 would be late."""
+    topic = job.make_topics()
+    topic.backlog(spans=(600, 30), events=(9_000, 6_000))
+    process = job.start()
+    await_that(lambda: job.committed_batches() >= 3, READY_SECONDS)
+    job.kill(process)
+    killed = job.position()
+    assert 0 < sum(killed.values()) < 15_000, "killed in the middle"
+    job.start()
+    draining = job.await_report(lambda r: r.state is JobState.DRAINING and r.batch_id is not None)
+    assert draining.mode == "micro-batch"
+    assert draining.delay_seconds is not None
+    assert draining.delay_seconds >= 600
+    running = job.await_report(lambda r: r.state is JobState.RUNNING and r.mode == "real-time")
+    assert running.delay_seconds == pytest.approx(12)
+    job.await_truth(topic.truth)
+    assert job.await_report(lambda r: r.lag_records == 0).rows_dropped_late == 0
+
+
+def test_a_kill_in_real_time_mode_repeats_and_loses_nothing(job: DetectJob) -> None:
+    topic = job.make_topics()
+    process = job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    with Ticking(topic):
+        for number, count in enumerate((51, 100, 50, 101, 160)):
+            topic.burst(f"before{number}", count, partition=number % 2)
+        await_that(lambda: len(job.findings()) >= 3, READY_SECONDS)
+        half = datetime.now(UTC)
+        topic.burst("across", 30, moment=half)
+        job.kill(process)
+        topic.burst("across", 30, moment=half)
+        process = job.start()
+        topic.burst("after", 101, partition=1)
+        job.await_truth(topic.truth)
+    assert job.await_report(lambda r: r.mode == "real-time").rows_dropped_late == 0
+
+
+def test_a_copy_is_refused_and_sigterm_stops_in_time(job: DetectJob) -> None:
+    job.make_topics()
+    process = job.start()
+    job.await_report(lambda r: r.state is JobState.RUNNING)
+    copy = job.start()
+    assert copy.wait(READY_SECONDS) == 3
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert time.monotonic() - asked < 15
+    assert job.await_report(lambda r: r.pid == process.pid).state is JobState.STOPPED
+
+
+def test_a_detector_that_cannot_run_says_what_to_fix(job: DetectJob) -> None:
+    job.make_topics()
+    path = job.settings.project / "detectors" / "failed_logins.py"
+    path.write_text(path.read_text().replace('alias("score")', 'alias("scores")'))
+    assert job.start().wait(READY_SECONDS) == 2
+    said = job.log.read_text()
+    assert "failed_logins.py: score: detect returns no column 'score'; did you mean 'scores'?" in said
+    assert "Traceback" not in said
+
+
+def test_added_partitions_are_read(job: DetectJob) -> None:
+    topic = job.make_topics()
+    job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    name = job.settings.names.events("logins")
+    admin = AdminClient(job.settings.kafka.for_librdkafka())
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(10)
+    await_that(lambda: "has grown from 2 to 4 partitions" in job.log.read_text(), READY_SECONDS)
+    topic.burst("new", 60, partition=3)
+    topic.burst("old", 60, partition=0)
+    job.await_truth(topic.truth)
+    assert "partitions=4 slots=8" in job.log.read_text()
+
+
+def test_ticks_alone_move_the_watermark_of_an_idle_detector(job: DetectJob) -> None:
+    """Nothing that arrives is a failed login: the filter of the detector must not hold the ticks back."""
+    topic = job.make_topics()
+    job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    began = datetime.now(UTC)
+    with Ticking(topic):
+        topic.event("ann", began, began, 0, action="login succeeded")
+        topic.event(None, began, began, 1)  # type: ignore[arg-type]  # an entity may be missing
+        job.await_report(
+            lambda r: r.watermark is not None and r.watermark > began + timedelta(seconds=3), READY_SECONDS
+        )
+    assert job.findings() == {}
+
+
+def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: DetectJob) -> None:
+    topic = job.make_topics()
+    job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    now = datetime.now(UTC)
+    topic.burst("now", 60, partition=0, moment=now)
+    ingest = Reporter(job.settings, ingest_job("logins"))
+    try:
+        ingest.update(state=JobState.DRAINING, lag_seconds=300.0)
+        widened = job.await_report(lambda r: r.state is JobState.DRAINING)
+        assert widened.delay_seconds is not None
+        assert widened.delay_seconds >= 300
+        old = now - timedelta(seconds=290)
+        for _ in range(60):  # as the ingest reads on, one raw partition far behind the other
+            topic.event("old", old, old, 1)
+            topic.event("new", now, now, 0)
+        topic.flush()
+        job.await_truth(topic.truth)
+        ingest.update(state=JobState.RUNNING, lag_seconds=0.0)
+        done = job.await_report(lambda r: r.mode == "real-time" and r.state is JobState.RUNNING)
+        assert done.rows_dropped_late == 0
+    finally:
+        ingest.close()
+
+
+def test_a_changed_state_gets_a_new_checkpoint_and_publishes_whole_windows(job: DetectJob) -> None:
+    topic = job.make_topics()
+    process = job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    with Ticking(topic):
+        topic.burst("first", 60)
+        job.await_truth(topic.truth)
+        job.await_report(lambda r: r.rows_in >= 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        path = job.settings.project / "detectors" / "failed_logins.py"
+        path.write_text(path.read_text().replace("'login failed'", "'login failed' and ip_address is not null"))
+        topic.burst("while away", 60, partition=1)
+        job.start()
+        topic.burst("after", 101)
+        job.await_truth(topic.truth)
+    assert len(list(job.settings.checkpoint(JOB).glob("*/start.json"))) == 2
+
+
+def test_kafka_may_come_late_and_go_away(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    try:
+        with detect_job(tmp_path, broker) as job:
+            job.start()
+            await_that(
+                lambda: "event=waiting" in job.log.read_text() and "cannot reach Kafka" in job.log.read_text(), 60
+            )
+            broker.start()
+            topic = job.make_topics()
+            job.await_report(lambda r: r.mode == "real-time")
+            topic.burst("before", 60)
+            job.await_truth(topic.truth)
+            job.await_report(lambda r: r.batch_id is not None and r.batch_id > 0)
+            broker.kill()
+            await_that(lambda: job.log.read_text().count("event=waiting") >= 2, READY_SECONDS)
+            broker.start()
+            topic = Topic(job.settings)
+            topic.burst("again", 101)
+            job.await_report(lambda r: r.state is JobState.RUNNING and r.lag_records == 0)
+            await_that(lambda: any(one.level == "urgent" for one in job.findings().values()), READY_SECONDS)
+    finally:
+        broker.stop()
