@@ -33,6 +33,7 @@ from tocsin.stack.ports import free_ports
 from tocsin.supervision.jobs import job_environment, job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.runner import Process
 
 SOURCE, DETECTOR = "logins", "failed_logins"
 INGEST, DETECT = ingest_job(SOURCE), detector_job(DETECTOR)
@@ -129,7 +130,7 @@ class Installation:
         return self.runner.exit_code(job)
 
     def kill(self, job: str, what: str = "all") -> None:
-        """SIGKILL to the processes of `job`: "all", "python" (the JVM is left to end by itself) or "jvm"."""
+        """SIGKILL to the processes of `job`: "all", "python" (its JVM is left behind) or "jvm" (Python is)."""
         leader = self.leader(job)
         jvms = [child for child in leader.children(recursive=True) if "java" in child.name()]
         victims = {"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what]
@@ -138,8 +139,16 @@ class Installation:
                 victim.send_signal(signal.SIGKILL)
 
     def await_end(self, job: str) -> None:
-        """Wait until nothing of `job` is left."""
-        await_that(lambda: not self._of(job), STOP_SECONDS)
+        """Wait until nothing of `job` is left; parts without their leader are ended by force, as supervision does."""
+
+        def is_gone() -> bool:
+            rest = self._of(job)
+            for part in rest:
+                if not part.leader:
+                    self.runner.stop(part, force=True)
+            return not rest
+
+        await_that(is_gone, STOP_SECONDS)
 
     @contextlib.contextmanager
     def frozen(self, job: str) -> Iterator[None]:
@@ -183,7 +192,7 @@ class Installation:
         path = self.settings.log(job)
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def _of(self, job: str) -> list[Any]:
+    def _of(self, job: str) -> list[Process]:
         return [process for process in self.runner.list() if process.labels.job == job]
 
     # --- topics -------------------------------------------------------------------------------------------------------
