@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 import psutil
+import pyspark
 import structlog
 
 from tocsin.lock import Lock, LockHeld, hold
@@ -42,7 +43,7 @@ def options(settings: Settings, scratch: Path) -> list[str]:
 
 def archive_path(settings: Settings) -> Path:
     """Where the archive for this Java, Spark and connector lies, made or not."""
-    places = [Path(os.environ.get("JAVA_HOME", "")), Path(os.environ.get("SPARK_HOME", ""))]
+    places = [Path(os.environ.get("JAVA_HOME", "")), Path(pyspark.__file__).parent]
     jars = [*here().jars("spark").glob("*.jar"), *(places[1] / "jars").glob("*.jar"), *places[0].glob("bin/java")]
     parts = [*map(str, places), *(f"{jar}:{jar.stat().st_size}:{jar.stat().st_mtime_ns}" for jar in sorted(jars))]
     return here().home / "archive" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.jsa"

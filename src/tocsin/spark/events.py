@@ -41,8 +41,9 @@ def prepared(events: DataFrame, spec: DetectorSpec, delay: timedelta) -> DataFra
     """`events` (see `parse_events`) as `detect` of `spec` receives them.
 
     With a window: the watermark stands `delay` behind the latest event or tick, events that were written twice are
-    there once, and `window` says which window an event belongs to (one row per window if they overlap). Without:
-    as they are. Rows without an event time are left out. On a static DataFrame there is no watermark, and the rest is the same.
+    there once, and `window` says which window an event belongs to (one row for each if they overlap). Without: as
+    they are. Rows without an event time are left out. On a static DataFrame there is no watermark; the rest is the
+    same.
     """
     timed = events
     if events.isStreaming and spec.window is not None:
