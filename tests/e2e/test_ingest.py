@@ -208,6 +208,7 @@ def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(insta
     assert replay(settings, source, again[:1]).changed == set()
 
 
+@pytest.mark.timeout(600)  # four starts
 def test_kill_9_under_load_loses_nothing(installation: Installation) -> None:
     topics = Topics(installation)
     installation.make_topics()

@@ -93,7 +93,8 @@ def _forget_first_batch(query: Path) -> None:
     Nothing of it counts, and Spark refuses to begin over it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
     """
     if not _batches(query / "offsets"):
-        shutil.rmtree(query / "state", ignore_errors=True)
+        for part in ("state", "offsets"):  # a kill while offsets were written leaves a draft of them
+            shutil.rmtree(query / part, ignore_errors=True)
 
 
 def _last_position(base: Path, topic: str) -> Offsets | None:

@@ -5,6 +5,7 @@ Delivery is at least once: after a crash the records since the last commit are w
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,11 @@ class Ingest:
     def _position(self, run: Run) -> Offsets:
         """The next offset of each partition: as committed; where nothing was, the first that is still there."""
         first, _ = run.topic.bounds()
-        return first | (committed(self._checkpoint(), self.reads) or {})
+        known = committed(self._checkpoint(), self.reads)
+        if known is None:
+            # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it.
+            shutil.rmtree(self._checkpoint(), ignore_errors=True)
+        return first | (known or {})
 
     def _lag(self, run: Run) -> float:
         """Seconds since the oldest unread record was appended; 0 when all is read."""
