@@ -22,11 +22,12 @@ from tocsin.stack.crew import Crew
 from tocsin.stack.kafka import Kafka
 from tocsin.stack.mail import MailSink
 from tocsin.stack.ports import Ports
-from tocsin.stack.progress import Progress
+from tocsin.stack.progress import Line, Progress
 from tocsin.stack.running import Running, announce, withdraw
 from tocsin.stack.servers import Servers
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.rotation import rotate
 
 LOG = "launcher"
 _TICK_SECONDS = 1.0
@@ -157,10 +158,10 @@ class _Launcher:
                 announce(self._settings.state, self._running)
                 self._servers.announced = True
             settled = self._crew.tick(start=serving)
+            rotate(self._settings.log(LOG))
         except OSError as error:
             log.error("the state folder cannot be written", error=str(error))
-            self._progress.say(f"the state folder cannot be written: {error}")
-            time.sleep(_TICK_SECONDS)
+            self._progress.show([Line("state folder", False, f"cannot be written: {error}", failing=True)])
             return False
         self._progress.show([*self._servers.lines(), *self._crew.lines()])
         return serving and settled

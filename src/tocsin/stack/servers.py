@@ -11,6 +11,7 @@ from tocsin.stack.mail import MailSink
 from tocsin.stack.progress import Line
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired, Pace, Start
+from tocsin.supervision.rotation import rotate
 from tocsin.supervision.supervisor import Charge, Supervisor
 
 TOPICS = "topics"
@@ -59,6 +60,7 @@ class Servers:
                 end = f"the end of {self._settings.log(standing.job)}:\n{tail}"
                 raise TocsinError(f"{standing.job} does not come up: {standing.reason}; {end}")
         for name, server in self._servers.items():
+            rotate(self._settings.log(name))
             if self._waiting[name] is not None:
                 self._waiting[name] = server.waiting_for()
         if self._waiting["kafka"] is None:

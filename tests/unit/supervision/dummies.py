@@ -22,6 +22,12 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("child", child.pid, flush=True)
 time.sleep(600)
 """
+WITH_GRANDCHILD = """
+import subprocess, sys, time
+code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid)"
+subprocess.run([sys.executable, "-c", code])
+time.sleep(600)
+"""
 
 
 def launch(folder: Path, labels: Labels, code: str, **environment: str) -> Launch:
@@ -35,7 +41,7 @@ def launch(folder: Path, labels: Labels, code: str, **environment: str) -> Launc
     )
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 25.0) -> None:
     """Wait until `condition` is true, and fail when it does not become so."""
     end = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,7 @@
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +45,29 @@ def test_the_jobs_in_the_order_of_the_flow(project: Path) -> None:
 
 def test_twice_the_same_is_the_same(project: Path) -> None:
     assert _changed(_jobs(project), _jobs(project)) == set()
+
+
+def test_another_process_comes_to_the_same(project: Path) -> None:
+    """Sets have another order in each process."""
+    with (project / "sources" / "logins.toml").open("a") as source:
+        source.writelines(f'{name} = "string"\n' for name in ("country", "device", "session", "tenant", "browser"))
+    code = (
+        "import sys; from pathlib import Path; from tocsin.catalog import read_catalog;"
+        "from tocsin.settings import Settings; from tocsin.supervision.desired import desired_jobs;"
+        "p = Path(sys.argv[1]); print(desired_jobs(read_catalog(p), Settings(project=p)))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(project)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+    assert said.pop().count("ingest:logins") == 1
 
 
 @pytest.mark.parametrize("stage", ["draft", "retired"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, launch, wait_for
+from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch, wait_for
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 
@@ -88,6 +88,15 @@ def test_force_ends_the_children_too(tmp_path: Path, instance: str, runner: Loca
     runner.stop(process, force=True)
     wait_for(lambda: not _is_alive(child))
     wait_for(lambda: not runner.list())
+
+
+def test_force_ends_a_grandchild_too_whose_parent_is_gone(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_GRANDCHILD))
+    wait_for(lambda: runner.logs(JOB, 1))
+    grandchild = int(runner.logs(JOB, 1)[0])
+    (process,) = [one for one in runner.list() if one.leader]
+    runner.stop(process, force=True)
+    wait_for(lambda: not _is_alive(grandchild))
 
 
 def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(

@@ -57,6 +57,18 @@ def test_a_changed_spec_replaces_that_job_alone_and_only_after_the_old_one_is_go
     assert not world.stops(OTHER)
 
 
+def test_one_that_was_asked_to_stop_is_not_counted_on_when_it_is_wanted_again() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(obeys_after=10)})
+    world.run(5)
+    world.desired = {JOB: Desired("v2")}
+    world.tick()
+    world.desired = {JOB: Desired("v1")}
+    world.run(15)
+    assert world.changes(JOB) == []
+    assert len(world.starts(JOB)) == 2
+    assert [one.spec for one in world.running(JOB)] == ["v1"]
+
+
 def test_a_job_without_heartbeat_is_replaced_and_one_that_beats_is_not() -> None:
     world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, pace=Pace(stale_after=60))
     world.run(10)
@@ -67,6 +79,15 @@ def test_a_job_without_heartbeat_is_replaced_and_one_that_beats_is_not() -> None
     world.run(3)
     assert [one.pid for one in world.running(JOB)] != [hung.pid]
     assert not world.stops(OTHER)
+
+
+def test_to_hang_is_to_fail() -> None:
+    world = World({JOB: Desired("v1")}, pace=Pace(stale_after=5))
+    world.run(3)
+    world.natures[JOB] = Nature(beats=False)
+    world.run(60)
+    assert world.changes(JOB) == ["restarting", "crash loop"]
+    assert "is hung" in world.history.jobs[JOB].reason
 
 
 def test_the_first_heartbeat_has_a_longer_grace() -> None:
