@@ -18,6 +18,7 @@ import psutil
 import pyspark
 import structlog
 
+from tocsin import tether
 from tocsin.lock import Lock, LockHeld, hold
 from tocsin.provision.paths import here
 from tocsin.settings import Settings
@@ -93,7 +94,7 @@ class Making:
         if self._ended.is_set():
             return False
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._dump = subprocess.Popen(["nice", "-n", "10", *command], **quiet)  # type: ignore[call-overload]
+        self._dump = subprocess.Popen([*tether.prefix(), "nice", "-n", "10", *command], **quiet)  # type: ignore[call-overload]
         return self._dump.wait(_DUMP_SECONDS) == 0 and draft.exists()
 
 

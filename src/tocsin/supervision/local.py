@@ -6,14 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tocsin.supervision import labels, tether
+from tocsin import tether
+from tocsin.supervision import labels
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.rotation import rotate, tail
 from tocsin.supervision.runner import Launch, Process, Usage
@@ -51,7 +51,7 @@ class LocalRunner:
         self._children.pop(launch.labels.job, None)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
-        prefix = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())] if self._tethered else []
+        prefix = tether.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
                 [*prefix, *launch.command],

@@ -163,6 +163,28 @@ def test_tethered_processes_end_with_a_starter_that_is_killed(
         process.wait()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None:
+    """As the JVM does that a job starts to make an archive: it belongs to no pipe, and would live on by itself."""
+    below = f"import subprocess, time; from tocsin import tether; sleep = [{sys.executable!r}, '-c', {SLEEP!r}];"
+    below += "print(subprocess.Popen([*tether.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
+    above = f"import subprocess, time; from tocsin import tether; below = [{sys.executable!r}, '-c', {below!r}];"
+    above += "subprocess.Popen([*tether.prefix(), *below]); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", above], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lowest = psutil.Process(int(process.stdout.readline()))
+    try:
+        assert lowest.is_running()
+        process.kill()
+        wait_for(lambda: not _is_alive(lowest.pid), 5.0)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if lowest.is_running():
+            lowest.kill()
+
+
 def _is_alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 

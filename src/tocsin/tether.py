@@ -14,6 +14,11 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def prefix() -> list[str]:
+    """What to write before a command, so that it ends with the thread that starts it; see the module."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid())]
+
+
 def main() -> None:
     """Take the place of this process by the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
