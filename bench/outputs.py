@@ -37,7 +37,8 @@ class Outputs:
     """
 
     def __init__(self, servers: str, topic: str) -> None:
-        config = {"bootstrap.servers": servers, "group.id": f"bench-{uuid.uuid4()}", "enable.auto.commit": False, "log_level": 0}
+        group = {"group.id": f"bench-{uuid.uuid4()}", "enable.auto.commit": False}
+        config = {"bootstrap.servers": servers, "log_level": 0, **group}
         self._consumer = Consumer({**config, "isolation.level": "read_committed"})
         found = self._consumer.list_topics(topic, timeout=10).topics[topic]
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])

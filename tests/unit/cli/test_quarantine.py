@@ -23,7 +23,7 @@ def record(number: int, payload: bytes, *reasons: str) -> QuarantinedRecord:
     return QuarantinedRecord.model_validate(
         {
             "id": f"logins/0/{number}",
-            "quarantined_at": NOW - timedelta(minutes=number),
+            "quarantined_at": NOW - timedelta(days=number),
             "payload": base64.b64encode(payload),
             "payload_length": len(payload),
             "payload_sha256": "0" * 64,
@@ -93,7 +93,7 @@ def test_records_are_listed_with_their_reasons_and_cannot_act_on_the_terminal() 
         ((), ["logins/0/1", "logins/0/2"]),
         (("--reason", "missing"), ["logins/0/2"]),
         (("--reason", "missing:user_id"), ["logins/0/2"]),
-        (("--since", "90s"), ["logins/0/1"]),
+        (("--since", "36h"), ["logins/0/1"]),
         (("--limit", "1"), ["logins/0/1"]),
         (("--source", "logins"), ["logins/0/1", "logins/0/2"]),
     ],
