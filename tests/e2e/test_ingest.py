@@ -139,6 +139,7 @@ def expected(lines: Iterable[Line]) -> Counter[tuple[str, str]]:
 def test_routes_counts_ticks_and_replays(installation: Installation) -> None:
     topics, settings = Topics(installation), installation.settings
     installation.make_topics()
+    leave_a_first_batch_that_was_killed(installation)
     installation.start(INGEST)
     installation.await_ready(INGEST)
     eventually(lambda: len(topics.ticks()) == 2, WAIT, lambda: "an empty topic does not tick")
@@ -300,6 +301,14 @@ def test_kafka_away_at_start_and_in_the_middle(tmp_path: Path) -> None:
             topics.assert_ticks_are_true()
     finally:
         broker.stop()
+
+
+def leave_a_first_batch_that_was_killed(installation: Installation) -> None:
+    """What a kill leaves while Spark writes the offsets of its first batch; Spark itself refuses to start over it."""
+    query = installation.settings.checkpoint(INGEST) / "query"
+    (query / "offsets").mkdir(parents=True)
+    (query / "offsets/.0.66e9130c-f0c7-4a20-ac97-ee8d6cd89ab1.tmp").touch()
+    (query / "metadata").write_text('{"id":"1abc2638-82f5-4a05-9d2a-385d61baeda8"}')
 
 
 def settings_lateness(installation: Installation) -> float:

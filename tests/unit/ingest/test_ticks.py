@@ -33,6 +33,13 @@ def test_an_idle_topic_ticks_on() -> None:
     assert rule.answer({}) is None
 
 
+def test_a_clock_that_stands_still_or_goes_back_makes_no_tick() -> None:
+    rule = TickRule()
+    for second, tick in ((2, at(2)), (2, None), (1, None), (3, at(3))):
+        rule.ask(at(second), {0: 0})
+        assert rule.answer({}) == tick
+
+
 def test_under_load_the_latest_true_tick_is_taken() -> None:
     rule = TickRule()
     for second, end in ((1, 10), (2, 20), (3, 30)):
