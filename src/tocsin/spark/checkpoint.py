@@ -37,6 +37,10 @@ class Checkpoint:
         """Spark's own checkpoint."""
         return self.folder / "query"
 
+    def start(self, partitions: int) -> Offsets:
+        """Where the first batch reads each of `partitions` from: added ones from their first record (-2 for Spark)."""
+        return {partition: self.offsets.get(partition, -2) for partition in range(partitions)}
+
     def position(self, topic: str, partitions: int) -> Offsets:
         """The next offset of each partition of `topic`: as committed, else where it begins (0 for an added one)."""
         known = committed(self.query, topic) or self.offsets

@@ -123,7 +123,7 @@ class Detection:
         situation = self._situation(run, position)
         self._decision = decide(self.source.lateness, situation.backlog, situation.ingest_lag, now)
         mode, reason = self._mode(plan, run.partitions)
-        query = self._query(run.spark, plan, checkpoint, mode)
+        query = self._query(run, plan, checkpoint, mode)
         run.position = position
         return Started(
             query=query,
@@ -236,12 +236,12 @@ class Detection:
         events = prepared(parse_events(records, self.source), self.spec, self._decision.delay)
         return scored(self._detect, self.spec, events)
 
-    def _query(self, spark: SparkSession, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
+    def _query(self, run: Run, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
         emission = Emission(ladder=plan.score.counts and mode == REAL_TIME, publish_from=checkpoint.publish_from)
-        options = {"startingOffsets": _json({self.reads: checkpoint.offsets})}
+        options = {"startingOffsets": _json({self.reads: checkpoint.start(run.partitions)})}
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
-        rows = findings(self._scored(spark, options), self.spec, emission)
+        rows = findings(self._scored(run.spark, options), self.spec, emission)
         kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
         writer = rows.writeStream.format("kafka").options(**kafka).option("kafka.linger.ms", "0")
         writer = writer.option("topic", self._settings.names.findings).outputMode(plan.output)

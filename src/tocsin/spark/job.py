@@ -171,7 +171,8 @@ class Run:
             if not started.query.isActive:
                 self._ended(started.query)
                 return
-            reason = self._grown() or self.work.poll(self)
+            reason = self._grown() if self._due("partitions", PARTITION_SECONDS) else None
+            reason = reason or self.work.poll(self)
             if reason is not None:
                 log.info("starting again", reason=reason)
                 return
@@ -198,6 +199,9 @@ class Run:
             raise Unwritable(error)
         if self.work.failed(error):
             log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
+            return
+        if (grown := self._grown()) is not None:  # Spark refuses new partitions while it looks for the first offsets
+            log.info("starting again", reason=grown)
             return
         if is_kafka(error) or self._missing() is not None:
             raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")
@@ -262,9 +266,7 @@ class Run:
         return {"lag_records": lag.records, "lag_seconds": lag.seconds}
 
     def _grown(self) -> str | None:
-        """A sentence when partitions were added; looks every 10 seconds."""
-        if not self._due("partitions", PARTITION_SECONDS):
-            return None
+        """A sentence when partitions were added; None else."""
         with contextlib.suppress(TransientError):
             partitions = self.topic.partitions()
             if partitions > self.partitions:
