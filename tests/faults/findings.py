@@ -73,23 +73,51 @@ class Follower:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Differences between what was and what should have been; all empty when all is well.
+class Differences:
+    """Between the findings and the truth; all empty when they agree.
 
     Attributes:
         lost: windows without their finding.
         wrong: records that say what is not true, as sentences.
         unfinished: windows whose best record is below what must have been told, as sentences.
-        unquarantined: bad lines that are not in quarantine.
-        dropped_late: events that a detector left out as late.
-        twice: users who were notified of more than once, or of whom two mails were sent.
-        untold: users of whom nobody was told what should have been.
-        findings, notifications: how many there should be.
     """
 
     lost: list[Window]
     wrong: list[str]
     unfinished: list[str]
+
+    @classmethod
+    def between(cls, truth: Truth, findings: list[Finding]) -> Differences:
+        """Compare every record, and the best one of each window."""
+        expected = truth.findings()
+        best: dict[Window, float] = defaultdict(float)
+        for finding in findings:
+            best[window_of(finding)] = max(best[window_of(finding)], finding.score)
+        return cls(
+            lost=sorted(expected.keys() - best.keys()),
+            wrong=sorted({fault for finding in findings for fault in _faults(finding, truth)}),
+            unfinished=[
+                f"{window}: {best[window]:g} of {count}"
+                for window, count in expected.items()
+                if window in best and best[window] < (count if count <= URGENT else rung_below(count))
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was, beside what should have been.
+
+    Attributes:
+        differences: of the findings.
+        unquarantined: bad lines that are not in quarantine, or good ones that are.
+        dropped_late: events that a detector left out as late.
+        twice: users who were notified of more than once, and ids of mails that arrived twice.
+        untold: users of whom nobody was told what should have been.
+        findings, notifications: how many there should be.
+    """
+
+    differences: Differences
     unquarantined: int
     dropped_late: int
     twice: list[str]
@@ -98,36 +126,22 @@ class Verdict:
     notifications: int
 
     @property
-    def good(self) -> bool:
-        """Nothing lost, wrong, late or told twice."""
-        faults = (
-            self.lost,
-            self.wrong,
-            self.unfinished,
-            self.unquarantined,
-            self.dropped_late,
-            self.twice,
-            self.untold,
-        )
-        return not any(faults)
+    def faults(self) -> list[str]:
+        """Everything that is not as it should be, in words."""
+        found = [f"lost: {window}" for window in self.differences.lost]
+        found += [*self.differences.wrong, *self.differences.unfinished]
+        found += [f"{self.unquarantined} lines not exactly in quarantine"] if self.unquarantined else []
+        found += [f"{self.dropped_late} events dropped as late"] if self.dropped_late else []
+        return found + [f"told twice: {who}" for who in self.twice] + [f"not told: {who}" for who in self.untold]
 
 
 def judge(installation: Installation, truth: Truth, findings: list[Finding]) -> Verdict:
     """Compare everything that `installation` has written with `truth`."""
     expected = truth.findings()
-    best: dict[Window, float] = defaultdict(float)
-    for finding in findings:
-        best[window_of(finding)] = max(best[window_of(finding)], finding.score)
     told = Told.of(installation)
     wanted = expected_notifications(expected)
     return Verdict(
-        lost=sorted(expected.keys() - best.keys()),
-        wrong=sorted({fault for finding in findings for fault in _faults(finding, truth)}),
-        unfinished=[
-            f"{window}: {best[window]:g} of {count}"
-            for window, count in expected.items()
-            if window in best and best[window] < (count if count <= URGENT else rung_below(count))
-        ],
+        differences=Differences.between(truth, findings),
         unquarantined=_unquarantined(installation, truth),
         dropped_late=sum(_dropped(installation, job) for job in (DETECT, INGEST)),
         twice=told.twice(),

@@ -198,16 +198,16 @@ def report(outcome: Outcome) -> str:
             lines.append(
                 f"{job}: {len(back)} kills, back after {median(back):.1f} s (median), {max(back):.1f} s (longest)"
             )
+    differences = verdict.differences
     lines += [
-        f"findings: {verdict.findings} expected, {len(verdict.lost)} lost, {len(verdict.wrong)} wrong",
-        f"findings told below what they must be: {len(verdict.unfinished)}",
+        f"findings: {verdict.findings} expected, {len(differences.lost)} lost, {len(differences.wrong)} wrong",
+        f"findings told below what they must be: {len(differences.unfinished)}",
         f"events dropped as late: {verdict.dropped_late}",
         f"notifications: {verdict.notifications} expected, {len(verdict.untold)} missing or of a wrong kind",
         f"notified twice: {len(verdict.twice)}",
-        f"bad lines lost from quarantine: {verdict.unquarantined}",
+        f"bad lines not exactly in quarantine: {verdict.unquarantined}",
     ]
-    faults = [*verdict.lost, *verdict.wrong, *verdict.unfinished, *verdict.twice, *verdict.untold]
-    return "\n".join([*lines, *map(str, faults[:50])])
+    return "\n".join([*lines, *verdict.faults[:50]])
 
 
 def main() -> int:
@@ -224,7 +224,7 @@ def main() -> int:
         finally:
             broker.stop()
     print(report(outcome))
-    return 0 if outcome.verdict.good else 1
+    return 1 if outcome.verdict.faults else 0
 
 
 if __name__ == "__main__":
