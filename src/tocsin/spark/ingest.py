@@ -29,6 +29,7 @@ from tocsin.spark.checkpoint import committed
 from tocsin.spark.envelope import OBSERVATION, observed, routed
 from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
+from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
 from tocsin.spark.progress import Progress
 from tocsin.spark.topic import Offsets, Topic
 from tocsin.spark.work import Started
@@ -50,7 +51,8 @@ class Ingest:
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
         self._ratio = Ratio()
-        self._skips_lost = False
+        self._skipping = False
+        self._finished_batch = False
 
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
@@ -60,24 +62,28 @@ class Ingest:
 
     def start(self, run: Run) -> Started:
         """Start or go on; detectors are told first if there is a backlog."""
-        run.position = self._position(run)
+        run.position, removed = self._position(run)
         lag = self._lag(run)
         draining = lag > self.source.lateness.total_seconds()
         if draining:
             self._await_detectors(run, lag)
+        # Real-time mode cannot step over records that retention has removed; one micro-batch can.
+        self._skipping, self._finished_batch = removed > 0, False
         query = self._query(run.spark)
         self._ticker = self._ticker or self._new_ticker(run)
         self._ticker.committed(run.position)
+        reason = _drains(lag) if draining else self._reason()
         return Started(
             query=query,
-            mode="real-time",
-            reason=_drains(lag) if draining else self._reason(),
+            mode=MICRO_BATCH if removed else REAL_TIME,
+            reason=f"{removed} records were removed before they were read; goes on after them" if removed else reason,
             state=JobState.DRAINING if draining else JobState.RUNNING,
-            batch_seconds=self._settings.spark.trigger_seconds,
+            batch_seconds=0.0 if removed else self._settings.spark.trigger_seconds,
         )
 
     def progressed(self, progress: Progress) -> dict[str, Any]:
         """Counts what was read, and lets ticks follow what was committed."""
+        self._finished_batch = True
         figures = progress.observed.get(OBSERVATION, {})
         latest = figures.pop("latest_event_time", None)
         for name, count in figures.items():
@@ -92,18 +98,18 @@ class Ingest:
 
     def poll(self, run: Run) -> str | None:
         """Keeps the reported state true: a backlog makes it draining, the end of the backlog running again."""
+        if not self._finished_batch:
+            return None
+        if self._skipping:
+            return "has gone past the removed records"
         draining = run.lag_seconds > self.source.lateness.total_seconds()
         state = JobState.DRAINING if draining else JobState.RUNNING
         run.restate(state, _drains(run.lag_seconds) if draining else self._reason())
         return None
 
     def failed(self, error: str) -> bool:
-        """Records that retention removed unread are lost; the rest must still be read."""
-        lost = "failOnDataLoss" in error and not self._skips_lost
-        if lost:
-            log.error("records were removed before they were read; going on after them", error=error.splitlines()[0])
-            self._skips_lost = True
-        return lost
+        """There is no other way to go."""
+        return False
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the record."""
@@ -111,14 +117,19 @@ class Ingest:
 
     # --- backlog ------------------------------------------------------------------------------------------------------
 
-    def _position(self, run: Run) -> Offsets:
-        """The next offset of each partition: as committed; where nothing was, the first that is still there."""
+    def _position(self, run: Run) -> tuple[Offsets, int]:
+        """The next offset of each partition, and how many records were removed from there before they were read."""
         first, _ = run.topic.bounds()
         known = committed(self._checkpoint(), self.reads)
         if known is None:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it.
             shutil.rmtree(self._checkpoint(), ignore_errors=True)
-        return first | (known or {})
+            return first, 0
+        removed = sum(max(0, first[partition] - offset) for partition, offset in known.items() if partition in first)
+        if removed:
+            self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + removed
+            log.error("records were removed before they were read: retention is shorter than the outage", count=removed)
+        return {partition: max(offset, known.get(partition, 0)) for partition, offset in first.items()}, removed
 
     def _lag(self, run: Run) -> float:
         """Seconds since the oldest unread record was appended; 0 when all is read."""
@@ -171,13 +182,15 @@ class Ingest:
     def _query(self, spark: SparkSession) -> StreamingQuery:
         kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
-        reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skips_lost)
+        reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
         reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
         rows = routed(observed(parsed(reader.load(), self.source)), self.source, self._settings.names)
         # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
         producer = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
         writer = rows.writeStream.format("kafka").options(**kafka, **producer).outputMode("update")
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
+        if self._skipping:
+            return writer.trigger(processingTime="0 seconds").start()
         cadence = f"{self._settings.spark.trigger_seconds} seconds"
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
 
