@@ -1,0 +1,58 @@
+"""The archive of classes is really used: a JVM ignores one that does not fit, without a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tocsin.provision.java import find_java
+
+# A job's start and first batch, in a JVM of its own, with the archive made before if it is missing.
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from tocsin.settings import Settings
+from tocsin.spark import archive, jvm, session
+
+settings = Settings(state=Path(sys.argv[1]))
+scratch = session.clean_scratch(settings, "detector:archive")
+made = archive.archive_path(settings).exists()
+options = archive.options
+archive.options = lambda *given: [*options(*given), f"-Xlog:class+load:file={sys.argv[1]}/classes.log"]
+spark = session.streaming_session(settings, job="detector:archive", slots=1)
+assert spark.range(10).groupBy().sum().first()[0] == 45
+if not made:
+    making = archive.Making(settings, scratch, jvm.process_id())
+    end = time.monotonic() + 800
+    while not archive.archive_path(settings).exists():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+spark.stop()
+jvm.end()
+print("used" if made else "made")
+"""
+
+
+def start(folder: Path) -> str:
+    environment = os.environ | {"JAVA_HOME": str(find_java().home)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder)], env=environment, capture_output=True, text=True, timeout=900,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.timeout(1800)
+def test_classes_come_from_the_archive(tmp_path: Path) -> None:
+    if start(tmp_path) == "made":
+        assert start(tmp_path) == "used"
+    loaded = (tmp_path / "classes.log").read_text().splitlines()
+    shared = [line for line in loaded if "shared objects file" in line]
+    spark = [line for line in shared if " org.apache.spark." in line]
+    assert len(shared) > 0.6 * len(loaded), f"{len(shared)} of {len(loaded)}"
+    assert len(spark) > 1000
