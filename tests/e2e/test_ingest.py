@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
 
 from tests.broker import Broker
@@ -254,6 +254,33 @@ def test_added_partitions_are_read(installation: Installation) -> None:
         sent += topics.send_to(partition, traffic(2, seed=10 + partition))
     topics.await_all()
     topics.assert_ticks_are_true()
+
+
+def test_records_removed_unread_are_told_and_passed_over(installation: Installation) -> None:
+    """Retention that is shorter than an outage costs the records that it removed, and no others."""
+    topics = Topics(installation)
+    installation.make_topics()
+    installation.start(INGEST)
+    for partition in (0, 1):
+        topics.send_to(partition, traffic(2))
+    topics.await_all()
+    assert installation.stop(INGEST) == 0
+    read = topics.processed()
+    for partition in (0, 1):
+        topics.send_to(partition, traffic(5, seed=partition))
+    ends = Counter(partition for partition, _ in topics.appended())
+    admin = AdminClient(installation.settings.kafka.for_librdkafka())
+    cut = TopicPartition(topics.raw, 0, ends[0] - 30)
+    (future,) = admin.delete_records([cut]).values()
+    assert future.result().low_watermark == ends[0] - 30
+    installation.start(INGEST)
+    topics.await_all()
+    removed = {(0, offset) for offset in range(ends[0] - 30)} - read
+    eventually(lambda: _counts(installation).get("removed_unread") == len(removed), WAIT, lambda: _state(installation))
+    topics.send_to(0, traffic(2, seed=9))
+    topics.await_all()
+    eventually(lambda: installation.reports(INGEST)[-1].mode == "real-time", WAIT, lambda: _state(installation))
+    assert not removed & topics.processed()
 
 
 def test_waits_for_detectors_before_it_reads_a_backlog(installation: Installation) -> None:
