@@ -15,6 +15,7 @@ from tocsin.provision.java import find_java
 PROGRAM = """
 import sys, time
 from pathlib import Path
+from pyspark.sql import functions as F
 from tocsin.settings import Settings
 from tocsin.spark import archive, jvm, session
 
@@ -24,6 +25,9 @@ made = archive.archive_path(settings).exists()
 options = archive.options
 archive.options = lambda *given: [*options(*given), f"-Xlog:class+load:file={sys.argv[1]}/classes.log"]
 spark = session.streaming_session(settings, job="detector:archive", slots=1)
+assert spark.range(1).select(F.lit("x")).first()[0] == "x"
+assert not {"pandas", "pyarrow"} & sys.modules.keys()  # 60 MB that a job without Python code does not need
+assert spark.range(1).select(F.udf(lambda n: n + 1, "bigint")("id")).first()[0] == 1
 assert spark.range(10).groupBy().sum().first()[0] == 45
 if not made:
     making = archive.Making(settings, scratch, jvm.process_id())

@@ -50,7 +50,7 @@ class Run:
         partitions: how many that topic has; the slots fit them.
         spark: the session; a new one after partitions were added.
         position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
-        lag_seconds: since the oldest unread record came in, as last looked at.
+        lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
     """
 
     spark: SparkSession
@@ -244,7 +244,9 @@ class Run:
             further = self.work.progressed(progress)
             latest = progress.latest_offsets.get(self.topic.name, {})
             fields: dict[str, Any] = {"batch_id": progress.batch_id, "watermark": progress.watermark, **self._totals}
-            self._say_running(**fields, **self._lag(latest or self.position), **further)
+            lag = self._lag(latest or self.position)
+            self.lag_seconds = lag["lag_seconds"]
+            self._say_running(**fields, **lag, **further)
         return taken
 
     def _look_at_lag(self) -> None:
@@ -262,7 +264,6 @@ class Run:
 
     def _lag(self, ends: Offsets) -> dict[str, Any]:
         lag = lag_of(self.topic, self.position, ends, self.work.appended_at)
-        self.lag_seconds = lag.seconds
         return {"lag_records": lag.records, "lag_seconds": lag.seconds}
 
     def _grown(self) -> str | None:

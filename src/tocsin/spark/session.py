@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,13 +29,30 @@ def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSessi
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     scratch = scratch_folder(settings, job)
+    _import_lightly()
     builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
     for key, value in (_jvm(settings, scratch) | _engine(settings, scratch) | _streaming()).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _import_lightly() -> None:
+    """Keep pandas and pyarrow out of this process until somebody needs them.
+
+    Spark's literals import its test tools, which import both to learn their versions: 60 MB, and a second of a start.
+    """
+    heavy = [name for name in ("pandas", "pyarrow") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(heavy))  # type: ignore[arg-type]  # None stands for a module that cannot be had
+    try:
+        from pyspark.testing import utils  # noqa: PLC0415 - while they are hidden
+    finally:
+        for name in heavy:
+            del sys.modules[name]
+    utils.have_pandas, utils.have_pyarrow = utils.have_package("pandas"), utils.have_package("pyarrow")
 
 
 def scratch_folder(settings: Settings, job: str) -> Path:
@@ -65,6 +83,7 @@ def connector() -> str:
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
     options = [
+        "-Xms128m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Xss512k",
