@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ Result = tuple[str, list[Goal], object]
 def main() -> int:
     """Measure what is asked for; returns 0 also when a goal is missed, 2 when something must be fixed first."""
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit unwinds, and what was started is stopped
     _warn_of_load()
     try:
         results = _measure(given)
