@@ -111,7 +111,8 @@ class Verdict:
     Attributes:
         differences: of the findings.
         unquarantined: bad lines that are not in quarantine, or good ones that are.
-        dropped_late: events that a detector left out as late.
+        dropped_late: events that a detector left out as late. No fault by itself: what a crash writes a second time may
+            come late, and a late event that was not there before is missing in a score.
         twice: users who were notified of more than once, and ids of mails that arrived twice.
         untold: users of whom nobody was told what should have been.
         findings, notifications: how many there should be.
@@ -131,7 +132,6 @@ class Verdict:
         found = [f"lost: {window}" for window in self.differences.lost]
         found += [*self.differences.wrong, *self.differences.unfinished]
         found += [f"{self.unquarantined} lines not exactly in quarantine"] if self.unquarantined else []
-        found += [f"{self.dropped_late} events dropped as late"] if self.dropped_late else []
         return found + [f"told twice: {who}" for who in self.twice] + [f"not told: {who}" for who in self.untold]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -21,6 +22,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from tests.broker import Broker, await_that
+from tests.faults.load import EMAIL, URGENT
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import read_beat
 from tocsin.ingest.topics import ensure_topics
@@ -68,7 +70,7 @@ class Installation:
     """The jobs and the state of one test; leaving the `with` block ends all of it."""
 
     def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
-        """A project with the checkout's source and detector, and topics of its own.
+        """A project with the checkout's source and detector (with the limits of the load), and topics of its own.
 
         `spark` are fields of SparkSettings; real-time batches take 5 seconds unless said otherwise, so that there are
         many boundaries to hit.
@@ -77,6 +79,10 @@ class Installation:
         project = folder / "project"
         for name in ("sources", "detectors"):
             shutil.copytree(here().root / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+        detector = project / "detectors" / f"{DETECTOR}.py"
+        text, replaced = re.subn(r"email=\d+, urgent=\d+", f"email={EMAIL}, urgent={URGENT}", detector.read_text())
+        assert replaced == 1, "the detector has other limits than this expects"
+        detector.write_text(text)
         self.settings = Settings(
             project=project,
             state=folder / "state",

@@ -202,7 +202,7 @@ def report(outcome: Outcome) -> str:
     lines += [
         f"findings: {verdict.findings} expected, {len(differences.lost)} lost, {len(differences.wrong)} wrong",
         f"findings told below what they must be: {len(differences.unfinished)}",
-        f"events dropped as late: {verdict.dropped_late}",
+        f"events dropped as late (repeated ones, if no score is wrong): {verdict.dropped_late}",
         f"notifications: {verdict.notifications} expected, {len(verdict.untold)} missing or of a wrong kind",
         f"notified twice: {len(verdict.twice)}",
         f"bad lines not exactly in quarantine: {verdict.unquarantined}",

@@ -27,7 +27,7 @@ def _finding(user: str, score: float, **changed: object) -> Finding:
     fields = {
         "finding_id": finding_id(DETECTOR, {"user_id": user}, start, end), "detector": DETECTOR, "version": "v",
         "entity": {"user_id": user}, "window_start": start, "window_end": end, "level": level(score) or "email",
-        "score": score, "limit": 50,
+        "score": score, "limit": 5,
     }  # fmt: skip
     return Finding.model_validate({**fields, **changed})
 
@@ -37,10 +37,10 @@ def _told(truth: Truth, findings: Iterable[Finding]) -> Differences:
 
 
 def test_right_findings_make_no_difference() -> None:
-    truth = _truth(ann=51, bob=100, eve=130, tom=50)
+    truth = _truth(ann=6, bob=100, eve=130, tom=5)
     records = [
-        _finding("ann", 51),
-        _finding("bob", 51),
+        _finding("ann", 6),
+        _finding("bob", 6),
         _finding("bob", 100),
         _finding("eve", 101),
         _finding("eve", 122),
@@ -55,12 +55,12 @@ def test_right_findings_make_no_difference() -> None:
         ([_finding("ann", 61)], "wrong"),
         ([_finding("ann", 60, level="urgent")], "wrong"),
         ([_finding("ann", 60, finding_id="another")], "wrong"),
-        ([_finding("ann", 60), _finding("tom", 51)], "wrong"),
+        ([_finding("ann", 60), _finding("tom", 6)], "wrong"),
         ([_finding("ann", 59)], "unfinished"),
     ],
 )
 def test_each_fault_is_seen(records: list[Finding], where: str) -> None:
-    assert getattr(_told(_truth(ann=60, tom=50), records), where)
+    assert getattr(_told(_truth(ann=60, tom=5), records), where)
 
 
 def test_above_the_highest_limit_a_score_may_stay_one_rung_behind() -> None:
@@ -71,5 +71,5 @@ def test_above_the_highest_limit_a_score_may_stay_one_rung_behind() -> None:
 
 
 def test_everybody_is_told_the_highest_level_once() -> None:
-    expected = {("ann", 0): 60, ("ann", 10): 101, ("bob", 0): 51}
+    expected = {("ann", 0): 60, ("ann", 10): 101, ("bob", 0): 6}
     assert expected_notifications(expected) == {"ann": "urgent", "bob": "email"}
