@@ -50,6 +50,7 @@ def measure(rig: Rig, backlog: Backlog) -> dict[str, Drained]:
     for number, system in enumerate([tocsin(DETECTOR), *peers(LOWEST, HIGHEST)]):
         site = rig.site(f"drain{number}", {DETECTOR: text}, lies_in_the_past=True)
         found[system.name] = _drain(rig, site, system, backlog)
+        print(f"{system.name}: {found[system.name]}", flush=True)
     return found
 
 

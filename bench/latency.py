@@ -103,7 +103,10 @@ def _round(rig: Rig, site: Site, system: System, plan: Plan, timed: Timed) -> No
         counted = stream.sent[first:last]
         wait_for(outputs, [(system.detector, login) for login in counted])
         program.check()
+    before = len(timed.appended)
     add(timed, outputs, stream, [(system.detector, login) for login in counted])
+    spread = Spread.of(timed.appended[before:])
+    print(f"{system.name}: p50 {spread.p50:.0f}, p95 {spread.p95:.0f}, p99 {spread.p99:.0f} ms", flush=True)
 
 
 def wait_for(outputs: Outputs, wanted: Sequence[tuple[str, Login]]) -> None:
