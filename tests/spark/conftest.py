@@ -80,6 +80,8 @@ class Feed:
     def send(self, events: list[dict[str, Any]]) -> None:
         draft = self.folder / f".{self._files:05d}"
         draft.write_text("".join(json.dumps(one) + "\n" for one in events))
+        # Spark reads the oldest file first, and files of one moment in any order.
+        os.utime(draft, (self._files, self._files))
         draft.replace(self.folder / f"{self._files:05d}.json")
         self._files += 1
 
