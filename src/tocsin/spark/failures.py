@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import tempfile
+from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -19,6 +21,7 @@ _KAFKA = (
     "Timed out waiting for a node assignment",
     "Failed to update metadata after",
 )
+_PROBE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
 
 
@@ -37,6 +40,21 @@ def cause(query: StreamingQuery) -> str:
 def is_unwritable(error: str) -> bool:
     """Whether the state folder could not be written."""
     return any(text in error for text in _UNWRITABLE)
+
+
+def refusal(folder: Path) -> str:
+    """Why a megabyte cannot be written into `folder`, in the system's words; "" when it can.
+
+    Where one task fails for want of room, Spark may report the failure of another that waited for it.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        if unwritable(error):
+            return f"{folder}: {error.strerror}"
+    return ""
 
 
 def is_kafka(error: str) -> bool:

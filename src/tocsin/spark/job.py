@@ -25,7 +25,7 @@ from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings
 from tocsin.spark import archive, jvm
-from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable
+from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
 from tocsin.spark.progress import Listener, Progress
 from tocsin.spark.session import scratch_folder, streaming_session
 from tocsin.spark.topic import Offsets, Topic, lag_of
@@ -197,6 +197,8 @@ class Run:
         error = cause(query)
         if is_unwritable(error):
             raise Unwritable(error)
+        if refused := refusal(self.settings.checkpoint(self.work.job)):
+            raise Unwritable(refused)
         if self.work.failed(error):
             log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
             return
