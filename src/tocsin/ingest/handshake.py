@@ -19,9 +19,9 @@ _AT_REST = (JobState.STOPPED, JobState.FAILED, JobState.STOPPING)
 
 
 def not_ready(
-    reports: Mapping[str, JobReport], detectors: Iterable[str], lag_seconds: float, now: datetime
+    reports: Mapping[str, JobReport], detectors: Iterable[str], needed_seconds: float, now: datetime
 ) -> list[str]:
-    """Those of the jobs `detectors` that run but would take events `lag_seconds` old for late, in order of name.
+    """Those of the jobs `detectors` that run with a watermark delay below `needed_seconds`, in order of name.
 
     A job that has not reported for 10 seconds does not run. A job without a watermark is always ready.
     """
@@ -31,6 +31,6 @@ def not_ready(
         if report is None or now - report.at > _FRESH or report.state in _AT_REST:
             continue
         starting = report.delay_seconds is None and report.state in (JobState.STARTING, JobState.WAITING)
-        if starting or (report.delay_seconds is not None and report.delay_seconds < lag_seconds):
+        if starting or (report.delay_seconds is not None and report.delay_seconds < needed_seconds):
             waiting.append(job)
     return waiting

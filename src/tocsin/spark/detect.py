@@ -201,7 +201,7 @@ class Detection:
         lateness, now = self.source.lateness, datetime.now(UTC)
         if not self._decision.draining:
             lag = self._ingest_lag()
-            if lag > lateness:
+            if lag:
                 return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
             if run.lag_seconds > lateness.total_seconds():
                 return f"behind by {run.lag_seconds:.0f} s"

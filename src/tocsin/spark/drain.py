@@ -57,9 +57,9 @@ class Decision:
 
 
 def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime) -> Decision:
-    """Whether to drain: the own backlog, or that of the ingest (0 when it keeps up), is older than `lateness`."""
+    """Whether to drain: the own backlog is older than `lateness`, or the ingest drains one (0 when it does not)."""
     age = max(backlog.age(now), ingest_lag)
-    if age <= lateness and backlog.records <= FEW_RECORDS:
+    if not ingest_lag and age <= lateness and backlog.records <= FEW_RECORDS:
         return Decision(False, lateness + SLACK, "keeps up")
     seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
     if ingest_lag > backlog.age(now):

@@ -64,7 +64,8 @@ class Ingest:
         """Start or go on; detectors are told first if there is a backlog."""
         run.position, removed = self._position(run)
         lag = self._lag(run)
-        draining = lag > self.source.lateness.total_seconds()
+        # What is read first grows older until the query reads it: half of the lateness is left for that.
+        draining = lag > self.source.lateness.total_seconds() / 2
         if draining:
             self._await_detectors(run, lag)
         # Real-time mode cannot step over records that retention has removed; one micro-batch can.
@@ -142,10 +143,12 @@ class Ingest:
         """Announce the backlog and wait until the running detectors have widened their delay for it."""
         reader = ReportReader(self._settings)
         told: list[str] = []
+        # The backlog grows older while it waits and until it is read, so the normal delay is never enough.
+        needed = lag + self.source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
         try:
             end = datetime.now(UTC) + LONGEST_WAIT
             while not run.stopping and datetime.now(UTC) < end:
-                waiting = not_ready(reader.latest(), self._detectors, lag, datetime.now(UTC))
+                waiting = not_ready(reader.latest(), self._detectors, needed, datetime.now(UTC))
                 if waiting != told or not told:
                     told = waiting
                     what = f"; waits until {', '.join(waiting)} can take them" if waiting else ""

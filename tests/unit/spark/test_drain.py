@@ -47,6 +47,13 @@ def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
     assert decision.reason == "the ingest is up to 300 s behind, lateness is 10 s"
 
 
+def test_an_ingest_that_drains_is_believed_however_young_its_backlog_is() -> None:
+    """It tells early, because what it has not read grows older until it is read."""
+    decision = decide(LATENESS, Backlog(), timedelta(seconds=6), NOW)
+    assert decision.draining
+    assert decision.delay >= 2 * LATENESS + timedelta(seconds=6)
+
+
 def test_a_drain_that_lasts_too_long_is_widened() -> None:
     decision = decide(LATENESS, Backlog(1_000_000, ago(100)), NONE, NOW)
     assert not too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW)
