@@ -21,7 +21,7 @@ from tocsin.spark import archive, jvm, session
 
 settings = Settings(state=Path(sys.argv[1]))
 scratch = session.clean_scratch(settings, "detector:archive")
-made = archive.archive_path(settings).exists()
+made = archive.archive_path().exists()
 options = archive.options
 archive.options = lambda *given: [*options(*given), f"-Xlog:class+load:file={sys.argv[1]}/classes.log"]
 spark = session.streaming_session(settings, job="detector:archive", slots=1)
@@ -32,7 +32,7 @@ assert spark.range(10).groupBy().sum().first()[0] == 45
 if not made:
     making = archive.Making(settings, scratch, jvm.process_id())
     end = time.monotonic() + 800
-    while not archive.archive_path(settings).exists():
+    while not archive.archive_path().exists():
         assert time.monotonic() < end
         time.sleep(0.2)
 spark.stop()

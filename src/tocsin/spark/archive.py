@@ -36,13 +36,13 @@ def options(settings: Settings, scratch: Path) -> list[str]:
     """
     if not settings.spark.archive:
         return []
-    path = archive_path(settings)
+    path = archive_path()
     if path.exists():
         return [f"-XX:SharedArchiveFile={path}"]
     return [f"-XX:DumpLoadedClassList={scratch / _LIST}"]
 
 
-def archive_path(settings: Settings) -> Path:
+def archive_path() -> Path:
     """Where the archive for this Java, Spark and connector lies, made or not."""
     places = [Path(os.environ.get("JAVA_HOME", "")), Path(pyspark.__file__).parent]
     jars = [*here().jars("spark").glob("*.jar"), *(places[1] / "jars").glob("*.jar"), *places[0].glob("bin/java")]
@@ -55,7 +55,7 @@ class Making:
 
     def __init__(self, settings: Settings, scratch: Path, jvm: int) -> None:
         """Start making it from the classes that the JVM with process id `jvm` has loaded; does not wait."""
-        self._path, self._list, self._jvm = archive_path(settings), scratch / _LIST, jvm
+        self._path, self._list, self._jvm = archive_path(), scratch / _LIST, jvm
         self._dump: subprocess.Popen[bytes] | None = None
         self._ended = threading.Event()
         if settings.spark.archive and not self._path.exists() and self._list.exists():
