@@ -45,8 +45,8 @@ def detect(events: DataFrame) -> DataFrame:
 class Plan:
     """How long one round takes, in seconds; what happens in `warm_up` is not counted."""
 
-    warm_up: float = 25.0
-    measured: float = 60.0
+    warm_up: float = 60.0
+    measured: float = 90.0
     rounds: int = 2
 
 

@@ -144,15 +144,17 @@ class SparkSettings(_Block):
     """How Spark jobs run.
 
     Attributes:
-        trigger_seconds: checkpoint cadence of real-time mode (5 at least); longer is a better p99 and more replay
-            after a crash.
+        trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
+            more replay after a crash; an e-mail waits for the end of the batch in which its window closes.
+        ingest_trigger_seconds: the same for an ingest (5 at least).
         heap_mb: JVM heap of a streaming job.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
         drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
         archive: whether to use an AppCDS archive of Spark's classes, made once beside the set-up.
     """
 
-    trigger_seconds: int = Field(default=15, ge=5, le=300)
+    trigger_seconds: int = Field(default=45, ge=5, le=300)
+    ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)

@@ -141,7 +141,7 @@ class DetectJob:
             project=folder / "project",
             state=folder / "state",
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),
-            spark=SparkSettings(**{"trigger_seconds": 5, **spark}),
+            spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
         for name in ("sources", "detectors"):
             shutil.copytree(here().root / name, folder / "project" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -227,6 +227,7 @@ class DetectJob:
             "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
             "TOCSIN_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
             "TOCSIN_SPARK__TRIGGER_SECONDS": str(spark.trigger_seconds),
+            "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": str(spark.ingest_trigger_seconds),
             "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
             "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
         }

@@ -90,7 +90,7 @@ class Installation:
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{folder.name}."}),
             smtp=SmtpSettings(port=self.sink.port),
             alerts=AlertSettings(),
-            spark=SparkSettings(**{"trigger_seconds": 5, **spark}),
+            spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
         self.catalog = read_catalog(project)
         self._java = find_java()

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.test_plan import SOURCE, SPEC
-from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.events import IDENTITY, parse_events, prepared, used_columns
+from tocsin.spark.findings import Emission, findings
 from tocsin.spark.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -160,3 +161,30 @@ def test_batch_and_stream_agree(
     finally:
         query.stop()
         spark.conf.set("spark.sql.shuffle.partitions", 1)
+
+
+def largest(events: DataFrame) -> DataFrame:
+    """Names a column, tries, that its findings do not need."""
+    named = events.withColumn("again", F.col("tries") + 1).where("action = 'login failed'")
+    return named.groupBy("window", "user_id").agg(F.count("*").alias("score"), F.max("amount").alias("largest"))
+
+
+def test_only_the_columns_that_findings_need_are_read(spark: SparkSession) -> None:
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "t").load()
+    rows = findings(largest(prepared(parse_events(kafka, SOURCE), SPEC, DELAY)), SPEC, Emission())
+    assert used_columns(rows, SOURCE) == {*IDENTITY, "event_time", "tick", "action", "user_id", "amount"}
+
+
+def test_columns_that_are_not_read_are_there_and_null(records: Records) -> None:
+    given = records([event("ann", "12:00:01", amount=2.5, tries=3)])
+    (row,) = prepared(parse_events(given, SOURCE, frozenset({"event_time", "amount"})), SPEC, DELAY).collect()
+    assert (row.amount, row.tries, row.user_id) == (2.5, None, None)
+    assert row.asDict().keys() == set(ready(given).columns)
+
+
+def test_findings_are_the_same_from_the_columns_they_need(records: Records) -> None:
+    given = records(burst("ann", 60, "12:00:01", amount=2.5, tries=3))
+    full = findings(largest(ready(given)), SPEC, Emission())
+    used = used_columns(full, SOURCE)
+    pruned = findings(largest(prepared(parse_events(given, SOURCE, used), SPEC, DELAY)), SPEC, Emission())
+    assert pruned.collect() == full.collect() != []

@@ -26,8 +26,8 @@ from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import drain
 from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
-from tocsin.spark.drain import SLACK, Backlog, Decision, backlog_of, decide
-from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.drain import SLACK, Backlog, Decision, Unread, decide
+from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, Emission, findings
 from tocsin.spark.job import Run
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
@@ -99,7 +99,9 @@ class Detection:
         self.writes: tuple[str, ...] = (settings.names.findings,)
         self._settings, self._detect = settings, load_detect(self.spec)
         self._reports: ReportReader | None = None
+        self._unread: Unread | None = None
         self._plan: Plan | None = None
+        self._used: frozenset[str] | None = None
         self._checkpoint: Checkpoint | None = None
         self._decision = Decision(False, self.source.lateness + SLACK, "")
         self._refused = ""
@@ -165,7 +167,9 @@ class Detection:
     # --- plan and mode ------------------------------------------------------------------------------------------------
 
     def _read_plan(self, spark: SparkSession) -> Plan:
-        plan = read_plan(self._scored(spark, {}), self.spec)
+        scored = self._scored(spark, {})
+        plan = read_plan(scored, self.spec)
+        self._used = used_columns(findings(scored, self.spec, Emission()), self.source)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
         log.info("plan read", mode=plan.mode, reason=plan.reason, score=str(plan.score.kind), why=plan.score.why,
                  exchanges=plan.exchanges, slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
@@ -194,7 +198,8 @@ class Detection:
     def _situation(self, run: Run, position: dict[int, int]) -> _Situation:
         if self.spec.window is None:
             return _Situation(Backlog(), timedelta(0))
-        return _Situation(backlog_of(run.topic, position), self._ingest_lag())
+        unread = self._unread = self._unread or Unread(run.topic)
+        return _Situation(unread.look(position), self._ingest_lag())
 
     def _turn(self, run: Run) -> str | None:
         """A reason to start again, draining or no longer draining; None while things are as they should be."""
@@ -233,7 +238,7 @@ class Detection:
         kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
         group = {"groupIdPrefix": f"{self._settings.names.group(self.job)}.spark"}
         records = spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
-        events = prepared(parse_events(records, self.source), self.spec, self._decision.delay)
+        events = prepared(parse_events(records, self.source, self._used), self.spec, self._decision.delay)
         return scored(self._detect, self.spec, events)
 
     def _query(self, run: Run, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:

@@ -7,7 +7,7 @@ afterwards is safe on the same checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tocsin.spark.topic import Offsets, Records
@@ -18,6 +18,7 @@ SLACK = timedelta(seconds=2)
 FEW_RECORDS = 20_000
 """So many are read within the first real-time batch, and during it no watermark moves."""
 
+_CHUNK = 1000
 _MARGIN = timedelta(seconds=120)
 _INGESTED = b'"ingested_at":"'
 _TICK = b'{"tick":true'
@@ -75,25 +76,6 @@ def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: d
     return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
-def backlog_of(topic: Records, position: Offsets) -> Backlog:
-    """What lies between `position` and the end of the events topic `topic`.
-
-    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
-    not be the oldest. A tick says that nothing older follows, so the reading ends there.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
-    _, ends = topic.bounds()
-    records, oldest = 0, None
-    for partition, end in ends.items():
-        start = position.get(partition, 0)
-        records += max(0, end - start)
-        moment = _oldest(topic, partition, start, end)
-        oldest = min((m for m in (oldest, moment) if m is not None), default=None)
-    return Backlog(records, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
-
-
 def ingested_at(value: bytes) -> str | None:
     """The time in an event record at which it came into the platform, or of a tick: ISO-8601; None in any other record.
 
@@ -107,15 +89,73 @@ def ingested_at(value: bytes) -> str | None:
     return value[start : start + 27].decode("ascii", "replace")
 
 
-def _oldest(topic: Records, partition: int, start: int, end: int) -> str | None:
-    oldest: str | None = None
-    if start >= end:
-        return None
-    for message in topic.records(partition, start, end):
-        value = message.value() or b""
-        moment = ingested_at(value)
-        if moment is not None and (oldest is None or moment < oldest):
-            oldest = moment
-        if value.startswith(_TICK):
-            break
-    return oldest
+class Unread:
+    """What a job has not read yet of its events topic, looked at again and again while it reads.
+
+    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
+    not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
+    """
+
+    def __init__(self, topic: Records) -> None:
+        self._topic = topic
+        self._read: dict[int, _Read] = {}
+
+    def look(self, position: Offsets) -> Backlog:
+        """The backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        _, ends = self._topic.bounds()
+        count, oldest = 0, None
+        for partition, end in ends.items():
+            start = position.get(partition, 0)
+            count += max(0, end - start)
+            moment = self._oldest(partition, start, end)
+            oldest = min((m for m in (oldest, moment) if m is not None), default=None)
+        return Backlog(count, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
+
+    def _oldest(self, partition: int, start: int, end: int) -> str | None:
+        read = self._read.setdefault(partition, _Read())
+        read.chunks = [chunk for chunk in read.chunks if chunk[0] > start]
+        read.end = max(read.end, start)
+        if read.tick is not None and read.tick < start:
+            read.tick = None
+        if read.tick is None and read.end < end:
+            self._read_on(partition, read, end)
+        return min((moment for _, moment in read.chunks), default=None)
+
+    def _read_on(self, partition: int, read: _Read, end: int) -> None:
+        for message in self._topic.records(partition, read.end, end):
+            value = message.value() or b""
+            offset, moment = message.offset() or 0, ingested_at(value)
+            read.end = offset + 1
+            if moment is not None:
+                read.add(moment)
+            if value.startswith(_TICK):
+                read.tick = offset
+                return
+
+
+@dataclass
+class _Read:
+    """How far one partition was looked at.
+
+    Attributes:
+        chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
+        end: the next offset to look at.
+        tick: offset of a tick at which the looking ended; None else.
+    """
+
+    chunks: list[tuple[int, str]] = field(default_factory=list)
+    end: int = 0
+    tick: int | None = None
+    _begun: int = 0
+
+    def add(self, moment: str) -> None:
+        """The record before `end` has come in at `moment`."""
+        if self.chunks and self.end - self._begun <= _CHUNK:
+            self.chunks[-1] = (self.end, min(moment, self.chunks[-1][1]))
+        else:
+            self.chunks.append((self.end, moment))
+            self._begun = self.end - 1

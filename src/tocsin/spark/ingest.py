@@ -79,7 +79,7 @@ class Ingest:
             mode=MICRO_BATCH if removed else REAL_TIME,
             reason=f"{removed} records were removed before they were read; goes on after them" if removed else reason,
             state=JobState.DRAINING if draining else JobState.RUNNING,
-            batch_seconds=0.0 if removed else self._settings.spark.trigger_seconds,
+            batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
         )
 
     def progressed(self, progress: Progress) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Ingest:
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
         if self._skipping:
             return writer.trigger(processingTime="0 seconds").start()
-        cadence = f"{self._settings.spark.trigger_seconds} seconds"
+        cadence = f"{self._settings.spark.ingest_trigger_seconds} seconds"
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
 
 

@@ -26,7 +26,7 @@ from tocsin.reporting import Reporter
 from tocsin.settings import Settings
 from tocsin.spark import archive, jvm
 from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
-from tocsin.spark.progress import Listener, Progress
+from tocsin.spark.progress import Progress, listen
 from tocsin.spark.session import scratch_folder, streaming_session
 from tocsin.spark.topic import Offsets, Topic, lag_of
 from tocsin.spark.work import Started, Work
@@ -156,7 +156,7 @@ class Run:
         self.partitions = partitions
         slots = self.work.slots(partitions)
         self.spark = streaming_session(self.settings, job=self.work.job, slots=slots)
-        self.spark.streams.addListener(Listener(self._progress.put))
+        listen(self.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place
         log.info("session ready", partitions=partitions, slots=slots)
 
@@ -244,8 +244,10 @@ class Run:
             for name, count in (rows | {"rows_dropped_late": progress.dropped_late}).items():
                 self._totals[name] += count
             further = self.work.progressed(progress)
+            delay = self._started.delay_seconds if self._started is not None else None
+            watermark = progress.watermark if delay is None else progress.next_watermark(delay)
             latest = progress.latest_offsets.get(self.topic.name, {})
-            fields: dict[str, Any] = {"batch_id": progress.batch_id, "watermark": progress.watermark, **self._totals}
+            fields: dict[str, Any] = {"batch_id": progress.batch_id, "watermark": watermark, **self._totals}
             lag = self._lag(latest or self.position)
             self.lag_seconds = lag["lag_seconds"]
             self._say_running(**fields, **lag, **further)

@@ -122,8 +122,9 @@ def _streaming() -> dict[str, str]:
         f"{state}providerClass": _ROCKSDB,
         f"{state}rocksdb.changelogCheckpointing.enabled": "true",
         f"{state}checkpointFormatVersion": "2",
+        f"{state}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "10s",
-        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
     }

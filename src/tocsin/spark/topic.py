@@ -28,6 +28,9 @@ class Record(Protocol):
     def value(self) -> bytes | None:
         """Its value; None for a tombstone."""
 
+    def offset(self) -> int | None:
+        """Its offset; None only in a message that was never sent."""
+
 
 class Records(Protocol):
     """The part of a topic that readers of a backlog need."""

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, backlog_of, decide, ingested_at, too_narrow
+from tocsin.errors import TransientError
+from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Unread, decide, ingested_at, too_narrow
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(seconds=10)
@@ -77,23 +78,29 @@ class Records:
 
     def __init__(self, values: list[bytes]) -> None:
         self.values, self.read = values, 0
+        self.breaks_at: int | None = None
 
     def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
         return {0: 0, 1: 0}, {0: len(self.values), 1: 0}
 
     def records(self, partition: int, start: int, end: int) -> Iterator[Record]:
         assert partition == 0
-        for value in self.values[start:end]:
+        for offset in range(start, min(end, len(self.values))):
+            if offset == self.breaks_at:
+                raise TransientError("Kafka is away")
             self.read += 1
-            yield Record(value)
+            yield Record(self.values[offset], offset)
 
 
 class Record:
-    def __init__(self, value: bytes) -> None:
-        self._value = value
+    def __init__(self, value: bytes, offset: int) -> None:
+        self._value, self._offset = value, offset
 
     def value(self) -> bytes:
         return self._value
+
+    def offset(self) -> int:
+        return self._offset
 
 
 def came(seconds_ago: float) -> bytes:
@@ -106,15 +113,46 @@ def tick(seconds_ago: float) -> bytes:
 
 def test_the_oldest_unread_record_need_not_be_the_first() -> None:
     topic = Records([came(9999), came(60), came(600), came(5)])
-    assert backlog_of(topic, {0: 1, 1: 0}) == Backlog(3, ago(600))
+    assert Unread(topic).look({0: 1, 1: 0}) == Backlog(3, ago(600))
 
 
 def test_nothing_older_follows_a_tick() -> None:
     topic = Records([came(60), tick(50), came(40), came(30)])
-    assert backlog_of(topic, {0: 0}) == Backlog(4, ago(60))
+    assert Unread(topic).look({0: 0}) == Backlog(4, ago(60))
     assert topic.read == 2
-    assert backlog_of(topic, {0: 1}) == Backlog(3, ago(50))
+    assert Unread(topic).look({0: 1}) == Backlog(3, ago(50))
 
 
 def test_all_read_is_no_backlog() -> None:
-    assert backlog_of(Records([came(60)]), {0: 1, 1: 0}) == Backlog(0, None)
+    assert Unread(Records([came(60)])).look({0: 1, 1: 0}) == Backlog(0, None)
+
+
+def test_no_record_is_looked_at_twice() -> None:
+    topic = Records([came(5000 - number) for number in range(3000)])
+    unread = Unread(topic)
+    assert unread.look({0: 0}) == Backlog(3000, ago(5000))
+    assert unread.look({0: 1500}).oldest == ago(4000), "the chunk that is read in part counts as a whole"
+    assert unread.look({0: 2000}) == Backlog(1000, ago(3000))
+    topic.values.append(came(9000))
+    assert unread.look({0: 2999}) == Backlog(2, ago(9000))
+    assert unread.look({0: 3001}) == Backlog(0, None)
+    assert topic.read == 3001
+
+
+def test_behind_a_tick_that_was_read_the_looking_goes_on() -> None:
+    topic = Records([tick(50), came(40), tick(30), came(20)])
+    unread = Unread(topic)
+    assert unread.look({0: 0}).oldest == ago(50)
+    assert unread.look({0: 1}).oldest == ago(40)
+    assert topic.read == 3
+
+
+def test_what_was_seen_before_kafka_went_away_is_not_forgotten() -> None:
+    topic = Records([came(60), came(5)])
+    unread = Unread(topic)
+    topic.breaks_at = 1
+    with pytest.raises(TransientError):
+        unread.look({0: 0})
+    topic.breaks_at = None
+    assert unread.look({0: 0}) == Backlog(2, ago(60))
+    assert topic.read == 2

@@ -53,6 +53,17 @@ def test_progress_tells_offsets_rows_and_watermark() -> None:
     assert read.latest_offsets == {"events.logins": {0: 5}}
 
 
+def test_the_next_watermark_follows_the_latest_event_and_never_falls() -> None:
+    noon = "2026-01-01T12:00:00.000Z"
+    read = parse_progress(progress(eventTime={"watermark": noon, "max": "2026-01-01T12:00:30.500Z"}))
+    assert read.next_watermark(12) == datetime(2026, 1, 1, 12, 0, 18, 500_000, tzinfo=UTC)
+    assert read.next_watermark(60) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    first = parse_progress(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z", "max": noon}))
+    assert first.next_watermark(12) == datetime(2026, 1, 1, 11, 59, 48, tzinfo=UTC)
+    assert parse_progress(progress(eventTime={"watermark": noon})).next_watermark(12) == read.watermark
+    assert parse_progress(progress()).next_watermark(12) is None
+
+
 def test_a_watermark_at_its_beginning_is_none() -> None:
     assert parse_progress(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"})).watermark is None
     assert parse_progress(progress()).watermark is None
