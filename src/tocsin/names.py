@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 INGEST = "ingest"
 DETECTOR = "detector"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
+PLATFORM_DAG = "platform"
 
 
 def ingest_job(source: str) -> str:
@@ -18,6 +20,13 @@ def ingest_job(source: str) -> str:
 def detector_job(detector: str) -> str:
     """The job that runs `detector` on its stream."""
     return f"{DETECTOR}:{detector}"
+
+
+def dag_of(job: str) -> str:
+    """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
+    if not job.startswith(f"{DETECTOR}:"):
+        return PLATFORM_DAG
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", file_name(job))  # Airflow takes no other characters
 
 
 def file_name(job: str) -> str:

@@ -10,7 +10,7 @@ import threading
 
 import structlog
 
-from tocsin import logs
+from tocsin import exits, logs
 from tocsin.alerts.indexer import IndexerJob
 from tocsin.alerts.notifier import NotifierJob
 from tocsin.errors import ConfigError
@@ -37,6 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: _ask_to_stop(stop))
+    return exits.told(_locked(job, stop))
+
+
+def _locked(job: str, stop: threading.Event) -> int:
     try:
         settings = load_settings()
         with hold(settings.checkpoint(job) / "lock"):

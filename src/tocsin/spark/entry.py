@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from tocsin import logs
+from tocsin import exits, logs
 from tocsin.errors import ConfigError
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState
@@ -48,10 +48,14 @@ def main(
     stop = threading.Event()
     job.on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
+    return exits.told(_run(job_of(name), lambda settings: work_of(settings, name), stop))
+
+
+def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event) -> int:
     try:
         settings = load_settings()
-        with hold(settings.checkpoint(job_of(name)) / "lock"):
-            return _report(settings, job_of(name), lambda: work_of(settings, name), stop)
+        with hold(settings.checkpoint(name) / "lock"):
+            return _report(settings, name, lambda: work_of(settings), stop)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return MISCONFIGURED

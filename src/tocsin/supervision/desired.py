@@ -69,6 +69,11 @@ def _sorted(value: object) -> object:
     return sorted(map(str, value)) if isinstance(value, frozenset | set) else value
 
 
+def forget_code() -> None:
+    """Read the platform's code again at the next call: for a process that lives longer than one deployment."""
+    _code.cache_clear()
+
+
 @functools.cache
 def _code(*rooms: str) -> str:
     """Hash of the platform's code in `rooms` and in the core, read once in the life of this process."""

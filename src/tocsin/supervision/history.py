@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
+from tocsin.supervision import kept
 from tocsin.supervision.model import History
 
 _ADAPTER = TypeAdapter(History)
@@ -14,10 +14,7 @@ _ADAPTER = TypeAdapter(History)
 
 def read_history(path: Path) -> History:
     """What `path` remembers; nothing when there is no such file, or a broken one: a forgotten back-off does no harm."""
-    try:
-        return _ADAPTER.validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return History()
+    return kept.read(path, _ADAPTER, History())
 
 
 def write_history(path: Path, history: History) -> None:
@@ -26,10 +23,4 @@ def write_history(path: Path, history: History) -> None:
     Raises:
         OSError: the disk is full or the folder cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(_ADAPTER.dump_json(history))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    kept.write(path, _ADAPTER, history)

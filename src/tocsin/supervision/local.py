@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tocsin import tether
+from tocsin import exits, tether
 from tocsin.supervision import labels
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.rotation import rotate, tail
@@ -51,6 +51,7 @@ class LocalRunner:
         self._children.pop(launch.labels.job, None)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
+        asked = exits.asked(self._exit(launch.labels.job))
         prefix = tether.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
@@ -59,7 +60,7 @@ class LocalRunner:
                 stdout=log,
                 stderr=log,
                 cwd=launch.directory,
-                env={**launch.environment, **launch.labels.variable()},
+                env={**launch.environment, **launch.labels.variable(), **asked},
                 start_new_session=True,
             )
         self._children[launch.labels.job] = (launch.labels, child)
@@ -94,9 +95,9 @@ class LocalRunner:
         return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
 
     def exit_code(self, job: str) -> int | None:
-        """See `Runner.exit_code`. Known for children of this very runner."""
+        """See `Runner.exit_code`. Known for children of this very runner, and for jobs that tell it themselves."""
         child = self._children.get(job)
-        return None if child is None else child[1].poll()
+        return exits.read(self._exit(job)) if child is None else child[1].poll()
 
     def usage(self, process: Process) -> Usage | None:
         """See `Runner.usage`."""
@@ -115,6 +116,10 @@ class LocalRunner:
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """See `Runner.logs`."""
         return tail(self._log(job), lines)
+
+    def _exit(self, job: str) -> Path:
+        """The file in which the last process of `job` tells its exit code."""
+        return self._log(job).with_suffix(".exit")
 
     def _ending(self) -> Iterator[Process]:
         """Children that are not gone yet; at its end a process loses its command line before it can be waited for."""

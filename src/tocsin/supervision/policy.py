@@ -50,6 +50,25 @@ def reconcile(
     return round_.actions, History(jobs=kept, heavy_start_at=round_.heavy_start_at)
 
 
+def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[list[Stop], History]:
+    """What stops `job` so that the next call of `reconcile` starts it at once, and what to remember for that call."""
+    past = history.jobs.get(job, Past())
+    live = [process for process in actual.live if process.job == job and process.pid not in past.asked]
+    stops = [Stop(job, process.pid, "a restart was asked for", force=not process.leader) for process in live]
+    asked = {**past.asked, **{process.pid: now for process in live}}
+    past = replace(past, expected=False, failures=(), retry_at=0.0, asked=asked)
+    return stops, replace(history, jobs={**history.jobs, job: past})
+
+
+def under_way(desired: Mapping[str, Desired], history: History, until: float) -> bool:
+    """Whether a process was asked to stop and is still there, or a job is to be started before `until`."""
+    pasts = {job: history.jobs.get(job, Past()) for job in desired}
+    due = (
+        wanted.readable and not pasts[job].expected and pasts[job].retry_at <= until for job, wanted in desired.items()
+    )
+    return any(past.asked for past in history.jobs.values()) or any(due)
+
+
 class _Round:
     """One call of `reconcile`."""
 
@@ -139,7 +158,8 @@ class _Round:
         fault = self._fault(process, wanted)
         if fault is not None and fault.startswith("is hung") and process.pid not in past.asked:
             past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
-        return self._stopped([process], replace(past, expected=False), fault or "is there twice")
+        reason = fault or ("was asked to stop" if process.pid in past.asked else "is there twice")
+        return self._stopped([process], replace(past, expected=False), reason)
 
     def _stopped(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
         """Ask each to stop, once; end it when it has not done so in time, or has nobody to ask."""

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.errors import ConfigError
+from tocsin.errors import ConfigError, TransientError
 from tocsin.heartbeat import read_beat
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobReport, JobState
 from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Start, Stop
-from tocsin.supervision.policy import reconcile
+from tocsin.supervision.policy import reconcile, restarted, under_way
 from tocsin.supervision.runner import Launch, Process, Runner
 from tocsin.supervision.standing import Standing, memory_of, standings
 
 _STALLED_SECONDS = 600.0
 _FORCED_SECONDS = 5.0
+_LOCK_SECONDS = 10.0
 
 log = structlog.get_logger()
 
@@ -70,6 +71,38 @@ class Supervisor:
         except LockHeld:
             return []
 
+    def drift(self, desired: Mapping[str, Desired]) -> frozenset[str]:
+        """The jobs that a look would now do or remember something about; nothing is done."""
+        history = read_history(self._memory)
+        actual = self._actual(self._runner.list(), history)
+        actions, after = reconcile(desired, actual, history, self._clock(), self._charge.pace)
+        known = history.jobs.keys() | after.jobs.keys()
+        changed = {job for job in known if history.jobs.get(job) != after.jobs.get(job)}
+        return frozenset(changed | {action.job for action in actions})
+
+    def under_way(self, desired: Mapping[str, Desired], seconds: float) -> bool:
+        """Whether a job still stops, or one is to be started within `seconds`, so that another look is soon due."""
+        return under_way(desired, read_history(self._memory), self._clock() + seconds)
+
+    def restart(self, job: str) -> bool:
+        """Ask the process of `job` to stop, so that the next look starts it at once; returns whether there was one.
+
+        It counts as no failure, and ends a back-off. Whoever looks sees to it that the process stops in time.
+
+        Raises:
+            TransientError: another supervisor looks for longer than 10 seconds; a retry helps.
+            OSError: the state folder cannot be written.
+        """
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                with hold(self._lock):
+                    return self._restart(job)
+            except LockHeld as error:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"{job} is not restarted: {error}") from error
+                time.sleep(0.1)
+
     def standings(self, jobs: Iterable[str]) -> list[Standing]:
         """How each of `jobs` stood at the last look."""
         return standings(self._charge.state, self._charge.name, jobs, self._processes)
@@ -100,6 +133,16 @@ class Supervisor:
         for action in actions:
             self._act(action, by_pid)
         return actions
+
+    def _restart(self, job: str) -> bool:
+        history = read_history(self._memory)
+        processes = self._runner.list()
+        stops, after = restarted(job, self._actual(processes, history), history, self._clock())
+        write_history(self._memory, after)
+        by_pid = {process.pid: process for process in processes}
+        for stop in stops:
+            self._act(stop, by_pid)
+        return bool(stops)
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         codes = {job: self._runner.exit_code(job) for job in history.jobs}

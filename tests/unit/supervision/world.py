@@ -57,7 +57,7 @@ class World:
         actual = Actual(live=list(self.live.values()), exits=dict(self.exits))
         actions, self.history = reconcile(self.desired, actual, self.history, self.now, self.pace)
         for action in actions:
-            self._do(action)
+            self.do(action)
         self.log += [(self.now, action) for action in actions]
         return actions
 
@@ -77,7 +77,7 @@ class World:
     def running(self, job: str) -> list[Live]:
         return [one for one in self.live.values() if one.job == job]
 
-    def _do(self, action: Action) -> None:
+    def do(self, action: Action) -> None:
         if isinstance(action, Start):
             self.add(action.job, action.spec)
         elif isinstance(action, Stop) and action.pid in self.live:

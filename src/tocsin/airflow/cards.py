@@ -1,0 +1,118 @@
+"""What the DAGs of jobs say of themselves, as plain data, read from the declared files without importing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tocsin.catalog import Catalog
+from tocsin.detector import DetectorSpec
+from tocsin.errors import ConfigError
+from tocsin.names import DETECTOR, INDEXER, NOTIFIER, dag_of, detector_job, ingest_job
+
+BROKEN = "broken"
+_LONGEST = 200
+_SWITCH = """
+---
+| do | and the job |
+|---|---|
+| pause, unpause | is stopped, is started |
+| Trigger, `restart` | is stopped and started at once, counting no failure |
+| Trigger, `status` | is described in the log of the task |
+| edit the file | is replaced, if what it computes has changed |
+
+A failed run here is news: the job crashes in a loop, is misconfigured, or cannot write. It goes on being tried.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One DAG in whose runs jobs are handled.
+
+    Attributes:
+        dag: its id.
+        jobs: those it handles.
+        title: one line.
+        owner: e-mail address of who gets its news; empty when each piece of news says it.
+        tags: to filter by.
+        doc: its page, in Markdown.
+        paused: whether it starts paused when Airflow has never seen it.
+    """
+
+    dag: str
+    jobs: tuple[str, ...]
+    title: str
+    owner: str = ""
+    tags: tuple[str, ...]
+    doc: str
+    paused: bool = False
+
+
+def cards(catalog: Catalog, off: Mapping[str, bool]) -> list[Card]:
+    """A card for each detector, broken ones included, and one for all other jobs, in order of their ids.
+
+    Args:
+        catalog: what is declared.
+        off: by detector, whether it was switched off when it was seen last.
+    """
+    made = [_detector(spec, off.get(name, not spec.stage.runs)) for name, spec in catalog.detectors.items()]
+    for place, error in catalog.broken.items():
+        folder, _, name = place.partition("/")
+        if folder == "detectors":
+            made.append(_broken(name, error, off.get(name, False)))
+    return sorted([*made, _platform(catalog)], key=lambda card: card.dag)
+
+
+def recipients(catalog: Catalog, job: str, otherwise: Iterable[str]) -> tuple[str, ...]:
+    """Who gets the news of `job`: the owner of its file; if it has none `otherwise`, or all owners of sources."""
+    owners = {detector_job(name): spec.owner for name, spec in catalog.detectors.items()}
+    owners |= {ingest_job(name): source.owner for name, source in catalog.sources.items()}
+    if job in owners:
+        return (owners[job],)
+    return tuple(otherwise) or tuple(sorted({source.owner for source in catalog.sources.values()}))
+
+
+def _detector(spec: DetectorSpec, paused: bool) -> Card:
+    window = "none: each event by itself" if spec.window is None else str(spec.window)
+    limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
+    facts = {
+        "source": spec.source,
+        "entity": ", ".join(spec.entity),
+        "window": window,
+        "levels": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
+        "stage": str(spec.stage),
+        "owner": spec.owner,
+        "runbook": spec.runbook,
+        "file": f"detectors/{spec.path.name}",
+        "version": spec.version,
+    }
+    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
+    return Card(
+        dag=dag_of(detector_job(spec.name)),
+        jobs=(detector_job(spec.name),),
+        title=spec.title[:_LONGEST],
+        owner=spec.owner,
+        tags=(DETECTOR, str(spec.stage), spec.source[:100]),
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}",
+        paused=paused,
+    )
+
+
+def _broken(name: str, error: ConfigError, paused: bool) -> Card:
+    faults = "\n".join(f"- {fault}" for fault in error.faults)
+    what = "The file cannot be used as it is. A job that runs is left alone; it will not be started."
+    return Card(
+        dag=dag_of(detector_job(name)),
+        jobs=(detector_job(name),),
+        title=f"Broken: {error.faults[0]}"[:_LONGEST],
+        tags=(DETECTOR, BROKEN),
+        doc=f"# detectors/{name}.py is broken\n\n{what}\n\n{faults}\n",
+        paused=paused,
+    )
+
+
+def _platform(catalog: Catalog) -> Card:
+    jobs = (*(ingest_job(name) for name in catalog.sources), INDEXER, NOTIFIER)
+    listed = "\n".join(f"- `{job}`" for job in jobs)
+    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them."
+    return Card(dag=dag_of(INDEXER), jobs=jobs, title="Ingest, indexer and notifier", tags=("platform",), doc=doc)

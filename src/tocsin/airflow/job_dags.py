@@ -1,0 +1,76 @@
+"""The DAGs in whose runs jobs are handled: their switch, their form, their news."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from tocsin.airflow.actions import RESTART, STATUS, act
+from tocsin.airflow.cards import Card, cards
+from tocsin.catalog import read_catalog
+from tocsin.settings import load_settings
+from tocsin.supervision.switches import read_switches
+
+_SUBJECT = """\
+{% set event = (dag_run.conf or {}).get("event") -%}
+[tocsin] {% if event %}{{ event.job }}: {{ event.condition }}{% else %}{{ dag.dag_id }}: a run failed{% endif %}"""
+_PAGE = """\
+{% set event = (dag_run.conf or {}).get("event") -%}
+{% if event -%}
+<p><b>{{ event.job | e }}</b>: {{ event.condition | e }}.</p>
+<p>{{ event.reason | e }}</p>
+<p>It goes on being tried. This is told once; the next mail comes when it has been well and fails again.</p>
+<p>The end of its log (<code>{{ event.log | e }}</code>):</p>
+<pre>{{ event.lines | join("\\n") | e }}</pre>
+{%- else -%}
+<p>{{ (exception or "The task failed") | string | e }}</p>
+{%- endif %}
+<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
+"""
+_OF_EVENT = '{{ ((dag_run.conf or {}).get("event") or {}).get("to", "") }}'
+
+
+def job_dags() -> list[DAG]:
+    """The DAG of each detector, broken ones included, and that of all other jobs; in a task its own DAG alone."""
+    settings = load_settings()
+    only = get_parsing_context().dag_id
+    made = cards(read_catalog(settings.project), read_switches(settings.state).off)
+    return [_dag(card) for card in made if only in (None, card.dag)]
+
+
+def _dag(card: Card) -> DAG:
+    params = {
+        "action": Param(
+            RESTART,
+            type="string",
+            enum=[RESTART, STATUS],
+            description_md="`restart`: stop the job and start it at once. `status`: describe it in the task's log.",
+        )
+    }
+    if len(card.jobs) > 1:
+        params["job"] = Param(card.jobs[0], type="string", enum=list(card.jobs))
+    mail = SmtpNotifier(to=card.owner or _OF_EVENT, subject=_SUBJECT, html_content=_PAGE)
+    with DAG(
+        card.dag,
+        description=card.title,
+        doc_md=card.doc,
+        tags=set(card.tags),
+        params=params,
+        schedule=None,
+        catchup=False,
+        dagrun_timeout=timedelta(minutes=5),
+        is_paused_upon_creation=card.paused,
+        default_args={"owner": card.owner or "tocsin"},
+    ) as dag:
+        PythonOperator(
+            task_id="act",
+            python_callable=act,
+            op_kwargs={"jobs": card.jobs},
+            execution_timeout=timedelta(minutes=1),
+            retries=0,
+            on_failure_callback=mail,
+        )
+    return dag

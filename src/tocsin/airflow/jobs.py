@@ -1,0 +1,144 @@
+"""The jobs of this installation as tasks of Airflow see them: processes that outlive every task, and Airflow itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tocsin.airflow.cards import recipients
+from tocsin.catalog import Catalog, read_catalog
+from tocsin.names import dag_of
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.settings import Settings
+from tocsin.supervision.desired import desired_jobs, forget_code
+from tocsin.supervision.history import read_history
+from tocsin.supervision.jobs import job_launch
+from tocsin.supervision.labels import Labels, instance_of
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Desired
+from tocsin.supervision.news import News, news, read_news, write_news
+from tocsin.supervision.rotation import rotate
+from tocsin.supervision.runner import Launch
+from tocsin.supervision.standing import Standing, memory_of, standings
+from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.supervision.switches import ask_switches, read_switches, turned_since
+
+_CHARGE = "jobs"
+# Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
+_LOOK_SECONDS = 30.0
+# A start that is due sooner is waited for: cheaper and quicker than another run of the DAG.
+_WAIT_SECONDS = 3.0
+_PAUSE_SECONDS = 0.5
+_LINES = 20
+_WORDS = 400
+
+
+class Jobs:
+    """All jobs of one installation.
+
+    Attributes:
+        settings: of the installation.
+        runner: starts and finds the processes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.runner = LocalRunner(instance_of(settings), settings.log)
+        self._seen: frozenset[tuple[str, int, int]] = frozenset()
+        self._declared: dict[str, Desired] = {}
+        self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
+
+    def look(self, is_off: Callable[[str], bool | None]) -> None:
+        """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
+
+        Args:
+            is_off: see `ask_switches`.
+
+        Raises:
+            OSError: the state folder cannot be written; the next look may find that it can.
+        """
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while True:
+            catalog = read_catalog(self.settings.project)
+            switches = ask_switches(self.settings.state, _detectors(catalog), is_off)
+            desired = switches.applied(desired_jobs(catalog, self.settings))
+            self._supervisor.tick(desired)
+            if time.monotonic() > deadline or not self._supervisor.under_way(desired, _WAIT_SECONDS):
+                break
+            time.sleep(_PAUSE_SECONDS)
+        for job in desired:
+            rotate(self.settings.log(job))
+
+    def drift(self) -> frozenset[str]:
+        """The jobs that a look would now do something about, and "switch" if a switch was turned since the last one.
+
+        Cheap enough for every second: files are read again only when one has changed.
+        """
+        stamps = self._stamps()
+        if stamps != self._seen:
+            forget_code()
+            self._declared, self._seen = desired_jobs(read_catalog(self.settings.project), self.settings), stamps
+        switches = read_switches(self.settings.state)
+        turned = {"switch"} if turned_since(self.settings.state, switches) else set()
+        return self._supervisor.drift(switches.applied(self._declared)) | turned
+
+    def untold(self, is_told: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+        """What is to be told now: for each piece of news a DAG, the id of its run there, and the `conf` of that run.
+
+        Args:
+            is_told: whether a DAG has a run with an id.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        before = read_news(self.settings.state)
+        standing = news(read_history(memory_of(self.settings.state, _CHARGE)), before, time.time())
+        standing = {job: replace(one, told=one.told or is_told(dag_of(job), one.name)) for job, one in standing.items()}
+        if standing != before:
+            write_news(self.settings.state, standing)
+        return [self._message(one) for one in standing.values() if not one.told]
+
+    def restart(self, job: str) -> bool:
+        """See `Supervisor.restart`."""
+        return self._supervisor.restart(job)
+
+    def standing(self, job: str) -> Standing:
+        """How `job` stands now."""
+        return standings(self.settings.state, _CHARGE, [job], self.runner.list())[0]
+
+    def _stamps(self) -> frozenset[tuple[str, int, int]]:
+        """Changes with every file from which the desired jobs follow."""
+        project, root = self.settings.project, here().root
+        declared = ((project, "sources/*.toml"), (project, "detectors/*.py"))
+        code = ((root, "src/tocsin/**/*.py"), (root, "spark_jobs/*.py"))
+        files = [path for folder, pattern in (*declared, *code) for path in folder.glob(pattern)]
+        found = ((path, path.stat()) for path in files if path.exists())
+        return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
+
+    def _message(self, one: News) -> dict[str, Any]:
+        catalog = read_catalog(self.settings.project)
+        event = {
+            "job": one.job,
+            "condition": str(one.condition),
+            "reason": one.reason[:_WORDS],
+            "to": ", ".join(recipients(catalog, one.job, self.settings.alerts.urgent_recipients)),
+            "log": str(self.settings.log(one.job)),
+            "lines": [line[:_WORDS] for line in self.runner.logs(one.job, _LINES)],
+        }
+        return {"trigger_dag_id": dag_of(one.job), "trigger_run_id": one.name, "conf": {"event": event}}
+
+    def _launch(self, job: str, spec: str) -> Launch:
+        given = Path(os.environ.get("JAVA_HOME", ""))
+        java_home = given if given.is_relative_to(here().java) else find_java().home
+        return job_launch(self.settings, Labels(instance_of(self.settings), job, spec), java_home)
+
+
+def _detectors(catalog: Catalog) -> list[str]:
+    """The names of all detectors, broken ones included."""
+    broken = [name for folder, _, name in (place.partition("/") for place in catalog.broken) if folder == "detectors"]
+    return [*catalog.detectors, *broken]

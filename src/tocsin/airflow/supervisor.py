@@ -1,0 +1,75 @@
+"""The DAG that keeps all jobs running: woken by drift within seconds, and each minute in any case."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from tocsin.airflow.component import SUPERVISION_POOL
+from tocsin.airflow.drift import DRIFT
+from tocsin.airflow.jobs import Jobs
+from tocsin.names import dag_of, detector_job
+from tocsin.settings import load_settings
+
+SUPERVISOR_DAG = "supervisor"
+_DOC = """
+Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
+the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
+failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
+
+`look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition; that run fails, which mails
+the job's owner, once.
+
+Pause this DAG and nothing is started, stopped or restarted any more.
+"""
+
+
+def supervisor_dag() -> DAG:
+    """The DAG."""
+    with DAG(
+        SUPERVISOR_DAG,
+        description="Keeps all jobs running",
+        doc_md=_DOC,
+        tags={"platform"},
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("* * * * *", timezone="UTC"), assets=[DRIFT]),
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(minutes=2),
+        is_paused_upon_creation=False,
+        default_args={"owner": "tocsin", "retries": 0},
+    ) as dag:
+        look = PythonOperator(
+            task_id="look",
+            python_callable=_look,
+            pool=SUPERVISION_POOL,
+            execution_timeout=timedelta(seconds=60),
+        )
+        TriggerDagRunOperator.partial(
+            task_id="tell",
+            logical_date=None,
+            skip_when_already_exists=True,
+            map_index_template="{{ task.trigger_dag_id }}",
+        ).expand_kwargs(look.output)
+    return dag
+
+
+def _is_paused(ti: Any, dag: str) -> bool | None:
+    """The switch of `dag`; None when Airflow does not know that DAG (yet). It is asked, not its DB."""
+    try:
+        return bool(ti.get_dag(dag).is_paused)
+    except AirflowRuntimeError as error:
+        if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+
+
+def _look(ti: Any) -> list[dict[str, Any]]:
+    jobs = Jobs(load_settings())
+    jobs.look(lambda detector: _is_paused(ti, dag_of(detector_job(detector))))
+    return jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run])))

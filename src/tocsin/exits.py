@@ -1,0 +1,43 @@
+"""How a process ended, told by itself: who looks after it later is seldom its parent, and only a parent is told.
+
+Whoever starts a job names a file in TOCSIN_EXIT, and the job writes its exit code there as its last act. One that is
+killed, or cannot even begin, writes nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_VARIABLE = "TOCSIN_EXIT"
+_BLANK = "    \n"
+
+
+def asked(path: Path) -> dict[str, str]:
+    """The variables of a process that is to tell its exit code in `path`, which forgets an earlier one.
+
+    The room is taken now, so that a full disk can be told too.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.write_text(_BLANK, encoding="ascii")
+    return {_VARIABLE: str(path)}
+
+
+def told(code: int) -> int:
+    """Tell `code` to whoever asked for it, and return it; never raises OSError."""
+    path = os.environ.get(_VARIABLE)
+    if path is not None:
+        with contextlib.suppress(OSError), open(path, "r+", encoding="ascii") as file:
+            file.write(f"{code:4}\n")
+    return code
+
+
+def read(path: Path) -> int | None:
+    """What was told in `path`; None when nothing was."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,34 @@
+"""What must outlive the process that supervises, as JSON files that are replaced at once or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+_Kept = TypeVar("_Kept")
+
+
+def read(path: Path, kind: TypeAdapter[_Kept], otherwise: _Kept) -> _Kept:
+    """What `path` keeps; `otherwise` when there is no such file, or a broken one."""
+    try:
+        return kind.validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return otherwise
+
+
+def write(path: Path, kind: TypeAdapter[_Kept], value: _Kept) -> None:
+    """Keep `value` in `path`.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; what was kept before is still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(kind.dump_json(value))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

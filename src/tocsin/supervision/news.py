@@ -1,0 +1,75 @@
+"""What people are to be told about jobs, once for each time that a job comes into a failing condition.
+
+Level-triggered: what is to be told follows from how the jobs stand and what was told, so nothing is lost with a process
+that ends between the two. The name of a piece of news is the same at each attempt, so none is told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from tocsin.supervision import kept
+from tocsin.supervision.model import Condition, History
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """One job has come into a failing condition.
+
+    Attributes:
+        job, condition, reason: which, how it fares and why, in words.
+        at: epoch seconds at which this was found.
+        told: whether it has reached those whose business it is.
+    """
+
+    job: str
+    condition: Condition
+    reason: str
+    at: float
+    told: bool = False
+
+    @property
+    def name(self) -> str:
+        """Tells it from all other news of the same job."""
+        when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        return f"{self.condition.replace(' ', '-')}__{when}"
+
+
+def news(history: History, before: Mapping[str, News], now: float) -> dict[str, News]:
+    """The news that stand, by job: those of `before` whose condition lasts, and new ones.
+
+    A restart is no recovery: news stand until the job is fine again, comes into another failing condition, or is no
+    longer kept running.
+    """
+    standing: dict[str, News] = {}
+    for job, past in history.jobs.items():
+        old = before.get(job)
+        if past.condition is Condition.FINE:
+            continue
+        if old is not None and past.condition in (Condition.RESTARTING, old.condition):
+            standing[job] = old
+        elif past.condition is not Condition.RESTARTING:
+            standing[job] = News(job=job, condition=past.condition, reason=past.reason, at=now)
+    return standing
+
+
+_NEWS = TypeAdapter(dict[str, News])
+
+
+def read_news(state: Path) -> dict[str, News]:
+    """What the state folder keeps, by job; nothing when there is no such file, or a broken one."""
+    return kept.read(state / "supervision" / "news.json", _NEWS, {})
+
+
+def write_news(state: Path, standing: dict[str, News]) -> None:
+    """Keep `standing`.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    kept.write(state / "supervision" / "news.json", _NEWS, standing)

@@ -1,0 +1,93 @@
+"""Which detectors were switched off by an operator, kept outside the database of whoever shows the switches.
+
+A new metadata DB knows of no pause; what is kept here says which detectors must not start all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from tocsin.names import detector_job
+from tocsin.supervision import kept
+from tocsin.supervision.model import UNREADABLE, Desired
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """The switches as they were read last.
+
+    Attributes:
+        off: by detector, whether it is switched off; one that is missing was never seen, and runs if its stage does.
+        unreadable: detectors whose switch could not be read: their jobs are left alone.
+        read_at: epoch seconds at which the reading began; 0 when there was none.
+    """
+
+    off: Mapping[str, bool] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    read_at: float = 0.0
+
+    def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
+        """The jobs of `desired` that are to run with these switches."""
+        jobs = dict(desired)
+        for name in self.unreadable:
+            if detector_job(name) in jobs:
+                jobs[detector_job(name)] = UNREADABLE
+        for name, is_off in self.off.items():
+            if is_off and name not in self.unreadable:
+                jobs.pop(detector_job(name), None)
+        return jobs
+
+
+_SWITCHES = TypeAdapter(Switches)
+_TIME = TypeAdapter(float)
+
+
+def read_switches(state: Path) -> Switches:
+    """What the state folder keeps; nothing when there is no such file, or a broken one."""
+    return kept.read(state / "supervision" / "desired.json", _SWITCHES, Switches())
+
+
+def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
+    """Read the switch of each of `detectors` anew, and keep what was read.
+
+    Args:
+        state: the state folder.
+        detectors: all that are declared; others are forgotten.
+        is_off: the switch of one; None when there is none yet. Any exception means that it cannot be read now.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    before, began = read_switches(state), time.time()
+    off, unreadable = {}, set()
+    for name in detectors:
+        try:
+            switch = is_off(name)
+        except Exception:  # whatever is wrong with the reading is no reason to start or stop a job
+            switch = None
+            unreadable.add(name)
+        switch = before.off.get(name) if switch is None else switch
+        if switch is not None:
+            off[name] = switch
+    switches = Switches(off=off, unreadable=frozenset(unreadable), read_at=began)
+    kept.write(state / "supervision" / "desired.json", _SWITCHES, switches)
+    return switches
+
+
+def note_turn(state: Path) -> None:
+    """Note that somebody has just turned a switch, whichever.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    kept.write(state / "supervision" / "turned.json", _TIME, time.time())
+
+
+def turned_since(state: Path, switches: Switches) -> bool:
+    """Whether a switch was turned after `switches` were read."""
+    return kept.read(state / "supervision" / "turned.json", _TIME, 0.0) >= switches.read_at > 0

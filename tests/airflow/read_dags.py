@@ -1,0 +1,46 @@
+"""A program for Airflow's environment: reads DAG files as its DAG processor does, and prints what it found as JSON.
+
+`read_dags.py FOLDER [DAG]`; with DAG the files are read as a task of that DAG reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+BEFORE = set(sys.modules)
+
+from airflow.dag_processing.dagbag import DagBag  # noqa: E402
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager  # noqa: E402
+
+
+def main() -> None:
+    folder, only = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    began = time.monotonic()
+    with _airflow_parsing_context_manager(dag_id=only):
+        bag = DagBag(folder, collect_dags=True, load_op_links=False)
+    seconds = time.monotonic() - began
+    found = {
+        name: {
+            "description": dag.description,
+            "doc": dag.doc_md,
+            "file": dag.fileloc,
+            "max_active_runs": dag.max_active_runs,
+            "owner": dag.owner,
+            "params": {key: param.schema | {"default": param.value} for key, param in dag.params.items()},
+            "paused": dag.is_paused_upon_creation,
+            "retries": {task.task_id: task.retries for task in dag.tasks},
+            "schedule": str(dag.schedule),
+            "tags": sorted(dag.tags),
+            "pools": sorted({task.pool for task in dag.tasks}),
+            "mail": sorted({str(back.to) for task in dag.tasks for back in task.on_failure_callback or ()}),
+        }
+        for name, dag in bag.dags.items()
+    }
+    roots = sorted({name.partition(".")[0] for name in set(sys.modules) - BEFORE})
+    print(json.dumps({"dags": found, "errors": bag.import_errors, "seconds": seconds, "modules": roots}, default=str))
+
+
+if __name__ == "__main__":
+    main()

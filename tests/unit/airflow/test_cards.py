@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tocsin.airflow.cards import Card, cards, recipients
+from tocsin.catalog import Catalog, read_catalog
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def declare(project: Path, name: str, **changes: str) -> None:
+    """A detector like `failed_logins`, with some values of its declaration replaced."""
+    text = (project / "detectors" / "failed_logins.py").read_text()
+    for key, value in changes.items():
+        text, count = re.subn(rf'    {key}="[^"]*"', f'    {key}="{value}"', text)
+        assert count == 1
+    (project / "detectors" / f"{name}.py").write_text(text)
+
+
+def by_dag(catalog: Catalog, off: dict[str, bool] | None = None) -> dict[str, Card]:
+    made = cards(catalog, off or {})
+    assert [card.dag for card in made] == sorted(card.dag for card in made)
+    return {card.dag: card for card in made}
+
+
+def test_a_detector_s_card_says_what_its_file_says(project: Path) -> None:
+    catalog = read_catalog(project)
+    card = by_dag(catalog)["detector__failed_logins"]
+    assert card.jobs == ("detector:failed_logins",)
+    assert card.title == "Bursts of failed logins by one user (credential stuffing, password guessing)."
+    assert card.owner == "security@example.com"
+    assert card.tags == ("detector", "live", "logins")
+    assert not card.paused
+    for said in ("one account tried many times", "email above 50", "docs/runbooks/failed_logins.md"):
+        assert said.replace("email", "e-mail") in card.doc
+    assert catalog.detector("failed_logins").version in card.doc
+
+
+@pytest.mark.parametrize(("stage", "paused"), [("draft", True), ("shadow", False), ("live", False), ("retired", True)])
+def test_a_new_dag_starts_as_its_stage_says_unless_it_was_switched(project: Path, stage: str, paused: bool) -> None:
+    declare(project, "other", stage=stage)
+    catalog = read_catalog(project)
+    assert by_dag(catalog)["detector__other"].paused == paused
+    for kept in (True, False):
+        assert by_dag(catalog, {"other": kept})["detector__other"].paused == kept
+
+
+def test_a_broken_file_is_a_card_of_its_own_and_hides_no_other(project: Path) -> None:
+    declare(project, "other", window="ten seconds or so")
+    (project / "detectors" / "worse.py").write_text("def detect(:")
+    made = by_dag(read_catalog(project))
+    assert sorted(made) == ["detector__failed_logins", "detector__other", "detector__worse", "platform"]
+    assert "broken" not in made["detector__failed_logins"].tags
+    for name, fault in (("other", "ten seconds or so"), ("worse", "is not Python")):
+        card = made[f"detector__{name}"]
+        assert card.tags == ("detector", "broken")
+        assert fault in card.title
+        assert fault in card.doc
+        assert not card.paused, "it starts when it is repaired"
+    assert by_dag(read_catalog(project), {"worse": True})["detector__worse"].paused
+
+
+def test_a_broken_source_breaks_its_detectors_and_is_no_dag(project: Path) -> None:
+    (project / "sources" / "logins.toml").write_text("?")
+    made = by_dag(read_catalog(project))
+    assert sorted(made) == ["detector__failed_logins", "platform"]
+    assert "source 'logins' is broken" in made["detector__failed_logins"].doc
+
+
+def test_all_other_jobs_share_a_card(project: Path) -> None:
+    card = by_dag(read_catalog(project))["platform"]
+    assert card.jobs == ("ingest:logins", "indexer", "notifier")
+    assert (card.owner, card.paused) == ("", False)
+
+
+def test_who_gets_the_news(project: Path) -> None:
+    declare(project, "other", owner="fraud@example.com")
+    catalog = read_catalog(project)
+    on_call = ("on-call@example.com",)
+    assert recipients(catalog, "detector:other", on_call) == ("fraud@example.com",)
+    assert recipients(catalog, "ingest:logins", on_call) == ("platform@example.com",)
+    assert recipients(catalog, "notifier", on_call) == on_call
+    assert recipients(catalog, "notifier", ()) == ("platform@example.com",)
+
+
+def test_a_file_name_that_airflow_would_refuse_becomes_one_that_it_takes(project: Path) -> None:
+    declare(project, "slow routes (new)")
+    assert by_dag(read_catalog(project))["detector__slow_routes__new_"].jobs == ("detector:slow routes (new)",)

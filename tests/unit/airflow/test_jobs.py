@@ -1,0 +1,102 @@
+"""What tasks of Airflow do with the jobs of an installation, up to the point where a process would start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tocsin.airflow.jobs import Jobs
+from tocsin.catalog import read_catalog
+from tocsin.settings import AlertSettings, Settings
+from tocsin.supervision.desired import desired_jobs
+from tocsin.supervision.history import write_history
+from tocsin.supervision.model import Condition, History, Past
+from tocsin.supervision.standing import memory_of
+from tocsin.supervision.switches import ask_switches, note_turn
+
+ROOT = Path(__file__).resolve().parents[3]
+DETECTOR = "detector:failed_logins"
+ALL = {DETECTOR, "ingest:logins", "indexer", "notifier"}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    alerts = AlertSettings(urgent_recipients=("on-call@example.com",))
+    return Jobs(Settings(project=tmp_path, state=tmp_path / "state", alerts=alerts))
+
+
+def remember(jobs: Jobs, **pasts: Past) -> None:
+    """Let supervision remember so of each job; `__` stands for the colon in its name."""
+    desired = desired_jobs(read_catalog(jobs.settings.project), jobs.settings)
+    known = {name.replace("__", ":"): past for name, past in pasts.items()}
+    history = History(jobs={job: replace(past, spec=desired[job].spec) for job, past in known.items()})
+    write_history(memory_of(jobs.settings.state, "jobs"), history)
+
+
+def test_what_should_run_and_does_not_is_drift_and_nothing_is_done_about_it(jobs: Jobs) -> None:
+    assert jobs.drift() >= ALL - {DETECTOR}, "heavy jobs start one after the other"
+    assert jobs.runner.list() == []
+    assert not memory_of(jobs.settings.state, "jobs").exists()
+
+
+def test_a_detector_that_is_switched_off_is_no_drift(jobs: Jobs) -> None:
+    later = time.time() + 50
+    remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
+    assert jobs.drift() == {DETECTOR}
+    ask_switches(jobs.settings.state, ["failed_logins"], lambda _: True)
+    assert jobs.drift() == frozenset()
+    note_turn(jobs.settings.state)
+    assert jobs.drift() == {"switch"}
+
+
+def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time() + 50
+    waiting = {name: Past(retry_at=later) for name in ("indexer", "notifier", "ingest__logins")}
+    remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
+    assert jobs.drift() == frozenset()
+    with monkeypatch.context() as patch:
+        patch.setattr("tocsin.airflow.jobs.read_catalog", lambda _: pytest.fail("read again"))
+        assert jobs.drift() == frozenset()
+    folder = jobs.settings.project / "detectors"
+    shutil.copy(folder / "failed_logins.py", folder / "second.py")
+    os.utime(folder / "second.py")
+    assert jobs.drift() == {"detector:second"}
+
+
+def test_news_are_told_until_there_is_a_run_that_tells_them(jobs: Jobs) -> None:
+    past = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
+    remember(jobs, detector__failed_logins=past)
+    log = jobs.settings.log(DETECTOR)
+    log.parent.mkdir(parents=True)
+    log.write_text("first\n" + "x" * 1000 + "\nlast words\n")
+    asked = []
+
+    def is_told(dag: str, run: str) -> bool:
+        asked.append((dag, run))
+        return len(asked) > 2
+
+    (message,) = jobs.untold(is_told)
+    assert message["trigger_dag_id"] == "detector__failed_logins"
+    event = message["conf"]["event"]
+    assert (event["job"], event["condition"], event["reason"]) == (DETECTOR, "crash loop", "4 failures")
+    assert event["to"] == "security@example.com"
+    assert [len(event["lines"][1]), event["lines"][-1]] == [400, "last words"]
+    assert jobs.untold(is_told) == [message], "nobody has told them yet: the same again"
+    assert jobs.untold(is_told) == []
+    assert jobs.untold(is_told) == [], "and nobody is asked again"
+    assert asked == [("detector__failed_logins", message["trigger_run_id"])] * 3
+
+
+def test_news_of_other_jobs_go_to_the_dag_that_they_share(jobs: Jobs) -> None:
+    remember(jobs, notifier=Past(condition=Condition.NO_ROOM), ingest__logins=Past(condition=Condition.MISCONFIGURED))
+    told = {one["conf"]["event"]["job"]: one for one in jobs.untold(lambda dag, run: False)}
+    assert {one["trigger_dag_id"] for one in told.values()} == {"platform"}
+    to = {job: one["conf"]["event"]["to"] for job, one in told.items()}
+    assert to == {"notifier": "on-call@example.com", "ingest:logins": "platform@example.com"}

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+from tocsin.supervision.model import UNREADABLE, Desired
+from tocsin.supervision.switches import Switches, ask_switches, note_turn, read_switches, turned_since
+
+A, B, INGEST = "detector:a", "detector:b", "ingest:logins"
+JOBS = {INGEST: Desired("v1"), A: Desired("v1"), B: Desired("v1")}
+
+
+def refuse(name: str) -> bool:
+    raise ConnectionError(name)
+
+
+def test_what_is_off_does_not_run_and_the_rest_does(tmp_path: Path) -> None:
+    switches = ask_switches(tmp_path, ["a", "b"], {"a": True, "b": False}.get)
+    assert switches.applied(JOBS) == {INGEST: Desired("v1"), B: Desired("v1")}
+
+
+def test_what_was_off_stays_off_when_nobody_knows_it_any_more(tmp_path: Path) -> None:
+    """As with a new metadata DB: the DAGs are not there yet, then they are made anew."""
+    ask_switches(tmp_path, ["a", "b"], {"a": True, "b": False}.get)
+    again = ask_switches(tmp_path, ["a", "b"], lambda _: None)
+    assert list(again.applied(JOBS)) == [INGEST, B]
+    assert read_switches(tmp_path) == again
+
+
+def test_a_switch_that_nobody_has_seen_is_on(tmp_path: Path) -> None:
+    assert ask_switches(tmp_path, ["a"], lambda _: None).applied(JOBS) == JOBS
+
+
+def test_one_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    ask_switches(tmp_path, ["a", "b"], {"a": True, "b": False}.get)
+    switches = ask_switches(tmp_path, ["a", "b"], refuse)
+    assert switches.applied(JOBS) == {INGEST: Desired("v1"), A: UNREADABLE, B: UNREADABLE}
+    assert ask_switches(tmp_path, ["a", "b"], lambda _: None).off == {"a": True, "b": False}, "nothing is forgotten"
+
+
+def test_a_broken_detector_that_is_switched_off_stops(tmp_path: Path) -> None:
+    assert Switches(off={"a": True}).applied({A: UNREADABLE}) == {}
+
+
+def test_detectors_that_are_no_longer_declared_are_forgotten(tmp_path: Path) -> None:
+    ask_switches(tmp_path, ["a", "b"], lambda _: True)
+    assert ask_switches(tmp_path, ["b"], lambda _: True).off == {"b": True}
+
+
+def test_a_broken_file_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "supervision").mkdir()
+    (tmp_path / "supervision" / "desired.json").write_text("{")
+    assert read_switches(tmp_path) == Switches()
+
+
+def test_a_turn_counts_until_the_switches_are_read(tmp_path: Path) -> None:
+    note_turn(tmp_path)
+    assert not turned_since(tmp_path, read_switches(tmp_path)), "nobody has read any switch: there is nothing to differ"
+    first = ask_switches(tmp_path, ["a"], lambda _: True)
+    assert not turned_since(tmp_path, first)
+    note_turn(tmp_path)
+    assert turned_since(tmp_path, first)
+    assert not turned_since(tmp_path, ask_switches(tmp_path, ["a"], lambda _: True))
