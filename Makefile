@@ -52,7 +52,7 @@ upgrade: python ## The same, with the newest versions that may be had
 
 clean: ## Stop the stack and remove everything that was generated
 	@if [ -x $(BIN)/tocsin ]; then $(BIN)/tocsin dev down || true; fi
-	rm -rf .venv .tocsin .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	rm -rf .venv .venv-airflow .tocsin .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 
 python:
 	@if [ -z "$(PYTHON)" ]; then echo "Tocsin needs Python 3.11 or newer; set PYTHON= if it has another name" >&2; exit 2; fi

@@ -10,7 +10,7 @@ import os
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -153,12 +153,40 @@ class SparkSettings(_Block):
         archive: whether to use an AppCDS archive of Spark's classes, made once beside the set-up.
     """
 
-    trigger_seconds: int = Field(default=45, ge=5, le=300)
+    trigger_seconds: int = Field(default=60, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
     archive: bool = True
+
+
+class AirflowSettings(_Block):
+    """How Airflow runs as part of the stack.
+
+    Attributes:
+        port: of its page and its REST API.
+        users: name to role (viewer, user, op or admin). Their passwords are made once, in
+            `<state>/airflow/passwords.json`.
+        database_file: file that holds the SQLAlchemy address of the metadata DB, as it may hold a password; SQLite in
+            the state folder when None, which is good for one person. Anything that is kept wants PostgreSQL.
+        parallelism: tasks that run at once.
+    """
+
+    port: int = Field(default=8080, ge=1, le=65535)
+    users: dict[str, Literal["viewer", "user", "op", "admin"]] = {
+        "admin": "admin",
+        "operator": "op",
+        "viewer": "viewer",
+    }
+    database_file: Path | None = None
+    parallelism: int = Field(default=4, ge=1, le=64)
+
+    def database(self, folder: Path) -> str:
+        """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""
+        if self.database_file is None:
+            return f"sqlite:///{folder / 'airflow.db'}"
+        return _secret(self.database_file, "airflow.database_file")
 
 
 class Settings(BaseSettings):
@@ -180,6 +208,7 @@ class Settings(BaseSettings):
     smtp: SmtpSettings = SmtpSettings()
     alerts: AlertSettings = AlertSettings()
     spark: SparkSettings = SparkSettings()
+    airflow: AirflowSettings = AirflowSettings()
     web_url: str = ""
 
     @classmethod

@@ -29,6 +29,7 @@ def up(
     ] = False,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Take free ports, not the configured ones.")] = False,
     mail_port: Annotated[int, typer.Option("--mail-port", min=1, max=65535, help="Of the mail sink's page.")] = 1080,
+    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow too, which then keeps the jobs running.")] = False,
 ) -> None:
     """Start everything, say when it is ready, keep it running; Ctrl-C stops everything."""
     from tocsin.stack import launcher
@@ -36,7 +37,7 @@ def up(
 
     stop = threading.Event()
     on_signals(stop)
-    options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port)
+    options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port, airflow=airflow)
     launcher.up(None, options, progress(), stop)
 
 
@@ -65,6 +66,8 @@ def status(json: Json = False) -> None:
         table(columns, (_row(one) for one in found), empty="nothing is declared")
         running = read_running(settings.state) if control.launcher_pid(settings) else None
         line(f"mails: {running.mail_url}" if running else "no stack runs here; start one: tocsin dev up")
+        if running and running.airflow_url:
+            line(f"Airflow: {running.airflow_url}")
     if not all(one.is_well for one in found):
         raise typer.Exit(1)
 

@@ -15,7 +15,7 @@ class Paths:
 
     Attributes:
         root: the checkout.
-        home: folder of everything generated besides `.venv`.
+        home: folder of everything generated besides the Python environments.
     """
 
     root: Path
@@ -30,6 +30,11 @@ class Paths:
     def venv(self) -> Path:
         """The Python environment of Tocsin and its Spark jobs."""
         return self.root / ".venv"
+
+    @property
+    def airflow_venv(self) -> Path:
+        """The Python environment of Airflow."""
+        return self.root / ".venv-airflow"
 
     @property
     def bench(self) -> Path:

@@ -1,4 +1,4 @@
-"""The Python environments: `.venv` for Tocsin and its jobs, and one for the peers of `make bench`."""
+"""The Python environments: for Tocsin and its jobs, for Airflow, and for the peers of `make bench`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ def install(paths: Paths) -> bool:
         ConfigError: `.venv` is somebody else's, or this Python has no pip.
         TransientError: a download failed or a package is not what was locked; a second run resumes from uv's cache.
     """
-    locks = [paths.locks / name for name in ("python.txt", "dev.txt", "build.txt", "uv.txt")]
-    made_from = state.digest(sys.version, *locks, _package(paths))
-    if state.is_current(paths.venv, made_from):
-        return False
-    uv = install_uv(paths)
-    _fill(paths, uv, paths.venv, locks[:2])
-    command: Command = [uv, "pip", "install", "--quiet", "--python", _python(paths.venv), "--no-deps"]
-    command += ["--build-constraints", paths.locks / "build.txt", "--editable", paths.root]
-    run(command, "installation of Tocsin")
-    state.mark_current(paths.venv, made_from)
-    return True
+    return _install(paths, paths.venv, ["python.txt", "dev.txt"])
+
+
+def install_airflow(paths: Paths) -> bool:
+    """Make `.venv-airflow` hold exactly what locks/airflow.txt says, and Tocsin; returns whether it changed.
+
+    Raises:
+        ConfigError, TransientError: as `install`.
+    """
+    return _install(paths, paths.airflow_venv, ["airflow.txt"])
 
 
 def install_bench(paths: Paths) -> bool:
@@ -69,6 +68,21 @@ def install_uv(paths: Paths) -> Path:
             command += ["--disable-pip-version-check", "--require-hashes", "--no-deps", "--target", folder, "-r", lock]
             run(command, "installation of uv")
     return paths.uv / "bin" / "uv"
+
+
+def _install(paths: Paths, folder: Path, names: list[str]) -> bool:
+    """Make `folder` hold what the locks `names` say, and Tocsin without what it asks for: that is in the locks."""
+    locks = [paths.locks / name for name in names]
+    made_from = state.digest(sys.version, *locks, paths.locks / "build.txt", paths.locks / "uv.txt", _package(paths))
+    if state.is_current(folder, made_from):
+        return False
+    uv = install_uv(paths)
+    _fill(paths, uv, folder, locks)
+    command: Command = [uv, "pip", "install", "--quiet", "--python", _python(folder), "--no-deps"]
+    command += ["--build-constraints", paths.locks / "build.txt", "--editable", paths.root]
+    run(command, "installation of Tocsin")
+    state.mark_current(folder, made_from)
+    return True
 
 
 def _with_pip(scratch: Path) -> Path:

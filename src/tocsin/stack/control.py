@@ -14,15 +14,16 @@ from tocsin.errors import ConfigError, Fault, TransientError, nearest
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState
 from tocsin.settings import Settings
-from tocsin.stack import folder, kafka, mail
+from tocsin.stack import airflow, folder, kafka, mail
 from tocsin.stack.launcher import LOG, servers_instance, sweep
-from tocsin.stack.running import withdraw
+from tocsin.stack.running import read_running, withdraw
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.standing import Standing, standings
 
 _SERVERS = (kafka.NAME, mail.NAME)
+_AIRFLOW = tuple(f"{airflow.PREFIX}{name}" for name in airflow.COMPONENTS)
 _DOWN_SECONDS = 60.0
 
 
@@ -96,7 +97,9 @@ def components(settings: Settings) -> list[ComponentStatus]:
     live = jobs.list()
     wanted = [job for job, one in desired_jobs(read_catalog(settings.project), settings).items() if one.readable]
     strays = [process.labels.job for process in live if process.labels.job not in wanted]
-    of_servers = standings(settings.state, "servers", _SERVERS, servers.list())
+    running = read_running(settings.state)
+    expected = _SERVERS + (_AIRFLOW if running is not None and running.airflow_url else ())
+    of_servers = standings(settings.state, "servers", expected, servers.list())
     of_jobs = standings(settings.state, "jobs", [*wanted, *dict.fromkeys(strays)], live)
     return [
         *(_status(settings, servers, one, "running") for one in of_servers),
@@ -110,7 +113,7 @@ def component_log(settings: Settings, name: str) -> str:
     Raises:
         ConfigError: there is no such component; names the nearest.
     """
-    known = [*_SERVERS, LOG, *desired_jobs(read_catalog(settings.project), settings)]
+    known = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(read_catalog(settings.project), settings)]
     if name not in known and not settings.log(name).exists():
         raise ConfigError(
             [Fault("component", f"no '{name}' (there are: {', '.join(known)})", nearest=nearest(name, known))]

@@ -14,9 +14,10 @@ from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired
 from tocsin.supervision.rotation import rotate
-from tocsin.supervision.standing import Standing
+from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
 
+_CHARGE = "jobs"
 _STOP_SECONDS = 20.0
 _UP = (JobState.RUNNING, JobState.DRAINING)
 _WORDS = 300
@@ -25,12 +26,14 @@ _WORDS = 300
 class Crew:
     """All jobs of one installation, as processes that end with the launcher."""
 
-    def __init__(self, settings: Settings, java_home: Path) -> None:
+    def __init__(self, settings: Settings, java_home: Path, *, supervises: bool = True) -> None:
+        """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
         instance = instance_of(settings)
+        self._supervises = supervises
         self._settings = settings
-        self._runner = LocalRunner(instance, settings.log, tethered=True)
+        self._runner = LocalRunner(instance, settings.log, tethered=supervises)
         charge = Charge(
-            name="jobs",
+            name=_CHARGE,
             state=settings.state,
             launch=lambda job, spec: job_launch(settings, Labels(instance, job, spec), java_home),
         )
@@ -49,13 +52,13 @@ class Crew:
         """
         catalog = read_catalog(self._settings.project)
         self._desired = desired_jobs(catalog, self._settings)
-        if start:
+        if start and self._supervises:
             self._supervisor.tick(self._desired)
             for job in self._desired:
                 rotate(self._settings.log(job))
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
-        self._lines = [self._line(standing) for standing in self._supervisor.standings(readable)]
+        self._lines = [self._line(standing) for standing in self._standings(readable)]
         self._lines += [Line(place, False, error, failing=True) for place, error in broken.items()]
         return start and all(line.ready or line.failing for line in self._lines)
 
@@ -66,6 +69,11 @@ class Crew:
     def stop(self) -> None:
         """Stop all jobs."""
         self._supervisor.stop(_STOP_SECONDS)
+
+    def _standings(self, jobs: list[str]) -> list[Standing]:
+        if self._supervises:
+            return self._supervisor.standings(jobs)
+        return standings(self._settings.state, _CHARGE, jobs, self._runner.list())
 
     def _line(self, standing: Standing) -> Line:
         job, report = standing.job, standing.report

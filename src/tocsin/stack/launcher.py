@@ -18,13 +18,16 @@ from tocsin.lock import LockHeld, hold
 from tocsin.provision.java import find_java
 from tocsin.settings import Settings, load_settings
 from tocsin.stack import folder, ports
+from tocsin.stack.airflow import Airflow
 from tocsin.stack.crew import Crew
+from tocsin.stack.kafka import NAME as KAFKA
 from tocsin.stack.kafka import Kafka
+from tocsin.stack.mail import NAME as MAIL
 from tocsin.stack.mail import MailSink
 from tocsin.stack.ports import Ports
 from tocsin.stack.progress import Line, Progress
 from tocsin.stack.running import Running, announce, withdraw
-from tocsin.stack.servers import Servers
+from tocsin.stack.servers import Server, Servers
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.rotation import rotate
@@ -46,11 +49,13 @@ class Options:
         reset: remove everything in the state folder first.
         free_ports: take any free ports, not the configured ones.
         mail_page: port of the page of the mail sink, when ports are not free ones.
+        airflow: whether Airflow runs too, and keeps the jobs running instead of the launcher.
     """
 
     reset: bool = False
     free_ports: bool = False
     mail_page: int = 1080
+    airflow: bool = False
 
 
 def up(project: Path | None, options: Options, progress: Progress, stop: threading.Event) -> None:
@@ -70,7 +75,7 @@ def up(project: Path | None, options: Options, progress: Progress, stop: threadi
             folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings
         settings = load_settings(project)
-        chosen = ports.choose(settings, free=options.free_ports, mail_page=options.mail_page)
+        chosen = ports.choose(settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow)
         settings.log(LOG).parent.mkdir(parents=True, exist_ok=True)
         logs.configure(LOG, file=settings.log(LOG))
         _Launcher(settings, chosen, progress).run(stop)
@@ -130,16 +135,22 @@ class _Launcher:
         smtp = settings.smtp.model_copy(update={"host": ports.LOOPBACK, "port": chosen.smtp})
         known = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
         self._settings = settings.model_copy(update={"kafka": known, "smtp": smtp})
-        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, mail.url)
-        self._servers = Servers(self._settings, servers_instance(settings), kafka, mail)
-        self._crew = Crew(self._settings, java.home)
+        servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
+        self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
+        if self._airflow is not None:
+            servers |= {component.name: component for component in self._airflow.components()}
+        url = self._airflow.url if self._airflow is not None else None
+        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, mail.url, url)
+        self._servers = Servers(self._settings, servers_instance(settings), servers)
+        self._crew = Crew(self._settings, java.home, supervises=self._airflow is None)
         self._progress = progress
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; whatever happens, nothing is left running."""
         began, ready = time.monotonic(), False
         try:
-            self._progress.say("starting Kafka and the mail sink")
+            also = "" if self._airflow is None else ", and Airflow"
+            self._progress.say(f"starting Kafka and the mail sink{also}")
             while not stop.wait(_TICK_SECONDS if ready else _STARTING_TICK_SECONDS):
                 all_well = self._tick()
                 if all_well and not ready:
@@ -176,14 +187,24 @@ class _Launcher:
                 state,
                 f"Kafka      {self._running.kafka_port} on {ports.LOOPBACK}",
                 f"mails      {self._running.mail_url}",
+                *self._about_airflow(),
                 f"logs       {self._settings.log(LOG).parent}",
                 "Ctrl-C stops everything",
             )
         )
 
+    def _about_airflow(self) -> list[str]:
+        if self._airflow is None:
+            return []
+        users = ", ".join(self._settings.airflow.users)
+        return [f"Airflow    {self._airflow.url} (users {users}; passwords in {self._airflow.passwords})"]
+
     def _stop(self) -> None:
         """In reverse order of the start; a second signal on the way ends all by force."""
         try:
+            if self._airflow is not None:  # first, or it would start the jobs again
+                self._progress.say("stopping Airflow")
+                self._servers.stop(*(component.name for component in self._airflow.components()))
             self._progress.say("stopping the jobs")
             self._crew.stop()
             self._progress.say("stopping the servers")

@@ -29,23 +29,25 @@ class Ports:
         controller: for Kafka itself.
         smtp: of the mail sink.
         mail_page: page of the mail sink.
+        airflow: page and API of Airflow; None when it is not part of the stack.
     """
 
     kafka: int
     controller: int
     smtp: int
     mail_page: int
+    airflow: int | None = None
 
 
-def choose(settings: Settings, *, free: bool, mail_page: int) -> Ports:
-    """The ports of a stack: free ones, or those that the settings lead to.
+def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = False) -> Ports:
+    """The ports of a stack, with or without `airflow`: free ones, or those that the settings lead to.
 
     Raises:
         ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
     """
-    controller, *others = free_ports(4)
+    controller, *others = free_ports(5)
     if free:
-        return Ports(others[0], controller, others[1], others[2])
+        return Ports(others[0], controller, others[1], others[2], others[3] if airflow else None)
     host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
     faults = []
     if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
@@ -56,8 +58,9 @@ def choose(settings: Settings, *, free: bool, mail_page: int) -> Ports:
         faults.append(Fault("settings", what, key="smtp.host"))
     if faults:
         raise ConfigError(faults)
-    ports = Ports(int(port), controller, settings.smtp.port, mail_page)
-    require_free({"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page})
+    ports = Ports(int(port), controller, settings.smtp.port, mail_page, settings.airflow.port if airflow else None)
+    needed = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}
+    require_free(needed | ({"Airflow": ports.airflow} if ports.airflow is not None else {}))
     return ports
 
 

@@ -21,12 +21,14 @@ class Running:
         kafka_port: of Kafka's clients.
         smtp_port: of the mail sink.
         mail_url: page and API of the mail sink.
+        airflow_url: page and API of Airflow; None without it.
     """
 
     pid: int
     kafka_port: int
     smtp_port: int
     mail_url: str
+    airflow_url: str | None = None
 
 
 def announce(state: Path, running: Running) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from tocsin.catalog import read_catalog
 from tocsin.errors import TocsinError, TransientError
 from tocsin.ingest.topics import ensure_topics
 from tocsin.settings import Settings
-from tocsin.stack.kafka import Kafka
-from tocsin.stack.mail import MailSink
+from tocsin.stack import kafka
 from tocsin.stack.progress import Line
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired, Pace, Start
 from tocsin.supervision.rotation import rotate
+from tocsin.supervision.runner import Launch
 from tocsin.supervision.supervisor import Charge, Supervisor
 
 TOPICS = "topics"
@@ -20,22 +23,37 @@ _STOP_SECONDS = 15.0
 _LOG_LINES = 15
 
 
+class Server(Protocol):
+    """One server; see `tocsin.stack.kafka.Kafka`."""
+
+    def launch(self, instance: str) -> Launch:
+        """How to start it.
+
+        Raises:
+            ConfigError: the set-up lacks something, or what it needs cannot be made.
+            OSError: its folder cannot be written.
+        """
+
+    def waiting_for(self) -> str | None:
+        """What is missing until it serves; None when it does."""
+
+
 class Servers:
-    """Kafka and the mail sink.
+    """Kafka, the mail sink, and Airflow if it is wanted.
 
     Attributes:
         announced: whether others were told where they are.
     """
 
-    def __init__(self, settings: Settings, instance: str, kafka: Kafka, mail: MailSink) -> None:
-        """Nothing is started yet.
+    def __init__(self, settings: Settings, instance: str, servers: Mapping[str, Server]) -> None:
+        """Nothing is started yet; `servers` in the order of their start.
 
         Raises:
             ConfigError: the set-up lacks something, or Kafka's storage cannot be made.
         """
         self.announced = False
         self._settings = settings
-        self._servers: dict[str, Kafka | MailSink] = {"mail": mail, "kafka": kafka}
+        self._servers = servers
         self._launches = {name: server.launch(instance) for name, server in self._servers.items()}
         self._runner = LocalRunner(instance, settings.log, tethered=True)
         charge = Charge(name="servers", state=settings.state, launch=lambda name, _: self._launches[name], pace=_PACE)
@@ -63,7 +81,7 @@ class Servers:
             rotate(self._settings.log(name))
             if self._waiting[name] is not None:
                 self._waiting[name] = server.waiting_for()
-        if self._waiting["kafka"] is None:
+        if self._waiting[kafka.NAME] is None:
             self._ensure_topics()
         return self.announced or not any(self._waiting.values())
 
@@ -74,10 +92,10 @@ class Servers:
             for name, waits in self._waiting.items()
         ]
 
-    def stop(self) -> None:
-        """Stop all, the last started first."""
-        for name in reversed(self._servers):
-            self._supervisor.stop(_STOP_SECONDS, name)
+    def stop(self, *names: str) -> None:
+        """Stop `names` at once; all, the last started first, when none is named."""
+        for group in [names] if names else [[name] for name in reversed([*self._servers])]:
+            self._supervisor.stop(_STOP_SECONDS, *group)
 
     def _ensure_topics(self) -> None:
         """Make the topics of all declared sources, again whenever these are others."""

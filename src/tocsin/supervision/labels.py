@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tocsin.settings import Settings
 
 VARIABLE = "TOCSIN_LABELS"
+LEADER = "TOCSIN_LEADER"
+"""Variable with the number of the leading process, for programs that rewrite their command line."""
 _ARGUMENT = "--label"
 _PROPERTY = "-Dtocsin.labels="
 

@@ -28,7 +28,7 @@ class _Seen:
     process: psutil.Process
     labels: Labels
     parent: int
-    labelled_itself: bool
+    leads: bool
 
 
 class LocalRunner:
@@ -85,7 +85,7 @@ class LocalRunner:
     def list(self) -> list[Process]:
         """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""
         seen = {row.process.pid: row for row in self._rows()}
-        leaders = {pid for pid, row in seen.items() if row.labelled_itself and not _has_ancestor(row, seen)}
+        leaders = {pid for pid, row in seen.items() if row.leads and not _has_ancestor(row, seen)}
         found = []
         for pid, row in seen.items():
             if pid in leaders or not _has_ancestor(row, seen):
@@ -134,9 +134,11 @@ class LocalRunner:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
                 written = labels.of_command(process.cmdline())
-                found = written or labels.of_environment(process.environ())
+                inherited = {} if written is not None else process.environ()
+                found = written or labels.of_environment(inherited)
                 if found is not None and found.instance == self._instance:
-                    yield _Seen(process, found, process.ppid(), written is not None)
+                    leads = written is not None or inherited.get(labels.LEADER) == str(process.pid)
+                    yield _Seen(process, found, process.ppid(), leads)
 
 
 def _has_ancestor(row: _Seen, seen: dict[int, _Seen]) -> bool:

@@ -7,7 +7,7 @@ is found in the process list.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,21 +107,21 @@ class Supervisor:
         """How each of `jobs` stood at the last look."""
         return standings(self._charge.state, self._charge.name, jobs, self._processes)
 
-    def stop(self, seconds: float, job: str | None = None) -> None:
-        """Stop all, or `job` alone; wait for it up to `seconds`, and end what is left then, waiting 5 seconds more."""
-        for process in self._live(job):
+    def stop(self, seconds: float, *jobs: str) -> None:
+        """Stop all, or `jobs` alone; wait for them up to `seconds`, then end what is left, waiting 5 seconds more."""
+        for process in self._live(jobs):
             log.info("stop", of=process.labels.job, pid=process.pid, reason="all stops", force=seconds <= 0)
             self._runner.stop(process, force=not process.leader)
         for patience in (seconds, _FORCED_SECONDS):
             deadline = time.monotonic() + patience
-            while (left := self._live(job)) and time.monotonic() < deadline:
+            while (left := self._live(jobs)) and time.monotonic() < deadline:
                 time.sleep(0.1)
             for process in left:
                 log.warning("ended by force", of=process.labels.job, pid=process.pid)
                 self._runner.stop(process, force=True)
 
-    def _live(self, job: str | None) -> list[Process]:
-        return [process for process in self._runner.list() if job in (None, process.labels.job)]
+    def _live(self, jobs: Collection[str]) -> list[Process]:
+        return [process for process in self._runner.list() if not jobs or process.labels.job in jobs]
 
     def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         history = read_history(self._memory)
@@ -146,25 +146,22 @@ class Supervisor:
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         codes = {job: self._runner.exit_code(job) for job in history.jobs}
-        live = [
-            Live(
-                job=process.labels.job,
-                pid=process.pid,
-                spec=process.labels.spec,
-                started_at=process.started_at,
-                beat_at=self._beat_at(process),
-                leader=process.leader,
-            )
-            for process in processes
-        ]
+        live = [self._live_one(process) for process in processes]
         return Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
 
-    def _beat_at(self, process: Process) -> float | None:
-        """Time of the last sign of life of this very process."""
+    def _live_one(self, process: Process) -> Live:
+        """`process`, and the last sign of life of this very one."""
         beat = read_beat(self._charge.state, process.labels.job)
-        if beat is None or beat.report.pid != process.pid:
-            return None
-        return self._clock() - beat.age_seconds - _standstill(beat.report)
+        known = beat is not None and beat.report.pid == process.pid
+        return Live(
+            job=process.labels.job,
+            pid=process.pid,
+            spec=process.labels.spec,
+            started_at=process.started_at,
+            beat_at=self._clock() - beat.age_seconds - _standstill(beat.report) if beat and known else None,
+            rss_bytes=beat.report.rss_bytes if beat and known else 0,
+            leader=process.leader,
+        )
 
     def _act(self, action: Action, processes: Mapping[int, Process]) -> None:
         if isinstance(action, Change):

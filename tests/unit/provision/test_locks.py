@@ -62,6 +62,12 @@ def test_the_spark_connect_client_is_nowhere_near_spark() -> None:
         assert "pyspark-client" not in pins(path)
 
 
+def test_spark_is_nowhere_near_its_connect_client() -> None:
+    airflow = pins(LOCKS / "airflow.txt")
+    assert "pyspark-client" in airflow
+    assert "pyspark" not in airflow
+
+
 def test_peers_stay_out_of_the_product() -> None:
     assert "quixstreams" in pins(LOCKS / "bench.txt")
     assert "quixstreams" not in pins(LOCKS / "python.txt")

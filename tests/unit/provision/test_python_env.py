@@ -9,7 +9,7 @@ from tocsin.provision import python_env
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command
 
-LOCKS = ("python.txt", "dev.txt", "build.txt", "uv.txt", "bench.txt", "python.in")
+LOCKS = ("python.txt", "dev.txt", "airflow.txt", "build.txt", "uv.txt", "bench.txt", "python.in")
 PROJECT = '[project]\nname = "tocsin"\n[build-system]\nrequires = ["setuptools==1"]\n'
 
 
@@ -143,6 +143,18 @@ def test_everything_is_installed_with_hashes(paths: Paths, tools: Tools) -> None
             assert "--require-hashes" in words
         if "sync" in words or "--editable" in words:
             assert words[words.index("--build-constraints") + 1].endswith("build.txt")
+
+
+def test_airflow_has_an_environment_of_its_own(paths: Paths, tools: Tools) -> None:
+    python_env.install(paths)
+    tools.verbs()
+    assert python_env.install_airflow(paths)
+    synced = next(words for words in tools.commands if "sync" in words)
+    assert [Path(word).name for word in synced if word.endswith(".txt")] == ["build.txt", "airflow.txt"]
+    assert synced[synced.index("--python") + 1] == str(paths.airflow_venv / "bin" / "python")
+    assert tools.verbs() == ["venv", "sync", "--editable"]
+    assert not python_env.install_airflow(paths)
+    assert not python_env.install(paths)
 
 
 def test_the_peers_have_an_environment_of_their_own(paths: Paths, tools: Tools) -> None:

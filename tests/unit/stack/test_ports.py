@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tocsin.errors import ConfigError
-from tocsin.settings import KafkaSettings, Settings, SmtpSettings
+from tocsin.settings import AirflowSettings, KafkaSettings, Settings, SmtpSettings
 from tocsin.stack.ports import accepts, choose, free_ports, owner_of, require_free
 
 
@@ -54,6 +54,31 @@ def test_configured_ports_are_taken_as_they_are() -> None:
     chosen = choose(settings, free=False, mail_page=page)
     assert (chosen.kafka, chosen.smtp, chosen.mail_page) == (kafka, smtp, page)
     assert chosen.controller not in (kafka, smtp, page)
+
+
+def test_airflow_has_a_port_if_it_is_wanted() -> None:
+    kafka, smtp, page, own = free_ports(4)
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers=f"localhost:{kafka}"),
+        smtp=SmtpSettings(port=smtp),
+        airflow=AirflowSettings(port=own),
+    )
+    assert choose(settings, free=False, mail_page=page).airflow is None
+    assert choose(settings, free=False, mail_page=page, airflow=True).airflow == own
+    assert choose(settings, free=True, mail_page=page).airflow is None
+    assert choose(settings, free=True, mail_page=page, airflow=True).airflow not in (None, own)
+
+
+def test_airflow_needs_its_port_only_if_it_is_wanted(taken: int) -> None:
+    kafka, smtp, page = free_ports(3)
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers=f"localhost:{kafka}"),
+        smtp=SmtpSettings(port=smtp),
+        airflow=AirflowSettings(port=taken),
+    )
+    assert choose(settings, free=False, mail_page=page).mail_page == page
+    with pytest.raises(ConfigError, match=f"Airflow: port {taken} is in use"):
+        choose(settings, free=False, mail_page=page, airflow=True)
 
 
 def test_free_ports_are_taken_whatever_the_settings_say(taken: int) -> None:

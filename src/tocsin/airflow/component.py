@@ -1,0 +1,55 @@
+"""One component of Airflow, as the stack starts it: `python -m tocsin.airflow.component scheduler`.
+
+The first of them brings the metadata DB up to date; the others wait for it, then become what they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+SUPERVISION_POOL = "supervision"
+BACKFILL_POOL = "backfill"
+
+_POOLS = {
+    SUPERVISION_POOL: "The supervisor, and what operators ask it to do; one at a time.",
+    BACKFILL_POOL: "Batch Spark sessions that fit beside the running jobs.",
+}
+# The log servers bind to all addresses; on one machine the page reads the files themselves.
+_ARGUMENTS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+
+
+def main() -> None:
+    """Prepare the metadata DB, then run the component; does not return."""
+    component = sys.argv[1]
+    prepare(Path(os.environ["AIRFLOW_HOME"]))
+    from airflow.__main__ import main as run  # noqa: PLC0415 - it reads the environment when it is imported
+
+    sys.argv = ["airflow", component, *_ARGUMENTS.get(component, [])]
+    run()
+
+
+def prepare(home: Path) -> None:
+    """Bring the metadata DB up to date and make the pools, once for each version of Airflow and each DB."""
+    from airflow import __version__, settings  # noqa: PLC0415
+
+    made_for = hashlib.sha256(f"{__version__} {settings.SQL_ALCHEMY_CONN}".encode()).hexdigest()
+    stamp = home / "prepared"
+    with (home / "prepare.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == made_for:
+            return
+        from airflow.models.pool import Pool  # noqa: PLC0415
+        from airflow.utils.db import upgradedb  # noqa: PLC0415
+
+        upgradedb()
+        for name, purpose in _POOLS.items():
+            Pool.create_or_update_pool(name, slots=1, description=purpose, include_deferred=False)
+        stamp.write_text(made_for, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

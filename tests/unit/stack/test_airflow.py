@@ -1,0 +1,138 @@
+"""How Airflow is started: its environment, its secrets, and what it waits for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tocsin.errors import ConfigError
+from tocsin.provision.paths import here
+from tocsin.settings import AirflowSettings, Settings, SmtpSettings
+from tocsin.stack.airflow import COMPONENTS, Airflow
+from tocsin.stack.ports import free_ports
+from tocsin.supervision.labels import Labels, of_environment
+
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def airflow(tmp_path: Path) -> Airflow:
+    settings = Settings(state=tmp_path, smtp=SmtpSettings(host="127.0.0.1", port=2525))
+    return Airflow(settings, 8088, Path("/java"), BEGAN)
+
+
+def test_secrets_and_passwords_are_for_this_user_alone_and_made_once(airflow: Airflow) -> None:
+    airflow.prepare()
+    made = {path: path.read_text() for path in airflow.folder.iterdir()}
+    assert {path.name for path in made} == {"jwt.secret", "fernet.secret", "session.secret", "passwords.json"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o600}
+    assert len(base64.urlsafe_b64decode(made[airflow.folder / "fernet.secret"])) == 32
+    assert json.loads(airflow.passwords.read_text()).keys() == {"admin", "operator", "viewer"}
+    airflow.prepare()
+    assert {path: path.read_text() for path in airflow.folder.iterdir()} == made
+
+
+def test_a_new_user_gets_a_password_and_the_others_keep_theirs(airflow: Airflow) -> None:
+    airflow.prepare()
+    before = json.loads(airflow.passwords.read_text())
+    settings = airflow.settings.model_copy(update={"airflow": AirflowSettings(users={"admin": "admin", "ann": "user"})})
+    Airflow(settings, 8088, Path("/java")).prepare()
+    after = json.loads(airflow.passwords.read_text())
+    assert {name: after[name] for name in before} == before
+    assert after["ann"] not in before.values()
+
+
+def test_a_component_gets_loopback_the_stacks_settings_and_nothing_of_the_callers(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", "/elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    launches = [component.launch("here.servers") for component in airflow.components()]
+    assert [launch.command[-1] for launch in launches] == list(COMPONENTS)
+    for launch in launches:
+        environment = launch.environment
+        assert environment["AIRFLOW__API__HOST"] == "127.0.0.1"
+        assert environment["AIRFLOW__CORE__DAGS_FOLDER"] == str(here().root / "dags")
+        assert environment["TOCSIN_STATE"] == str(airflow.settings.state)
+        assert environment["JAVA_HOME"] == "/java"
+        assert "PYTHONPATH" not in environment
+        assert environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{airflow.folder / 'airflow.db'}"
+        smtp = json.loads(environment["AIRFLOW_CONN_SMTP_DEFAULT"])
+        assert (smtp["host"], smtp["port"], smtp["extra"]["disable_tls"]) == ("127.0.0.1", 2525, True)
+
+
+def test_a_component_is_started_from_another_spec_when_its_environment_changes(airflow: Airflow) -> None:
+    def spec(one: Airflow) -> str:
+        return one.components()[0].launch("here.servers").labels.spec
+
+    assert spec(airflow) == spec(airflow)
+    assert spec(airflow) != spec(Airflow(airflow.settings, 8089, Path("/java"), BEGAN))
+
+
+def test_the_metadata_db_may_be_elsewhere(airflow: Airflow, tmp_path: Path) -> None:
+    address = tmp_path / "address"
+    address.write_text("postgresql+psycopg2://airflow:secret@db/airflow\n")
+    settings = airflow.settings.model_copy(update={"airflow": AirflowSettings(database_file=address)})
+    elsewhere = Airflow(settings, 8088, Path("/java"))
+    elsewhere.prepare()
+    assert elsewhere.environment()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == address.read_text().strip()
+    address.unlink()
+    with pytest.raises(ConfigError, match=r"airflow\.database_file"):
+        elsewhere.environment()
+
+
+def test_labels_come_back_from_the_environment(airflow: Airflow) -> None:
+    launch = airflow.components()[1].launch("here.servers")
+    assert of_environment(launch.labels.variable()) == Labels("here.servers", "airflow-scheduler", launch.labels.spec)
+
+
+class Health(BaseHTTPRequestHandler):
+    told: dict[str, Any] = {}  # noqa: RUF012 - set by each test
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.told).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def api() -> Iterator[int]:
+    (port,) = free_ports(1)
+    with HTTPServer(("127.0.0.1", port), Health) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield port
+        server.shutdown()
+        thread.join()
+
+
+def test_what_each_component_waits_for(airflow: Airflow, api: int) -> None:
+    before, after = ((BEGAN + timedelta(seconds=seconds)).isoformat() for seconds in (-1, 1))
+    Health.told = {
+        "scheduler": {"status": "healthy", "latest_scheduler_heartbeat": after},
+        "dag_processor": {"status": "healthy", "latest_dag_processor_heartbeat": before},
+        "triggerer": {"status": None, "latest_triggerer_heartbeat": None},
+    }
+    serving = Airflow(airflow.settings, api, Path("/java"), BEGAN)
+    waits = {component.component: component.waiting_for() for component in serving.components()}
+    beat = "its first heartbeat"
+    assert waits == {"api-server": None, "scheduler": None, "dag-processor": beat, "triggerer": beat}
+
+
+def test_without_an_answer_all_wait_for_the_api(airflow: Airflow) -> None:
+    silent = Airflow(airflow.settings, free_ports(1)[0], Path("/java"), BEGAN)
+    waits = {component.component: component.waiting_for() for component in silent.components()}
+    assert waits["api-server"] == "its API"
+    assert set(waits.values()) == {"its API", "the API server"}
