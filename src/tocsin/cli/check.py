@@ -1,9 +1,9 @@
-"""`tocsin detectors` and `tocsin check`: what is declared, and everything that is wrong with it. Starts no Spark."""
+"""`tocsin detectors` and `tocsin check`: what is declared, and everything that is wrong with it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tocsin.cli.shapes import DetectorShape
     from tocsin.detector import DetectorSpec
     from tocsin.errors import Fault
+    from tocsin.spark.plan import Plan
+
+_Plan = Annotated[bool, typer.Option("--plan", help="Let Spark plan each detector too; takes some seconds.")]
 
 
 def detectors(json: options.Json = False) -> None:
@@ -32,23 +35,34 @@ def detectors(json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def check(json: options.Json = False) -> None:
+def check(plan: _Plan = False, json: options.Json = False) -> None:
     """Check every file in sources/ and detectors/ and tell all faults at once. Exit code 1 when there is one.
 
-    The files are read without being imported, so this is quick. What only the plan of a query can show is checked when
-    the job starts.
+    The files are read without being imported, so this is quick. With --plan each detector is also imported and planned
+    by Spark, as its job would: that shows columns that do not exist, a score whose kind cannot be told, and the mode.
     """
     from tocsin.cli.shapes import FaultShape
 
     catalog = _catalog()
     faults = _faults(catalog)
+    files, well = len(catalog.broken), len(catalog.detectors)
+    plans: dict[str, Plan] = {}
+    if plan:
+        from tocsin.settings import load_settings
+        from tocsin.spark.planning import plans as planned
+
+        plans, further = planned(load_settings(), catalog)
+        faults += further
+        files, well = files + len({fault.where for fault in further}), len(plans)
     if json:
         as_json([FaultShape(**asdict(fault)) for fault in faults])
     else:
+        for name, one in plans.items():
+            line(f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})")
         for fault in faults:
             line(str(fault), style="red")
-        declared = f"{counted(len(catalog.sources), 'source')} and {counted(len(catalog.detectors), 'detector')}"
-        broken = f"{counted(len(faults), 'fault')} in {counted(len(catalog.broken), 'file')}; " if faults else ""
+        declared = f"{counted(len(catalog.sources), 'source')} and {counted(well, 'detector')}"
+        broken = f"{counted(len(faults), 'fault')} in {counted(files, 'file')}; " if faults else ""
         line(f"{broken}{declared} well declared")
     if faults:
         raise typer.Exit(1)
@@ -92,6 +106,7 @@ def _shape(spec: DetectorSpec) -> DetectorShape:
         owner=spec.owner,
         runbook=spec.runbook,
         notify=spec.notify,
+        memory_bytes=spec.memory,
         version=spec.version,
         path=str(spec.path),
     )

@@ -1,0 +1,81 @@
+"""What only Spark can tell about sources and detectors, found without Kafka and before any job starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
+
+from tocsin.catalog import Catalog
+from tocsin.detector import DetectorSpec
+from tocsin.errors import ConfigError, Fault
+from tocsin.provision.java import find_java
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.spark import jvm
+from tocsin.spark.detect import load_detect, scored
+from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.plan import Plan, read_plan
+from tocsin.spark.session import clean_scratch, streaming_session
+
+_JOB = "check"
+
+
+def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[Fault]]:
+    """The plan of each detector by name, and the faults: plans that Spark or Tocsin refuses, patterns that Java does.
+
+    Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
+
+    Raises:
+        ConfigError: there is no Java, or the set-up is not complete.
+    """
+    found: dict[str, Plan] = {}
+    faults: list[Fault] = []
+    with _session(settings) as spark:
+        for source in catalog.sources.values():
+            faults += _pattern_faults(spark, source)
+        for name, spec in catalog.detectors.items():
+            try:
+                found[name] = _plan(spark, spec, catalog.source(spec.source))
+            except ConfigError as error:
+                faults += error.faults
+    return found, faults
+
+
+def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> Plan:
+    topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}  # named, but not asked
+    records = spark.readStream.format("kafka").options(**topic).load()
+    return read_plan(
+        scored(load_detect(spec), spec, prepared(parse_events(records, source), spec, source.lateness)), spec
+    )
+
+
+def _pattern_faults(spark: SparkSession, source: Source) -> list[Fault]:
+    if source.pattern is None:
+        return []
+    gateway = spark.sparkContext._gateway
+    try:
+        gateway.jvm.java.util.regex.Pattern.compile(source.pattern)  # type: ignore[union-attr]
+    except IllegalArgumentException as error:
+        what = f"is no regular expression of Java: {str(error).splitlines()[0]}"
+        return [Fault(f"sources/{source.name}.toml", what, key="pattern")]
+    return []
+
+
+@contextlib.contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    with tempfile.TemporaryDirectory() as folder:
+        own = settings.model_copy(update={"state": Path(folder)})
+        clean_scratch(own, _JOB)
+        spark = streaming_session(own, job=_JOB, slots=1)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            jvm.end()

@@ -1,0 +1,81 @@
+"""`tocsin check --plan`: what Spark would refuse is told before any job starts. Each call has a JVM of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tocsin.provision.paths import here
+
+DETECTOR = '''"""Logins of one user. Which ones, the test says."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin import Levels, detector
+
+
+@detector(
+    source="logins",
+    entity="user_id",
+    window="10 seconds",
+    levels=Levels(email=50),
+    owner="security@example.com",
+    runbook="docs/runbooks/failed_logins.md",
+    stage="live",
+)
+def detect(events: DataFrame) -> DataFrame:
+    return events.where("{condition}").groupBy("window", "user_id").agg({score}.alias("score"))
+'''
+CODES = """title = "Codes"
+format = "regex"
+pattern = '(?<code>[A-Z]+)(?(1) ok| failed) (?<at>.*)'
+event_time = "at"
+key = "code"
+lateness = "10 seconds"
+owner = "ops@example.com"
+
+[schema]
+code = "string"
+at = "timestamp"
+"""
+
+
+def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
+    command = [sys.executable, "-m", "tocsin.cli", "check", "--plan", *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -> None:
+    for kind in ("sources", "detectors"):
+        shutil.copytree(here().root / kind, tmp_path / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    done = check(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "failed_logins: real-time (every operator of the plan runs in real-time mode); the score is rising"
+        in done.stdout
+    )
+    assert done.stdout.endswith("1 source and 1 detector well declared\n")
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
+    shutil.copytree(here().root / "sources", tmp_path / "sources")
+    (tmp_path / "sources" / "codes.toml").write_text(CODES)
+    (tmp_path / "detectors").mkdir()
+    made = {"unknown": ("acton = 'x'", 'F.count("*")'), "unkind": ("1 = 1", 'F.sum("schema_version")')}
+    for name, (condition, score) in made.items():
+        text = DETECTOR.replace("{condition}", condition).replace("{score}", score)
+        (tmp_path / "detectors" / f"{name}.py").write_text(text)
+    done = check(tmp_path, "--json")
+    assert done.returncode == 1, done.stderr
+    faults = {(Path(fault["where"]).name, fault["key"]): fault["what"] for fault in json.loads(done.stdout)}
+    assert "is no regular expression of Java: Unknown inline modifier" in faults["codes.toml", "pattern"]
+    assert "acton" in faults["unknown.py", "detect"]
+    assert "neither rising nor final" in faults["unkind.py", "score"]
+    assert len(faults) == 3
