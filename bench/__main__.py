@@ -51,7 +51,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Tocsin beside its peers.")
     parser.add_argument("what", nargs="*", default=["all"], choices=[*_ON_THE_RIG, "install", "all"])
-    parser.add_argument("--seconds", type=float, default=90.0, help="measured in each round (default 90)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="measured in each round (default 120)")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds before them (default 60)")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of each system (default 2)")
     parser.add_argument("--records", type=int, default=1_000_000, help="of the drained backlog (default a million)")

@@ -46,7 +46,7 @@ class Plan:
     """How long one round takes, in seconds; what happens in `warm_up` is not counted."""
 
     warm_up: float = 60.0
-    measured: float = 90.0
+    measured: float = 120.0
     rounds: int = 2
 
 
