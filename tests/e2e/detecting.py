@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.broker import Broker, await_that, awaited
 from tocsin.catalog import read_catalog
@@ -31,6 +32,7 @@ from tocsin.provision.paths import here
 from tocsin.reporting import read_reports
 from tocsin.settings import Settings, SparkSettings
 from tocsin.spark.checkpoint import committed
+from tocsin.spark.topic import Topic as WatchedTopic
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)
@@ -211,12 +213,22 @@ class DetectJob:
 
     def committed_batches(self) -> int:
         """How many batches the newest checkpoint has committed."""
-        folders = list(self.settings.checkpoint(JOB).glob("*/query/commits"))
+        folders = list(self.settings.checkpoint(JOB).glob("*/query*/commits"))
         return max((len([one for one in folder.iterdir() if one.name.isdigit()]) for folder in folders), default=0)
 
     def position(self) -> dict[int, int]:
-        (query,) = self.settings.checkpoint(JOB).glob("*/query")
+        (query,) = self.settings.checkpoint(JOB).glob("*/query*")
         return committed(query, self.settings.names.events(SOURCE)) or {}
+
+    def remove_records(self, partition: int, *, keep: int = 0) -> int:
+        """Remove all events of `partition` but the last `keep`, as retention does; the first offset that is left."""
+        name = self.settings.names.events(SOURCE)
+        watched = WatchedTopic(self.settings, "test", name)
+        place = TopicPartition(name, partition, watched.bounds()[1][partition] - keep)
+        watched.close()
+        admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered
+        (done,) = admin.delete_records([place]).values()
+        return int(done.result(10).low_watermark)
 
     def _environment(self) -> dict[str, str]:
         kafka, spark = self.settings.kafka, self.settings.spark

@@ -1,21 +1,26 @@
 """The versioned checkpoints of one detector: one folder per fingerprint, `<checkpoint>/<fingerprint>/`.
 
 State is upgraded, never guessed: a plan whose fingerprint is new gets a new folder and never reads an old one.
-`start.json` says where it began; it is written before its query first runs, and never changes.
+`start.json` says where it began, and is written before its query first runs. When records were removed before it came
+to them, or it is told to skip its backlog, it begins anew behind them: with another `start.json` and another folder for
+its state, so that nothing of the old state can get into the new one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tocsin.spark.topic import Offsets, Topic
+from tocsin.spark import gaps
+from tocsin.spark.durable import write_whole
+from tocsin.spark.gaps import Cause, Gap, Hole
+from tocsin.spark.topic import Kept, Offsets
 
 _START = "start.json"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +29,17 @@ class Checkpoint:
 
     Attributes:
         folder: `<checkpoint>/<fingerprint>`.
+        query: folder of Spark's own checkpoint.
         offsets: where its first batch began.
         publish_from: windows that start earlier were not read whole, and are not published; None when all were.
+        gap: what this opening left unread, and wrote down; None when nothing.
     """
 
     folder: Path
+    query: Path
     offsets: Offsets
     publish_from: datetime | None
-
-    @property
-    def query(self) -> Path:
-        """Spark's own checkpoint."""
-        return self.folder / "query"
+    gap: Gap | None = None
 
     def start(self, partitions: int) -> Offsets:
         """Where the first batch reads each of `partitions` from: added ones from their first record (-2 for Spark)."""
@@ -46,8 +50,44 @@ class Checkpoint:
         known = committed(self.query, topic) or self.offsets
         return {partition: known.get(partition, 0) for partition in range(partitions)}
 
+    def is_overtaken(self, topic: Kept) -> bool:
+        """Whether records were removed that it would read next; then opening it again lets it begin anew.
 
-def open_checkpoint(base: Path, fingerprint: str, topic: Topic, memory: timedelta) -> Checkpoint:
+        Raises:
+            TransientError: Kafka cannot be reached, try again.
+        """
+        first, _ = topic.bounds()
+        return _overtaken(self.position(topic.name, len(first)), first)
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """How far a checkpoint has come.
+
+    Attributes:
+        offsets: the next of each partition.
+        watermark: of the last committed batch, UTC; None without one.
+    """
+
+    offsets: Offsets
+    watermark: datetime | None = None
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """Where a checkpoint begins; see `Checkpoint`. `count` says how often it has begun."""
+
+    offsets: Offsets
+    publish_from: datetime | None
+    count: int = 1
+
+    @property
+    def query(self) -> str:
+        """The name of the folder of Spark's own checkpoint."""
+        return "query" if self.count == 1 else f"query-{self.count}"
+
+
+def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta) -> Checkpoint:
     """The checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
     Args:
@@ -57,34 +97,51 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Topic, memory: timedelt
         memory: the longest window and the lateness together.
 
     A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if
-    there is none. OSError: the folder cannot be written. TransientError: Kafka cannot be reached, try again.
+    there is none. One whose next records are gone begins anew with the earliest that are kept, and one that is asked to
+    skip its backlog at the end; what is never read then is written down as a gap first. OSError: the folder cannot be
+    written. TransientError: Kafka cannot be reached, try again.
     """
     folder = base / fingerprint
-    if not (folder / _START).exists():
-        last = _last_position(base, topic.name)
-        offsets, since = _beginning(topic) if last is None else _warm_up(topic, last, memory)
-        _write(folder, offsets, since)
-    _forget_first_batch(folder / "query")
-    start = json.loads((folder / _START).read_text(encoding="utf-8"))
-    since = start["publish_from"]
-    return Checkpoint(
-        folder=folder,
-        offsets={int(partition): offset for partition, offset in start["offsets"].items()},
-        publish_from=None if since is None else datetime.fromisoformat(since),
-    )
+    is_new, skips = not (folder / _START).exists(), gaps.is_asked_to_skip(base)
+    last = _last(base, topic.name) if is_new else _own(folder, topic.name)
+    first, _ = topic.bounds()
+    gap = None
+    if is_new or skips or (last is not None and _overtaken(last.offsets, first)):
+        beginning = _at_end(topic) if skips else _beginning(topic, last, memory)
+        last = last or (_Reached(first) if skips else None)
+        gap = None if last is None else _gap(topic, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
+        if gap is not None:
+            gaps.record(base, gap)
+        if is_new or gap is not None:
+            _begin(folder, beginning)
+    if skips:
+        gaps.has_skipped(base)
+    beginning = _read(folder)
+    for left in folder.glob("query*"):
+        if left.name != beginning.query:
+            shutil.rmtree(left, ignore_errors=True)
+    query, since = folder / beginning.query, beginning.publish_from
+    _forget_first_batch(query)
+    return Checkpoint(folder=folder, query=query, offsets=beginning.offsets, publish_from=since, gap=gap)
 
 
 def committed(query: Path, topic: str) -> Offsets | None:
     """The next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
+    reached = _reached(query, topic)
+    return None if reached is None else reached.offsets
+
+
+def _reached(query: Path, topic: str) -> _Reached | None:
     batches = _batches(query / "commits") & _batches(query / "offsets")
     if not batches:
         return None
-    lines = (query / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
-    found: Offsets = {}
-    for line in lines[2:]:  # version, metadata, then one line for each source
-        if line.startswith("{"):
-            found |= {int(p): offset for p, offset in json.loads(line).get(topic, {}).items()}
-    return found
+    _, metadata, *sources = (query / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
+    offsets: Offsets = {}
+    for source in sources:  # one line for each
+        if source.startswith("{"):
+            offsets |= {int(p): offset for p, offset in json.loads(source).get(topic, {}).items()}
+    millis = json.loads(metadata).get("batchWatermarkMs", 0)
+    return _Reached(offsets, _EPOCH + timedelta(milliseconds=millis) if millis > 0 else None)
 
 
 def _batches(folder: Path) -> set[int]:
@@ -101,36 +158,73 @@ def _forget_first_batch(query: Path) -> None:
             shutil.rmtree(query / part, ignore_errors=True)
 
 
-def _last_position(base: Path, topic: str) -> Offsets | None:
+def _own(folder: Path, topic: str) -> _Reached:
+    """What the checkpoint in `folder` has reached: where it begins, before its first batch."""
+    beginning = _read(folder)
+    return _reached(folder / beginning.query, topic) or _Reached(beginning.offsets)
+
+
+def _last(base: Path, topic: str) -> _Reached | None:
     """What the most recently used checkpoint below `base` had reached."""
-    reached = [(path.stat().st_mtime, path.parent.parent) for path in base.glob("*/query/commits")]
-    return committed(max(reached)[1], topic) if reached else None
+    used = [(path.stat().st_mtime, path.parent) for path in base.glob("*/query*/commits")]
+    return _reached(max(used)[1], topic) if used else None
 
 
-def _beginning(topic: Topic) -> tuple[Offsets, datetime | None]:
-    """From the first record on. Where retention has removed records, windows that began before it are not whole."""
+def _overtaken(position: Offsets, first: Offsets) -> bool:
+    """Whether records from `position` on are gone, when `first` are those still there."""
+    return any(position.get(partition, 0) < offset for partition, offset in first.items())
+
+
+def _beginning(topic: Kept, last: _Reached | None, memory: timedelta) -> _Beginning:
+    """From the first record on; else from `memory` before the first record that the last checkpoint had not read.
+
+    Where records were removed, windows that began before the first that is kept are not whole.
+    """
     first, ends = topic.bounds()
-    cut = [topic.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
-    moments = [moment for moment in cut if moment is not None]
-    return first, max(moments, default=None)
+    if last is None:
+        cut = [topic.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
+        return _Beginning(first, max((moment for moment in cut if moment is not None), default=None))
+    now = datetime.now(UTC)
+    unread = {p: max(offset, last.offsets.get(p, 0)) for p, offset in first.items()}
+    moments = [topic.appended_at(p, offset, ends[p]) for p, offset in unread.items()]
+    since = min((moment for moment in moments if moment is not None), default=now) - memory
+    offsets, whole = topic.since(since), [since]
+    for partition, offset in first.items():
+        if 0 < offset == offsets[partition]:
+            gone = now if _overtaken(last.offsets, {partition: offset}) else since
+            whole.append(topic.appended_at(partition, offset, ends[partition]) or gone)
+    return _Beginning(offsets, max(whole))
 
 
-def _warm_up(topic: Topic, last: Offsets, memory: timedelta) -> tuple[Offsets, datetime]:
-    """From `memory` before the first record that the last checkpoint had not read."""
+def _at_end(topic: Kept) -> _Beginning:
+    """From now on."""
     _, ends = topic.bounds()
-    moments = [topic.appended_at(p, last.get(p, 0), end) for p, end in ends.items()]
-    reached = min((moment for moment in moments if moment is not None), default=datetime.now(UTC))
-    since = reached - memory
-    return topic.since(since), since
+    return _Beginning(ends, datetime.now(UTC))
 
 
-def _write(folder: Path, offsets: Offsets, since: datetime | None) -> None:
-    """Write `start.json` whole or not at all, whenever the machine stops."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{_START}"
-    text = json.dumps({"offsets": offsets, "publish_from": None if since is None else since.isoformat()})
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / _START)
+def _gap(topic: Kept, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
+    """What lies between the place that was reached and the new beginning; None when nothing does."""
+    now, (_, ends) = datetime.now(UTC), topic.bounds()
+    holes = {}
+    for partition, offset in beginning.offsets.items():
+        if (reached := last.offsets.get(partition, 0)) < offset:
+            moment = topic.appended_at(partition, offset, ends.get(partition, offset)) or now
+            holes[partition] = Hole(from_offset=reached, to_offset=offset, appended_before=moment)
+    if not holes:
+        return None
+    until = beginning.publish_from or now
+    return Gap(topic=topic.name, cause=cause, found_at=now, since=last.watermark, until=until, partitions=holes)
+
+
+def _begin(folder: Path, beginning: _Beginning) -> None:
+    """Begin at `beginning`, with an empty state."""
+    count = _read(folder).count + 1 if (folder / _START).exists() else 1
+    since = None if beginning.publish_from is None else beginning.publish_from.isoformat()
+    write_whole(folder / _START, json.dumps({"offsets": beginning.offsets, "publish_from": since, "count": count}))
+
+
+def _read(folder: Path) -> _Beginning:
+    start = json.loads((folder / _START).read_text(encoding="utf-8"))
+    offsets = {int(partition): offset for partition, offset in start["offsets"].items()}
+    since = start["publish_from"]
+    return _Beginning(offsets, None if since is None else datetime.fromisoformat(since), start.get("count", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import time
@@ -24,11 +25,12 @@ from tocsin.names import detector_job, ingest_job
 from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark import drain
+from tocsin.spark import drain, gaps
 from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
 from tocsin.spark.drain import SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, Emission, findings
+from tocsin.spark.gaps import Cause, Gap
 from tocsin.spark.job import Run
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
@@ -103,10 +105,12 @@ class Detection:
         self._plan: Plan | None = None
         self._used: frozenset[str] | None = None
         self._checkpoint: Checkpoint | None = None
+        self._is_overtaken: Callable[[], bool] = lambda: False
+        self._folder = settings.checkpoint(self.job)
         self._decision = Decision(False, self.source.lateness + SLACK, "")
         self._refused = ""
         self._looked = 0.0
-        self._left_out = {"null_entity": 0, "null_score": 0}
+        self._left_out = {"null_entity": 0, "null_score": 0, "removed_unread": 0, "skipped": 0}
 
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
@@ -115,11 +119,13 @@ class Detection:
         return partitions + self._settings.spark.shuffle_partitions * _EXCHANGES
 
     def start(self, run: Run) -> Started:
-        """Start or go on, draining first if there is a backlog."""
+        """Start or go on, draining first if there is a backlog, behind records that are not read any more."""
         run.reporter.update(version=self.spec.version)
         plan = self._plan = self._plan or self._read_plan(run.spark)
-        base, memory = self._settings.checkpoint(self.job), self._memory()
-        self._checkpoint = checkpoint = open_checkpoint(base, plan.fingerprint, run.topic, memory)
+        checkpoint = self._checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory())
+        self._is_overtaken = functools.partial(checkpoint.is_overtaken, run.topic)
+        if checkpoint.gap is not None:
+            self._leave_out(checkpoint.gap, run)
         position = checkpoint.position(self.reads, run.partitions)
         now = datetime.now(UTC)
         situation = self._situation(run, position)
@@ -130,7 +136,7 @@ class Detection:
         return Started(
             query=query,
             mode=mode,
-            reason=reason,
+            reason=reason if checkpoint.gap is None else f"{checkpoint.gap.sentence}; {reason}",
             state=JobState.DRAINING if self._decision.draining else JobState.RUNNING,
             batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
             delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
@@ -140,24 +146,39 @@ class Detection:
         """Counts what was left out because it had no entity or no score."""
         for name, count in progress.observed.get(OBSERVATION, {}).items():
             self._left_out[name] += int(count or 0)
+        return self._counts()
+
+    def _counts(self) -> dict[str, Any]:
         return {"counts": {name: count for name, count in self._left_out.items() if count}}
 
+    def _leave_out(self, gap: Gap, run: Run) -> None:
+        """Count and tell a gap, which is written down already."""
+        count, say = ("skipped", log.warning) if gap.cause is Cause.SKIPPED else ("removed_unread", log.error)
+        self._left_out[count] += gap.records
+        self._unread = None  # it begins elsewhere
+        say("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)
+        run.reporter.update(**self._counts())
+
     def poll(self, run: Run) -> str | None:
-        """Looks each second whether to begin or to end a drain."""
-        if self.spec.window is None or time.monotonic() - self._looked < _LOOK_SECONDS:
+        """Looks each second whether to begin or to end a drain, and whether an operator wants to skip one."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
             return None
         self._looked = time.monotonic()
+        if gaps.is_asked_to_skip(self._folder):
+            return "was asked to skip its backlog"
+        if self.spec.window is None:
+            return None
         try:
             return self._turn(run)
         except TransientError:
             return None
 
     def failed(self, error: str) -> bool:
-        """Real-time mode refuses a plan only when it starts: take micro-batch mode then."""
+        """Real-time mode refuses a plan when it starts: take micro-batch then. Records that are gone are left out."""
         refused = "REAL_TIME_MODE" in error and not self._refused
         if refused:
             self._refused = _first_line(error)
-        return refused
+        return refused or self._is_overtaken()
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the raw record behind an event; of a tick, its time."""

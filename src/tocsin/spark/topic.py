@@ -42,6 +42,21 @@ class Records(Protocol):
         """See `Topic.records`."""
 
 
+class Kept(Protocol):
+    """The part of a topic that tells what is kept of it."""
+
+    name: str
+
+    def bounds(self) -> tuple[Offsets, Offsets]:
+        """See `Topic.bounds`."""
+
+    def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
+        """See `Topic.appended_at`."""
+
+    def since(self, moment: datetime) -> Offsets:
+        """See `Topic.since`."""
+
+
 class Topic:
     """One topic as a job sees it from beside Spark. For one thread.
 

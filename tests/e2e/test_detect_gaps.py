@@ -1,0 +1,116 @@
+"""Records that a detect job never reads: those that were removed before it came to them, and those it is to skip."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.broker import Broker, await_that
+from tests.e2e.detecting import JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
+from tests.e2e.test_detect import Ticking
+from tocsin.metrics import JobState
+from tocsin.spark import gaps
+from tocsin.spark.gaps import Cause, Gap, read_gaps
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
+    with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
+        yield one
+
+
+def next_window() -> datetime:
+    """A moment in the first window that has not begun."""
+    now = datetime.now(UTC)
+    return now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % WINDOW + WINDOW + timedelta(seconds=1)
+
+
+def forget(topic: Topic, *users: str) -> None:
+    """What was counted for `users` is not to be found."""
+    for key in [key for key in topic.truth.failed if key[0] in users]:
+        del topic.truth.failed[key]
+
+
+def the_gap(job: DetectJob) -> Gap:
+    (gap,) = read_gaps(job.settings.checkpoint(JOB))
+    return gap
+
+
+def run_and_stop(job: DetectJob, topic: Topic) -> dict[int, int]:
+    """Let the job find something and stop it; returns up to where it has read."""
+    process = job.start()
+    job.await_report(lambda r: r.mode == "real-time")
+    topic.burst("before", 60)
+    job.await_truth(topic.truth)
+    job.await_report(lambda r: bool(r.batch_id))  # the second batch: the first has no watermark
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    return job.position()
+
+
+def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_published(job: DetectJob) -> None:
+    topic = job.make_topics()
+    with Ticking(topic):
+        position = run_and_stop(job, topic)
+        half = datetime.now(UTC)
+        topic.burst("cut", 60, moment=half)
+        kept_from = job.remove_records(0)
+        topic.burst("cut", 60, moment=half)
+        topic.burst("after", 101, moment=next_window())
+        forget(topic, "cut")
+        process = job.start()
+        told = job.await_report(lambda r: r.pid == process.pid and "removed_unread" in r.counts)
+        job.await_truth(topic.truth)
+        job.await_report(lambda r: r.pid == process.pid and r.mode == "real-time" and r.state is JobState.RUNNING)
+    gap = the_gap(job)
+    assert gap.cause is Cause.REMOVED
+    assert gap.offsets == {0: f"{position[0]} to {kept_from}"}
+    assert gap.records == told.counts["removed_unread"] >= 60
+    assert gap.since is not None
+    assert gap.since < half < gap.until
+    log = job.log.read_text()
+    assert log.count("event=gap") == 1
+    assert f'reason="{gap.records} records were removed before they were read; goes on after them; ' in log
+
+
+def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(job: DetectJob) -> None:
+    topic = job.make_topics()
+    topic.backlog(spans=(600, 600), events=(40_000, 100))
+    process = job.start()
+    await_that(lambda: job.committed_batches() >= 2, READY_SECONDS)
+    kept_from = job.remove_records(0, keep=3_000)
+    job.await_report(lambda r: "removed_unread" in r.counts)
+    topic.truth.failed.clear()
+    topic.burst("after", 101, moment=next_window())
+    job.await_report(lambda r: r.state is JobState.RUNNING and r.mode == "real-time")
+    await_that(lambda: any(one.entity["user_id"] == "after" for one in job.findings().values()), READY_SECONDS)
+    hole = the_gap(job).partitions[0]
+    assert 0 < hole.from_offset < hole.to_offset == kept_from
+    assert process.poll() is None, "the same process goes on"
+
+
+def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(job: DetectJob) -> None:
+    topic = job.make_topics()
+    folder = job.settings.checkpoint(JOB)
+    with Ticking(topic):
+        position = run_and_stop(job, topic)
+        topic.burst("skipped", 60)
+        forget(topic, "skipped")
+        gaps.ask_to_skip(folder)
+        process = job.start()
+        job.await_report(lambda r: r.pid == process.pid and r.counts.get("skipped", 0) >= 60)
+        topic.burst("after", 101, moment=next_window())
+        job.await_truth(topic.truth)
+        gap = the_gap(job)
+        assert (gap.cause, gap.partitions[0].from_offset) == (Cause.SKIPPED, position[0])
+        gaps.ask_to_skip(folder)
+        await_that(lambda: not gaps.is_asked_to_skip(folder), READY_SECONDS)
+        topic.burst("later", 101, moment=next_window())
+        job.await_truth(topic.truth)
+        assert process.poll() is None

@@ -1,0 +1,227 @@
+"""Where a checkpoint begins, and where it begins anew when what it would read next is gone or to be skipped."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Never
+
+import pytest
+
+from tests.unit.spark.test_reading import batch
+from tocsin.spark import checkpoint as module
+from tocsin.spark import gaps
+from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
+from tocsin.spark.gaps import Cause, Hole, read_gaps
+
+NAME = "events.logins"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MEMORY = 20 * SECOND
+
+
+class Kept:
+    """A topic to whose partitions one record was appended each second from noon on, and which was cut since then."""
+
+    name = NAME
+
+    def __init__(self, *partitions: tuple[int, int]) -> None:
+        """The first offset that is kept and the end of each partition."""
+        self.partitions = dict(enumerate(partitions))
+
+    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        return {p: first for p, (first, _) in self.partitions.items()}, {p: e for p, (_, e) in self.partitions.items()}
+
+    def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
+        first, last = self.partitions[partition]
+        return NOON + max(first, start) * SECOND if max(first, start) < min(end, last) else None
+
+    def since(self, moment: datetime) -> dict[int, int]:
+        offset = max(0, -((NOON - moment) // SECOND))
+        return {p: min(max(first, offset), end) for p, (first, end) in self.partitions.items()}
+
+
+def opened(base: Path, topic: Kept, fingerprint: str = "f1") -> Checkpoint:
+    return open_checkpoint(base, fingerprint, topic, MEMORY)
+
+
+def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None = None, **offsets: int) -> None:
+    """A batch that has read partition 0 up to `p0`, and so on, was committed."""
+    query = base / fingerprint / "query"
+    batch(query, 7, {NAME: {partition.removeprefix("p"): offset for partition, offset in offsets.items()}})
+    (query / "state").mkdir(exist_ok=True)
+    millis = 0 if watermark is None else round(watermark.timestamp() * 1000)
+    log = query / "offsets" / "7"
+    version, _, *sources = log.read_text().splitlines()
+    log.write_text("\n".join([version, json.dumps({"batchWatermarkMs": millis}), *sources]))
+
+
+def test_the_first_begins_at_the_beginning_and_leaves_nothing_out(tmp_path: Path) -> None:
+    one = opened(tmp_path, Kept((0, 50), (0, 10)))
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 0, 1: 0}, None, None)
+    assert opened(tmp_path, Kept((0, 60), (0, 10))) == one
+
+
+def test_the_first_on_a_topic_that_was_cut_publishes_whole_windows(tmp_path: Path) -> None:
+    one = opened(tmp_path, Kept((30, 50), (0, 10)))
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 30, 1: 0}, NOON + 30 * SECOND, None)
+    assert read_gaps(tmp_path) == []
+
+
+def test_a_new_plan_begins_a_memory_before_what_was_not_read(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, p0=90, p1=80)
+    one = opened(tmp_path, Kept((0, 100), (0, 100)), "f2")
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 60, 1: 60}, NOON + 60 * SECOND, None)
+
+
+def test_a_new_plan_does_not_publish_windows_of_which_a_part_is_gone(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, p0=90, p1=80)
+    one = opened(tmp_path, Kept((70, 100), (0, 100)), "f2")
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 70, 1: 60}, NOON + 70 * SECOND, None)
+
+
+def test_what_was_read_may_be_removed(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, p0=90, p1=80)
+    one = opened(tmp_path, Kept((90, 100), (80, 100)))
+    assert one.gap is None
+    assert one.position(NAME, 2) == {0: 90, 1: 80}
+    assert not one.is_overtaken(Kept((90, 100), (80, 100)))
+
+
+def test_behind_what_was_removed_it_begins_anew_with_the_earliest_that_is_kept(tmp_path: Path) -> None:
+    before = opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 70 * SECOND, p0=85, p1=80)
+    topic = Kept((120, 200), (0, 200))
+    assert before.is_overtaken(topic)
+    one = opened(tmp_path, topic)
+    assert one.gap is not None
+    assert one.gap.partitions == {0: Hole(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
+    assert (one.gap.cause, one.gap.records) == (Cause.REMOVED, 35)
+    assert (one.gap.since, one.gap.until) == (NOON + 70 * SECOND, NOON + 120 * SECOND)
+    assert (one.offsets, one.publish_from) == ({0: 120, 1: 60}, NOON + 120 * SECOND)
+    assert not one.query.exists(), "the old state counted what is not whole"
+    assert not (tmp_path / "f1" / "query").exists()
+    assert one.position(NAME, 2) == {0: 120, 1: 60}
+    assert read_gaps(tmp_path) == [one.gap]
+    assert json.loads((tmp_path / "gaps.json").read_text())[0]["partitions"]["0"]["records"] == 35
+
+
+def test_a_gap_is_told_once(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    assert opened(tmp_path, Kept((120, 200))).gap is not None
+    assert opened(tmp_path, Kept((120, 200))).gap is None
+    assert len(read_gaps(tmp_path)) == 1
+
+
+def test_before_the_first_batch_it_can_be_overtaken_too(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    one = opened(tmp_path, Kept((40, 100)))
+    assert one.gap is not None
+    assert one.gap.offsets == {0: "0 to 40"}
+    assert one.gap.since is None
+
+
+def test_a_partition_that_was_added_and_cut_before_it_was_read_is_a_gap(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    one = opened(tmp_path, Kept((0, 100), (5, 9)))
+    assert one.gap is not None
+    assert one.gap.offsets == {1: "0 to 5"}
+
+
+def test_where_nothing_is_kept_windows_are_whole_from_now_on(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    began = datetime.now(UTC)
+    one = opened(tmp_path, Kept((100, 100)))
+    assert one.offsets == {0: 100}
+    assert one.publish_from is not None
+    assert one.publish_from >= began
+
+
+def test_a_new_plan_after_a_long_outage_records_the_gap_of_the_old_one(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    one = opened(tmp_path, Kept((120, 200)), "f2")
+    assert one.gap is not None
+    assert one.gap.offsets == {0: "80 to 120"}
+    assert (one.offsets, one.publish_from) == ({0: 120}, NOON + 120 * SECOND)
+
+
+def test_a_start_that_is_broken_off_records_nothing_twice_and_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+
+    def killed(*_: object) -> Never:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_begin", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path, Kept((120, 200)))
+    one = opened(tmp_path, Kept((130, 200)))
+    assert [gap.offsets for gap in read_gaps(tmp_path)] == [{0: "80 to 120"}, {0: "120 to 130"}]
+    assert one.offsets == {0: 130}
+    assert not one.query.exists()
+
+
+def test_it_may_begin_anew_again_and_again(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    second = opened(tmp_path, Kept((120, 200)))
+    batch(second.query, 0, {NAME: {"0": 150}})
+    assert opened(tmp_path, Kept((120, 200))).position(NAME, 1) == {0: 150}
+    third = opened(tmp_path, Kept((160, 200)))
+    assert third.gap is not None
+    assert third.gap.offsets == {0: "150 to 160"}
+    assert third.query not in (second.query, tmp_path / "f1" / "query")
+    assert [path.name for path in (tmp_path / "f1").iterdir()] == ["start.json"], "old states are gone"
+
+
+def test_on_request_it_begins_at_the_end_and_records_what_it_skips(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 70 * SECOND, p0=90, p1=100)
+    gaps.ask_to_skip(tmp_path)
+    began = datetime.now(UTC)
+    one = opened(tmp_path, Kept((0, 500), (0, 100)))
+    assert one.gap is not None
+    assert (one.gap.cause, one.gap.offsets, one.gap.since) == (Cause.SKIPPED, {0: "90 to 500"}, NOON + 70 * SECOND)
+    assert one.offsets == {0: 500, 1: 100}
+    assert one.publish_from is not None
+    assert one.publish_from >= began
+    assert not one.query.exists()
+    assert not gaps.is_asked_to_skip(tmp_path)
+    assert opened(tmp_path, Kept((0, 600), (0, 100))).gap is None
+
+
+def test_what_was_removed_is_skipped_with_the_rest(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    gaps.ask_to_skip(tmp_path)
+    one = opened(tmp_path, Kept((120, 200)))
+    assert one.gap is not None
+    assert one.gap.offsets == {0: "80 to 200"}
+
+
+def test_the_first_start_may_skip_all_that_is_there(tmp_path: Path) -> None:
+    gaps.ask_to_skip(tmp_path)
+    one = opened(tmp_path, Kept((30, 50)))
+    assert one.gap is not None
+    assert (one.offsets, one.gap.offsets) == ({0: 50}, {0: "30 to 50"})
+
+
+def test_without_a_backlog_there_is_nothing_to_skip_and_the_state_stays(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=100)
+    gaps.ask_to_skip(tmp_path)
+    one = opened(tmp_path, Kept((0, 100)))
+    assert one.gap is None
+    assert one.query.exists()
+    assert not gaps.is_asked_to_skip(tmp_path)
