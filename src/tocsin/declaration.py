@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ from tocsin.durations import parse_duration
 from tocsin.errors import ConfigError, Fault, nearest
 
 _REQUIRED = ("source", "entity", "window", "levels", "owner", "runbook", "stage")
-_OPTIONAL = ("slide", "score", "dedup_period", "page_within", "notify")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
+_OPTIONAL = ("slide", "score", "dedup_period", "page_within", "notify", "memory")
 
 
 def read_spec(path: Path) -> DetectorSpec:
@@ -48,8 +50,8 @@ def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
     Hash of the normalised syntax tree of all that `detect` (or `step`) reaches inside the file, plus source,
-    entity, window, slide, levels and score kind. Comments, docstrings, layout, cases, owner, runbook and stage do
-    not count.
+    entity, window, slide, levels and score kind. Comments, docstrings, layout, cases, owner, runbook, stage and
+    memory do not count.
     """
     defined = _definitions(tree)
     reached: dict[str, str] = {}
@@ -120,7 +122,7 @@ class _Reader:
             "source": self._text, "owner": self._owner, "runbook": self._text, "entity": self._entity,
             "window": self._window, "levels": self._levels, "stage": lambda k: self._choice(k, Stage),
             "slide": self._duration, "score": lambda k: self._choice(k, ScoreKind), "dedup_period": self._duration,
-            "page_within": self._duration, "notify": self._flag,
+            "page_within": self._duration, "notify": self._flag, "memory": self._size,
         }  # fmt: skip
 
     def fault(self, what: str, *, key: str | None = None, line: int | None = None, near: str | None = None) -> None:
@@ -189,6 +191,12 @@ class _Reader:
         except (ValueError, TypeError):
             self._expect(keyword, value, "a duration such as '10 seconds' or '1 hour'", good=False)
             return None
+
+    def _size(self, keyword: ast.keyword) -> int | None:
+        value = self._literal(keyword)
+        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+        size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
+        return size if self._expect(keyword, value, "a size such as '900 MB' or '1.5 GB'", good=size > 0) else None
 
     def _window(self, keyword: ast.keyword) -> timedelta | None:
         none = isinstance(keyword.value, ast.Constant) and keyword.value.value is None

@@ -121,6 +121,8 @@ class DetectorSpec:
         dedup_period: findings of one entity within it belong to one alert.
         page_within: an older window never notifies at once.
         notify: False makes its findings signals, which never notify.
+        memory: bytes that its job may hold resident, Python and JVM together; one that takes more is restarted. None
+            for no limit.
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.declaration.version_of`.
@@ -140,6 +142,7 @@ class DetectorSpec:
     dedup_period: timedelta = field(default=timedelta(hours=1))
     page_within: timedelta = field(default=timedelta(minutes=15))
     notify: bool = True
+    memory: int | None = None
     title: str
     doc: str
     version: str
@@ -159,8 +162,9 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     """Mark `detect` as the function of this file's detector; it stays an ordinary, testable function.
 
     All arguments are literals, because they are read without importing the file. Durations are written as
-    "10 seconds" or "1 hour". The meaning of each is that of the attribute of `DetectorSpec` with its name; `options`
-    are `slide`, `score`, `dedup_period`, `page_within` and `notify`. Unknown ones are refused when the file is read.
+    "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". The meaning of each is that of the attribute of
+    `DetectorSpec` with its name; `options` are `slide`, `score`, `dedup_period`, `page_within`, `notify` and `memory`.
+    Unknown ones are refused when the file is read.
     """
 
     def mark(function: _Detect) -> _Detect:

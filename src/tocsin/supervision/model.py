@@ -66,12 +66,14 @@ class Desired:
         heavy: starts of heavy jobs are staggered.
         beats: whether it gives heartbeats.
         readable: False when it cannot be told whether it should run: then it is left alone.
+        memory_bytes: how much it may hold resident before it is restarted; None for no limit.
     """
 
     spec: str
     heavy: bool = False
     beats: bool = True
     readable: bool = True
+    memory_bytes: int | None = None
 
 
 UNREADABLE = Desired("", readable=False)
@@ -85,6 +87,7 @@ class Live:
         job, pid, spec: what and which it is.
         started_at: of the process.
         beat_at: last heartbeat of this very process; None before the first.
+        rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
         leader: False for a process whose leader is gone.
     """
 
@@ -93,6 +96,7 @@ class Live:
     spec: str
     started_at: float
     beat_at: float | None = None
+    rss_bytes: int = 0
     leader: bool = True
 
 

@@ -1,9 +1,9 @@
 """What to do about jobs: a pure function from what should run, what does run and what happened before, to actions.
 
-For each job in this order: stop it if it is not desired; stop what is double, hung, or started from another spec; start
-it if nothing of it is there and its back-off is over. The first failure restarts at once, the next ones after a delay
-that doubles up to a bound. Several failures within a time are a crash loop: said once, and still tried at the bound. A
-healthy period or a changed spec forgives everything.
+For each job in this order: stop it if it is not desired; stop what is double, hung, over its memory, or started from
+another spec; start it if nothing of it is there and its back-off is over. The first failure restarts at once, the next
+ones after a delay that doubles up to a bound. Several failures within a time are a crash loop: said once, and still
+tried at the bound. A healthy period or a changed spec forgives everything.
 
 Standard library only.
 """
@@ -147,6 +147,13 @@ class _Round:
             return "has lost its leader"
         if process.spec != wanted.spec:
             return "was started from another spec"
+        return self._failure(process, wanted)
+
+    def _failure(self, process: Live, wanted: Desired) -> str | None:
+        """How `process` fails while it lives; None when it does not."""
+        if wanted.memory_bytes is not None and process.rss_bytes > wanted.memory_bytes:
+            taken, allowed = process.rss_bytes / 1e6, wanted.memory_bytes / 1e6
+            return f"takes {taken:.0f} MB of memory; it declares {allowed:.0f} MB"
         if not wanted.beats:
             return None
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
@@ -154,9 +161,9 @@ class _Round:
         return f"is hung: no heartbeat for {silent:.0f} s" if silent > grace else None
 
     def _dismissed(self, process: Live, wanted: Desired, past: Past) -> Past:
-        """Stop one process that may not stay; a hung one has failed."""
+        """Stop one process that may not stay; one that hangs or takes too much memory has failed."""
         fault = self._fault(process, wanted)
-        if fault is not None and fault.startswith("is hung") and process.pid not in past.asked:
+        if fault is not None and fault == self._failure(process, wanted) and process.pid not in past.asked:
             past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
         reason = fault or ("was asked to stop" if process.pid in past.asked else "is there twice")
         return self._stopped([process], replace(past, expected=False), reason)

@@ -51,7 +51,7 @@ def test_reads_everything_without_importing(tmp_path: Path) -> None:
     assert spec.levels == Levels(email=50, urgent=100)
     assert (spec.owner, spec.runbook, spec.stage) == ("a@example.com", "docs/r.md", Stage.LIVE)
     assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(hours=1), timedelta(minutes=15), True)
-    assert (spec.slide, spec.score) == (None, None)
+    assert (spec.slide, spec.score, spec.memory) == (None, None, None)
     assert (spec.title, spec.doc) == ("Bursts.", "Bursts.\n\nMore.")
 
 
@@ -65,6 +65,13 @@ def test_reads_options(tmp_path: Path) -> None:
     assert spec.entity == ("user_id", "app")
     assert (spec.slide, spec.score, spec.stage) == (timedelta(seconds=5), ScoreKind.RISING, Stage.SHADOW)
     assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(days=1), timedelta(hours=1), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("900 MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("1GB", 1_000_000_000), ("0.5 MB", 500_000)]
+)
+def test_memory_is_read_as_bytes(tmp_path: Path, text: str, size: int) -> None:
+    assert read_spec(written(tmp_path, GOOD.replace('stage="live"', f'stage="live", memory="{text}"'))).memory == size
 
 
 def test_a_per_event_detector_has_no_window(tmp_path: Path) -> None:
@@ -100,6 +107,10 @@ def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path)
         (('owner="a@example.com"', 'owner="a@b@c"'), "owner: must be one e-mail address, not 'a@b@c'"),
         (('stage="live"', 'stage="live", slide="1 hour"'), "slide: needs a window at least as long as itself"),
         (('stage="live"', 'stage="live", notify="no"'), "notify: must be True or False, not 'no'"),
+        (('stage="live"', 'stage="live", memory="1 TB"'), "memory: must be a size such as '900 MB' or"),
+        (('stage="live"', 'stage="live", memory="0 GB"'), "memory: must be a size such as '900 MB' or"),
+        (('stage="live"', 'stage="live", memory=1000'), "or '1.5 GB', not 1000"),
+        (('stage="live"', 'stage="live", memory=2 * GB'), "memory: must be a literal"),
         (('stage="live"', 'stage="live", **more'), "**: must be written out"),
         (("@detector(", '@detector("x", '), "detector: takes keywords only"),
         (("def detect(", "def find("), "must be called 'detect', not 'find'"),
@@ -142,6 +153,7 @@ def test_version_changes_with_whatever_may_change_results(tmp_path: Path, change
         ('owner="a@example.com"', 'owner="b@example.com"'),
         ('runbook="docs/r.md"', 'runbook="docs/s.md"'),
         ('stage="live"', 'stage="shadow"'),
+        ('stage="live"', 'stage="live", memory="1 GB"'),
         ('ACTION = "login failed"', 'ACTION = "login failed"  # as the shop writes it\nUNUSED = 1'),
         ("return wanted(events)", "return (wanted(\n        events))"),
     ],

@@ -91,6 +91,14 @@ def test_what_does_not_touch_findings_replaces_nothing(project: Path, old: str, 
     assert _changed(before, _jobs(project)) == set()
 
 
+def test_a_declared_memory_is_a_limit_and_replaces_nothing(project: Path) -> None:
+    before = _jobs(project)["detector:second"]
+    _edit(project / "detectors" / "second.py", 'stage="live"', 'stage="live", memory="900 MB"')
+    after = _jobs(project)["detector:second"]
+    assert (before.memory_bytes, after.memory_bytes) == (None, 900_000_000)
+    assert after.spec == before.spec
+
+
 def test_an_edited_source_concerns_its_ingest_and_its_detectors(project: Path) -> None:
     before = _jobs(project)
     _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "11 seconds"')

@@ -2,7 +2,7 @@ import itertools
 from dataclasses import replace
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.model import UNREADABLE, Change, Condition, Desired, Pace, Start, Stop
+from tocsin.supervision.model import UNREADABLE, Change, Condition, Desired, Live, Pace, Start, Stop
 
 JOB = "detector:failed_logins"
 OTHER = "ingest:logins"
@@ -88,6 +88,58 @@ def test_to_hang_is_to_fail() -> None:
     world.run(60)
     assert world.changes(JOB) == ["restarting", "crash loop"]
     assert "is hung" in world.history.jobs[JOB].reason
+
+
+def over_memory(world: World, megabytes: float) -> Live:
+    """Let the one process of the job hold so much, and look at it."""
+    (one,) = world.running(JOB)
+    world.live[one.pid] = replace(one, rss_bytes=round(megabytes * 1e6))
+    world.tick()
+    return one
+
+
+def test_a_job_over_its_declared_memory_is_restarted_with_that_reason() -> None:
+    world = World({JOB: Desired("v1", memory_bytes=1_000_000_000), OTHER: Desired("v1")})
+    world.run(300)
+    over_memory(world, 1000)
+    assert not world.stops(JOB), "the limit itself is allowed"
+    one = over_memory(world, 1001)
+    assert world.stops(JOB) == [Stop(JOB, one.pid, "takes 1001 MB of memory; it declares 1000 MB")]
+    assert world.changes(JOB) == ["restarting"]
+    world.tick()
+    assert [started.pid for started in world.running(JOB)] != [one.pid]
+    assert world.log[-1][1] == Start(JOB, "v1", "restart 1: takes 1001 MB of memory; it declares 1000 MB")
+    world.run(200)
+    assert world.changes(JOB) == ["restarting", "fine"]
+    assert not world.stops(OTHER)
+
+
+def test_to_take_too_much_memory_again_and_again_is_a_crash_loop() -> None:
+    world = World({JOB: Desired("v1", memory_bytes=500_000_000)})
+    for _ in range(100):
+        world.tick()
+        if world.running(JOB):
+            over_memory(world, 501)
+    assert world.changes(JOB) == ["restarting", "crash loop"]
+    assert "takes 501 MB of memory" in world.history.jobs[JOB].reason
+
+
+def test_without_a_declared_memory_there_is_no_limit() -> None:
+    world = World({JOB: Desired("v1")})
+    world.tick()
+    over_memory(world, 1_000_000)
+    assert not world.stops(JOB)
+
+
+def test_one_that_stops_for_its_memory_is_counted_once_and_ended_when_it_does_not() -> None:
+    world = World({JOB: Desired("v1", memory_bytes=500_000_000)}, {JOB: Nature(obeys_after=FOREVER)})
+    world.tick()
+    over_memory(world, 501)
+    world.run(19)
+    assert [stop.force for stop in world.stops(JOB)] == [False]
+    assert len(world.history.jobs[JOB].failures) == 1
+    world.run(3)
+    assert world.stops(JOB)[-1].force
 
 
 def test_the_first_heartbeat_has_a_longer_grace() -> None:

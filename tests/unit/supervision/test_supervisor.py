@@ -33,7 +33,8 @@ from pathlib import Path
 from tocsin.heartbeat import beat
 from tocsin.metrics import JobReport, JobState
 for _ in range({beats}):
-    beat(Path({state!r}), JobReport(job="notifier", at=datetime.now(UTC), pid=os.getpid(), state=JobState.WAITING))
+    about = {{"job": "notifier", "at": datetime.now(UTC), "pid": os.getpid(), "rss_bytes": {rss}}}
+    beat(Path({state!r}), JobReport(state=JobState.WAITING, **about))
     time.sleep(0.05)
 time.sleep(600)
 """
@@ -155,7 +156,7 @@ def test_a_changed_spec_replaces_the_process(bench: Bench) -> None:
 
 
 def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
-    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=2, state=str(bench.state))
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=2, rss=0, state=str(bench.state))
     bench.tick({"notifier": Desired("v1")})
     first = bench.pid("notifier")
 
@@ -167,9 +168,23 @@ def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
     assert any("hung" in str(action) for action in bench.done)
 
 
+def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=600_000_000, state=str(bench.state))
+    desired = {"notifier": Desired("v1", memory_bytes=500_000_000)}
+    bench.tick(desired)
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick(desired)
+        return bench.pid("notifier") not in (None, first)
+
+    wait_for(replaced)
+    assert any("takes 600 MB of memory; it declares 500 MB" in str(action) for action in bench.done)
+
+
 def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
     """As one does while Kafka is down: its state is waiting, and it goes on by itself."""
-    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, state=str(bench.state))
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=10**9, state=str(bench.state))
     bench.tick({"notifier": Desired("v1")})
     wait_for((bench.state / "heartbeats" / "notifier.json").exists)
     first, end = bench.pid("notifier"), time.monotonic() + 2 * QUICK.stale_after
