@@ -160,10 +160,13 @@ class Installation:
     def frozen(self, job: str) -> Iterator[None]:
         """All processes of `job` stand still inside the block; those that live go on after it."""
         leader = self.leader(job)
-        members = [*leader.children(recursive=True), leader]
+        children = leader.children(recursive=True)
+        members = [*children, leader]
         try:
-            for member in members:
-                member.suspend()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):  # a helper of a moment
+                    child.suspend()
+            leader.suspend()
             yield
         finally:
             for member in members:
