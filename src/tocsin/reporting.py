@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -115,7 +116,9 @@ class Reporter:
 class ReportReader:
     """Follows `job-metrics`: each call of `latest` reads only what is new. For one thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, take: Callable[[JobReport], None] | None = None) -> None:
+        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first."""
+        self._take_report = take
         self._topic = settings.names.job_metrics
         config = {"group.id": settings.names.group("reports"), "enable.auto.commit": False, "fetch.wait.max.ms": 20}
         self._consumer = Consumer(settings.kafka.for_librdkafka() | config | _QUIET)
@@ -162,6 +165,8 @@ class ReportReader:
         with contextlib.suppress(ValidationError):
             report = JobReport.model_validate_json(message.value() or b"")
             self._reports[report.job] = report
+            if self._take_report is not None:
+                self._take_report(report)
 
 
 def read_reports(settings: Settings) -> dict[str, JobReport]:

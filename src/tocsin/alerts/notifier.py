@@ -6,6 +6,7 @@ the outbox; while Kafka is away urgent notifications leave all the same, and e-m
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tocsin.alerts.delivery import Mailer, MailPostponed, MailRefused
 from tocsin.alerts.mail import compose
 from tocsin.alerts.outbox import Claimed
 from tocsin.alerts.store import alert_details
+from tocsin.alerts.usage import Usage
 from tocsin.errors import ConfigError, TransientError
 from tocsin.metrics import JobReport, JobState
 from tocsin.names import INDEXER, detector_job
@@ -180,6 +182,7 @@ class NotifierJob:
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._reader: ReportReader | None = None
+        self._usage = Usage()
         self._reports_after = self._tidy_after = 0.0
         self._reports_trouble = ""
         self._said: str | None = None
@@ -224,9 +227,18 @@ class NotifierJob:
         notifier.send_due(self._stop)
         if time.monotonic() >= self._tidy_after:
             left = notifier.tidy()
+            self._count_usage()
             self._tidy_after = time.monotonic() + _TIDY_SECONDS
             self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
         return trouble
+
+    def _count_usage(self) -> None:
+        """Add what the jobs took since the last time; while Kafka is away there is nothing to add."""
+        with contextlib.suppress(TransientError):
+            self._reports()
+        with self._database.write() as connection:
+            self._usage.write(connection)
+        self._usage.written()
 
     def _say(self, trouble: str) -> None:
         if trouble != self._said:
@@ -241,7 +253,7 @@ class NotifierJob:
         if time.monotonic() < self._reports_after:
             raise TransientError(self._reports_trouble)
         try:
-            self._reader = self._reader or ReportReader(self._settings)
+            self._reader = self._reader or ReportReader(self._settings, self._usage.take)
             return self._reader.latest(timeout_seconds=1.0)
         except TransientError as error:
             self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from tocsin.alerts.policy import moment_of
 from tocsin.alerts.trajectory import Points
@@ -107,6 +107,38 @@ class AlertDetails(_View):
     highest: StoredFinding
     findings: list[StoredFinding]
     notifications: list[Notification]
+
+
+class JobUsage(_View):
+    """What one job took on one day, as far as its reports were read.
+
+    Attributes:
+        job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
+        day: in UTC; what came between two reports belongs to the day of the second.
+        seconds: for which it ran.
+        cpu_seconds: of its processes, Python and JVM together.
+        rss_bytes: the most that it held resident.
+        rows_in, rows_out: records read and written; rows_out is 0 where they are not counted.
+        findings: of a detector, that were first detected on this day; 0 for other jobs.
+        restarts: how often another process took its place.
+        cores: that it kept busy, on average, while it ran.
+    """
+
+    job: str
+    day: date
+    seconds: float
+    cpu_seconds: float
+    rss_bytes: int
+    rows_in: int
+    rows_out: int
+    findings: int
+    restarts: int
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
+    @property
+    def cores(self) -> float:
+        """See above."""
+        return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
 
 
 def finding_of(row: Mapping[Any, Any]) -> Finding:

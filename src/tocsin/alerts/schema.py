@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     Dialect,
     Float,
@@ -114,6 +115,7 @@ findings = Table(
     Column("alert_id", Integer, ForeignKey("alerts.id"), index=True),
     Index(None, "detector", "moment"),
     Index(None, "moment"),
+    Index(None, "first_detected_at", "detector"),
 )
 
 notifications = Table(
@@ -151,4 +153,31 @@ invalid_findings = Table(
     Column("value", LargeBinary, nullable=False),
     Column("size", Integer, nullable=False),
     Column("seen_at", UtcDateTime, nullable=False),
+)
+
+job_usage = Table(
+    "job_usage",
+    metadata,
+    Column("job", String(200), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("rss_bytes", BigInteger, nullable=False),
+    Column("rows_in", BigInteger, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+    Column("restarts", Integer, nullable=False),
+)
+
+job_counters = Table(
+    "job_counters",
+    metadata,
+    Column("job", String(200), primary_key=True),
+    # The process whose counters these are, as far as `job_usage` holds them; they begin at 0 with each process.
+    Column("pid", Integer, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("rows_in", BigInteger, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
 )

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Select, case, func, select
 
 from tocsin.alerts.database import Database
-from tocsin.alerts.rows import Alert, AlertDetails, Notification, StoredFinding, stored_finding
-from tocsin.alerts.schema import alerts, findings, invalid_findings, notifications
+from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding, stored_finding
+from tocsin.alerts.schema import alerts, findings, invalid_findings, job_usage, notifications
 from tocsin.finding import canonical_entity
+from tocsin.names import detector_job
 from tocsin.settings import Settings
 
 SHOWN_FINDINGS = 50
@@ -132,6 +133,28 @@ def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
     with database.read() as connection:
         rows = connection.execute(select(*columns).order_by(table.seen_at.desc(), table.offset.desc()).limit(limit))
         return [InvalidFinding(*row) for row in rows]
+
+
+def list_usage(database: Database, since: date) -> list[JobUsage]:
+    """What each job took on each day from `since` on: the newest day first, and of a day what took most CPU first.
+
+    Errors as for `list_findings`.
+    """
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        order = (job_usage.c.day.desc(), job_usage.c.cpu_seconds.desc(), job_usage.c.job)
+        rows = connection.execute(select(job_usage).where(job_usage.c.day >= since).order_by(*order)).mappings().all()
+        found = {day: _found_on(connection, day) for day in {row["day"] for row in rows}}
+    return [JobUsage(**row, findings=found[row["day"]].get(row["job"], 0)) for row in rows]
+
+
+def _found_on(connection: Connection, day: date) -> dict[str, int]:
+    """How many findings each detector's job first detected on `day`, UTC."""
+    begin = datetime.combine(day, time(), UTC)
+    detected = findings.c.first_detected_at
+    query = select(findings.c.detector, func.count()).where(detected >= begin, detected < begin + timedelta(days=1))
+    return {detector_job(name): count for name, count in connection.execute(query.group_by(findings.c.detector))}
 
 
 def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:

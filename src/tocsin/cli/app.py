@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, status, topics
+from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, skip, status, topics, usage
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -29,10 +29,12 @@ app.command("demo")(demo.demo)
 app.add_typer(dev.app, name="dev")
 app.command("send")(send.send)
 app.command("status")(status.status)
+app.command("usage")(usage.usage)
 app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(quarantine.app, name="quarantine")
 app.command("detectors")(check.detectors)
+app.command("skip-backlog")(skip.skip_backlog)
 app.command("check")(check.check)
 app.command("topics")(topics.topics)
 app.command("doctor")(doctor.doctor)

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from tocsin.alerts.rows import Alert, AlertDetails, Notification, StoredFinding
+from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
 from tocsin.cli import shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus
@@ -34,6 +34,7 @@ the call, a file or a setting is wrong and must be changed; 130 interrupted.
 
 LISTS: dict[str, type[BaseModel]] = {
     "tocsin status": JobStatus,
+    "tocsin usage": JobUsage,
     "tocsin findings": StoredFinding,
     "tocsin alerts list": Alert,
     "tocsin quarantine list": QuarantinedRecord,
@@ -47,7 +48,7 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin quarantine show": QuarantinedRecord,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
-    *(JobReport, JobStatus, Finding, StoredFinding, Alert, Notification, AlertDetails),
+    *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
     *(QuarantinedRecord, Origin, DetectorShape, FaultShape, Diagnosis, ComponentStatus),
 )
 

@@ -54,6 +54,7 @@ class DetectorShape(_Shape):
         owner: address that alerts go to.
         runbook: what to do when it fires.
         notify: false for a detector whose findings never notify.
+        memory_bytes: what its job may hold resident before it is restarted; null for no limit.
         version: of code, source, window and limits.
         path: the file.
     """
@@ -69,6 +70,7 @@ class DetectorShape(_Shape):
     owner: str
     runbook: str
     notify: bool
+    memory_bytes: int | None
     version: str
     path: str
 

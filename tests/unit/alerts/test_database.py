@@ -67,6 +67,7 @@ def test_before_the_first_start_there_is_nothing_to_read_and_nothing_is_made(add
     assert store.list_alerts(reader, AlertFilter()) == []
     assert store.show_alert(reader, 1) is None
     assert store.list_invalid(reader) == []
+    assert store.list_usage(reader, NOON.date()) == []
     assert not reader.is_ready()
 
 

@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 
 from tocsin.cli.app import app
 from tocsin.cli.shapes import DetectorShape, FaultShape
+from tocsin.errors import ConfigError
+from tocsin.spark import gaps
 
 GOOD_SOURCE = """
 title = "Logins"
@@ -47,6 +49,19 @@ def call(*words: str) -> tuple[int, str]:
 def test_a_good_project(project: Path) -> None:
     assert call("check") == (0, "1 source and 1 detector well declared\n")
     assert call("check", "--json") == (0, "[]\n")
+
+
+def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    folder = tmp_path / "state" / "checkpoints" / "detector__bursts"
+    assert not gaps.is_asked_to_skip(folder)
+    told = "detector:bursts leaves out its backlog: within seconds if it runs, else when it starts next\n"
+    assert call("skip-backlog", "bursts") == (0, told)
+    assert gaps.is_asked_to_skip(folder)
+    with pytest.raises(ConfigError, match="did you mean 'bursts'"):
+        CliRunner().invoke(app, ["skip-backlog", "burst"], catch_exceptions=False)
 
 
 def test_all_faults_of_all_files_are_told_at_once(project: Path) -> None:

@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 from tocsin.alerts.database import Database
 from tocsin.alerts.policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.rows import Alert, AlertDetails, StoredFinding
+from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, StoredFinding
+from tocsin.alerts.usage import Usage
 from tocsin.cli.app import app
 from tocsin.finding import Finding, finding_id
+from tocsin.metrics import JobReport, JobState
 from tocsin.settings import load_settings
 
 HOSTILE = "trudy\x1b[2J[bold]\r\nBcc: x"
@@ -162,6 +164,26 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
     assert "email above 50, urgent above 100" in written
     assert "leaves when the window that ends" in written
     assert "security@example.com  email  waiting" in written
+
+
+def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
+    assert call("usage") == (0, "nothing is known of these days; the notifier writes it\n")
+    usage, database = Usage(), Database(load_settings().alerts_database)
+    for job, day, cpu in (("notifier", NOW, 1), ("detector:busy", NOW, 98), ("indexer", NOW - timedelta(days=1), 5)):
+        began = day - timedelta(seconds=100)
+        usage.take(JobReport(job=job, at=day, started_at=began, pid=1, state=JobState.RUNNING, cpu_seconds=cpu))
+    database.migrate()
+    with database.write() as connection:
+        usage.write(connection)
+    database.close()
+    code, written = call("usage")
+    rows = written.splitlines()
+    assert code == 0
+    assert [row.split()[1] for row in rows[1:]] == ["detector:busy", "notifier"]
+    assert ["keeps a core busy" in row for row in rows[1:]] == [True, False]
+    listed = [JobUsage.model_validate(one) for one in json.loads(call("usage", "--days", "2", "--json")[1])]
+    assert [one.job for one in listed] == ["detector:busy", "notifier", "indexer"]
+    assert listed[0].cores == 0.98
 
 
 def test_a_database_that_is_none_leaves_with_an_error(project: Path) -> None:

@@ -1,0 +1,156 @@
+"""What jobs take by day: whatever is read twice, late or not at all, the sums are those of the processes."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.alerts.scene import RULES, finding
+from tocsin.alerts.database import Database
+from tocsin.alerts.recording import record
+from tocsin.alerts.rows import JobUsage
+from tocsin.alerts.store import list_usage
+from tocsin.alerts.usage import Usage
+from tocsin.errors import TransientError
+from tocsin.metrics import JobReport, JobState
+
+JOB = "detector:failed_logins"
+DAY = date(2026, 1, 1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def report(at: datetime, *, pid: int = 1, began: datetime = NOON, job: str = JOB, **fields: Any) -> JobReport:
+    return JobReport(job=job, at=at, started_at=began, pid=pid, state=JobState.RUNNING, **fields)
+
+
+def count(database: Database, *reports: JobReport) -> None:
+    """As one writer does that has just started."""
+    usage = Usage()
+    for one in reports:
+        usage.take(one)
+    with database.write() as connection:
+        usage.write(connection)
+    usage.written()
+
+
+def days(database: Database, job: str = JOB) -> list[JobUsage]:
+    return [one for one in list_usage(database, date(2000, 1, 1)) if one.job == job]
+
+
+def day(database: Database, job: str = JOB) -> JobUsage:
+    (one,) = days(database, job)
+    return one
+
+
+def test_counters_of_one_process_are_what_it_took(database: Database) -> None:
+    count(database, report(NOON + 5 * SECOND, cpu_seconds=4, rows_in=10, rows_out=1, rss_bytes=700))
+    count(database, report(NOON + 20 * SECOND, cpu_seconds=9.5, rows_in=30, rows_out=2, rss_bytes=600))
+    assert day(database) == JobUsage(
+        job=JOB, day=DAY, seconds=20, cpu_seconds=9.5, rss_bytes=700, rows_in=30, rows_out=2, findings=0, restarts=0
+    )
+    assert day(database).cores == pytest.approx(0.475)
+
+
+def test_the_next_process_begins_at_0_and_is_a_restart(database: Database) -> None:
+    first = [report(NOON + n * SECOND, cpu_seconds=n, rows_in=10 * n) for n in (5, 10)]
+    began = NOON + 60 * SECOND
+    second = [report(began + n * SECOND, pid=2, began=began, cpu_seconds=n, rows_in=n) for n in (1, 3)]
+    count(database, *first, *second)
+    one = day(database)
+    assert (one.cpu_seconds, one.rows_in, one.seconds, one.restarts) == (13, 103, 13, 1)
+
+
+def test_a_process_with_the_number_of_another_is_another(database: Database) -> None:
+    count(database, report(NOON + SECOND, cpu_seconds=5))
+    count(database, report(NOON + 9 * SECOND, began=NOON + 8 * SECOND, cpu_seconds=6))
+    assert (day(database).cpu_seconds, day(database).restarts) == (11, 1)
+
+
+def test_a_writer_that_reads_all_again_doubles_nothing(database: Database) -> None:
+    began = NOON + 60 * SECOND
+    reports = [report(NOON + n * SECOND, cpu_seconds=n, rows_in=n) for n in (5, 10)]
+    reports += [report(began + n * SECOND, pid=2, began=began, cpu_seconds=n, rows_in=n) for n in (1, 3)]
+    count(database, *reports)
+    before = day(database)
+    count(database, *reports)
+    count(database, *reports[:1])
+    assert day(database) == before
+    count(database, *reports, report(began + 4 * SECOND, pid=2, began=began, cpu_seconds=4, rows_in=3))
+    assert day(database).cpu_seconds == before.cpu_seconds + 1
+
+
+def test_a_writer_that_was_away_loses_nothing_of_a_process_that_goes_on(database: Database) -> None:
+    count(database, report(NOON + 5 * SECOND, cpu_seconds=4, rows_in=10))
+    count(database, report(NOON + 3600 * SECOND, cpu_seconds=400, rows_in=9_000))
+    assert (day(database).cpu_seconds, day(database).rows_in) == (400, 9_000)
+
+
+def test_a_transaction_that_fails_is_made_up_for(database: Database) -> None:
+    usage = Usage()
+    usage.take(report(NOON + 5 * SECOND, cpu_seconds=4))
+    with pytest.raises(TransientError), database.write() as connection:
+        usage.write(connection)
+        raise TransientError("the disk is full")
+    assert days(database) == []
+    usage.take(report(NOON + 6 * SECOND, cpu_seconds=5))
+    write(database, usage)
+    write(database, usage)
+    assert day(database).cpu_seconds == 5
+
+
+def write(database: Database, usage: Usage) -> None:
+    with database.write() as connection:
+        usage.write(connection)
+
+
+def test_what_is_taken_after_midnight_belongs_to_the_new_day(database: Database) -> None:
+    reports = [
+        report(MIDNIGHT - 5 * SECOND, began=MIDNIGHT - 60 * SECOND, cpu_seconds=50, rss_bytes=900),
+        report(MIDNIGHT + 5 * SECOND, began=MIDNIGHT - 60 * SECOND, cpu_seconds=58, rss_bytes=800),
+    ]
+    count(database, *reports)
+    new, old = days(database)
+    assert [(one.day, one.cpu_seconds, one.seconds, one.rss_bytes) for one in (old, new)] == [
+        (date(2026, 1, 1), 50, 55, 900),
+        (date(2026, 1, 2), 8, 10, 800),
+    ]
+    assert (old.restarts, new.restarts) == (0, 0)
+
+
+def test_a_child_that_ends_takes_nothing_away_and_is_not_counted_again(database: Database) -> None:
+    for second, cpu in ((1, 100), (2, 7), (3, 101)):
+        count(database, report(NOON + second * SECOND, cpu_seconds=cpu))
+    assert day(database).cpu_seconds == 101
+
+
+def test_a_clock_that_is_set_back_loses_nothing_in_the_end(database: Database) -> None:
+    for second, cpu in ((60, 10), (30, 11), (61, 12)):
+        count(database, report(NOON + second * SECOND, cpu_seconds=cpu))
+    assert day(database).cpu_seconds == 12
+
+
+def test_a_report_without_a_start_is_left_out(database: Database) -> None:
+    count(database, report(NOON, cpu_seconds=5).model_copy(update={"started_at": None}))
+    assert days(database) == []
+
+
+def test_of_a_day_the_job_that_took_most_cpu_comes_first(database: Database) -> None:
+    later = MIDNIGHT + SECOND
+    taken = [("notifier", NOON, 1), ("detector:busy", NOON, 900), ("indexer", NOON, 5), ("indexer", later, 6)]
+    count(database, *(report(at + SECOND, job=job, cpu_seconds=cpu, began=at) for job, at, cpu in taken))
+    assert [one.job for one in list_usage(database, DAY)] == ["indexer", "detector:busy", "indexer", "notifier"]
+    assert [one.job for one in list_usage(database, DAY + timedelta(days=1))] == ["indexer"]
+
+
+def test_findings_are_counted_on_the_day_of_their_detection(database: Database) -> None:
+    with database.write() as connection:
+        for user, at in (("ann", NOON), ("bob", MIDNIGHT - SECOND), ("cid", MIDNIGHT)):
+            record(connection, [finding(60, user=user, detected_at=at)], RULES, at)
+    for at in (NOON, MIDNIGHT):
+        count(database, report(at + SECOND, cpu_seconds=1), report(at + SECOND, job="indexer", cpu_seconds=1))
+    assert [(one.day, one.findings) for one in days(database)] == [(date(2026, 1, 2), 1), (date(2026, 1, 1), 2)]
+    assert [one.findings for one in days(database, "indexer")] == [0, 0]
