@@ -48,13 +48,14 @@ def _wanted(settings: Settings, only: str | None) -> list[str]:
     """The jobs that should run, or the one asked for."""
     from tocsin.catalog import read_catalog
     from tocsin.errors import ConfigError, Fault, nearest
+    from tocsin.stack.control import wanted_jobs
     from tocsin.supervision.desired import desired_jobs
 
-    wanted = list(desired_jobs(read_catalog(settings.project), settings))
     if only is None:
-        return wanted
-    if only not in wanted:
-        raise ConfigError([Fault("status", f"no job '{only}' should run here", nearest=nearest(only, wanted))])
+        return list(wanted_jobs(settings))
+    declared = list(desired_jobs(read_catalog(settings.project), settings))
+    if only not in declared:
+        raise ConfigError([Fault("status", f"no job '{only}' should run here", nearest=nearest(only, declared))])
     return [only]
 
 

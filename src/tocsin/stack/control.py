@@ -20,7 +20,9 @@ from tocsin.stack.running import read_running, withdraw
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Desired
 from tocsin.supervision.standing import Standing, standings
+from tocsin.supervision.switches import read_switches
 
 _SERVERS = (kafka.NAME, mail.NAME)
 _AIRFLOW = tuple(f"{airflow.PREFIX}{name}" for name in airflow.COMPONENTS)
@@ -95,7 +97,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
     servers = LocalRunner(servers_instance(settings), settings.log)
     jobs = LocalRunner(instance_of(settings), settings.log)
     live = jobs.list()
-    wanted = [job for job, one in desired_jobs(read_catalog(settings.project), settings).items() if one.readable]
+    wanted = [job for job, one in wanted_jobs(settings).items() if one.readable]
     strays = [process.labels.job for process in live if process.labels.job not in wanted]
     running = read_running(settings.state)
     expected = _SERVERS + (_AIRFLOW if running is not None and running.airflow_url else ())
@@ -105,6 +107,14 @@ def components(settings: Settings) -> list[ComponentStatus]:
         *(_status(settings, servers, one, "running") for one in of_servers),
         *(_status(settings, jobs, one, "starting") for one in of_jobs),
     ]
+
+
+def wanted_jobs(settings: Settings) -> dict[str, Desired]:
+    """The jobs that should run now: those that are declared; with Airflow, but for the ones that are paused there."""
+    declared, running = desired_jobs(read_catalog(settings.project), settings), read_running(settings.state)
+    if running is None or running.airflow_url is None:
+        return declared
+    return read_switches(settings.state).applied(declared)
 
 
 def component_log(settings: Settings, name: str) -> str:

@@ -16,6 +16,7 @@ from tocsin.supervision.model import Desired
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.supervision.switches import read_switches
 
 _CHARGE = "jobs"
 _STOP_SECONDS = 20.0
@@ -51,7 +52,8 @@ class Crew:
             OSError: the state folder cannot be written.
         """
         catalog = read_catalog(self._settings.project)
-        self._desired = desired_jobs(catalog, self._settings)
+        declared = desired_jobs(catalog, self._settings)
+        self._desired = declared if self._supervises else read_switches(self._settings.state).applied(declared)
         if start and self._supervises:
             self._supervisor.tick(self._desired)
             for job in self._desired:

@@ -6,6 +6,10 @@ from tocsin.errors import ConfigError
 from tocsin.lock import hold
 from tocsin.settings import Settings
 from tocsin.stack import control, folder
+from tocsin.stack.running import Running, announce
+from tocsin.supervision.switches import ask_switches
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -37,3 +41,14 @@ def test_an_unknown_component_is_told_the_nearest(settings: Settings) -> None:
     assert control.component_log(settings, "kafka") == str(settings.log("kafka"))
     with pytest.raises(ConfigError, match="did you mean 'notifier'"):
         control.component_log(settings, "notifer")
+
+
+@pytest.mark.parametrize("airflow", ["http://127.0.0.1:8080", None])
+def test_a_detector_that_is_paused_in_airflow_need_not_run_while_airflow_does(
+    tmp_path: Path, airflow: str | None
+) -> None:
+    settings = Settings(project=ROOT, state=tmp_path)
+    ask_switches(settings.state, ["failed_logins"], lambda _: True)
+    announce(settings.state, Running(1, 9092, 1025, "http://127.0.0.1:1080", airflow))
+    assert ("detector:failed_logins" in control.wanted_jobs(settings)) == (airflow is None)
+    assert "ingest:logins" in control.wanted_jobs(settings)

@@ -1,0 +1,65 @@
+"""Airflow as a person with a browser has it: its REST API, with a login."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+
+class Api:
+    """The API of a running Airflow, for one user."""
+
+    def __init__(self, url: str, passwords: Path, user: str) -> None:
+        self._url, self._token = url, ""
+        login = {"username": user, "password": json.loads(passwords.read_text())[user]}
+        self._token = self.call("POST", "/auth/token", login)["access_token"]
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer, out of JSON; HTTPError when it is refused."""
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data=data, headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def refusal(self, method: str, path: str, body: dict[str, Any]) -> int:
+        """The status with which a call is refused; 0 when it is not."""
+        try:
+            self.call(method, path, body)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        return 0
+
+    def dag(self, name: str) -> dict[str, Any] | None:
+        """A DAG; None when there is none."""
+        try:
+            found: dict[str, Any] = self.call("GET", f"/api/v2/dags/{name}")
+        except urllib.error.HTTPError as error:
+            with error:
+                return None
+        return found
+
+    def pause(self, dag: str, paused: bool) -> None:
+        """Turn the switch of a DAG."""
+        self.call("PATCH", f"/api/v2/dags/{dag}", {"is_paused": paused})
+
+    def trigger(self, dag: str, **conf: str) -> str:
+        """Start a run with these params; its id."""
+        run = self.call("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+        name: str = run["dag_run_id"]
+        return name
+
+    def runs(self, dag: str) -> dict[str, str]:
+        """The state of each run of a DAG, newest first."""
+        found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns?order_by=-id&limit=100")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in found}
+
+    def log(self, dag: str, run: str, task: str) -> str:
+        """What a task wrote."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/1"
+        return json.dumps(self.call("GET", path)["content"])

@@ -1,0 +1,221 @@
+"""Airflow keeps the jobs running: one start of everything, then what may happen. The tests build on each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.airflow_api import Api
+from tests.broker import await_that
+from tests.stack import Stack
+from tocsin.supervision.standing import memory_of
+
+DETECTOR = "detector:failed_logins"
+JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]
+DAG = "detector__failed_logins"
+# From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
+SECONDS = 45
+BY_EVENT = 30
+OWNER = "fraud@example.com"
+
+pytestmark = pytest.mark.timeout(400)
+
+
+class Running:
+    """A stack with Airflow, and what people see of it."""
+
+    def __init__(self, stack: Stack) -> None:
+        about = json.loads((stack.state / "stack.json").read_text())
+        self.stack, self.mail_url, self.url = stack, about["mail_url"], about["airflow_url"]
+        self.passwords = stack.state / "airflow" / "passwords.json"
+        self.admin = Api(self.url, self.passwords, "admin")
+
+    def pids(self, *without: str) -> dict[str, int | None]:
+        """The process of each job."""
+        return {job: self.stack.pid(job) for job in JOBS if job not in without}
+
+    def await_new(self, job: str, old: int | None, seconds: float = SECONDS) -> float:
+        """Wait for another process of `job`; how long it took."""
+        began = time.monotonic()
+        await_that(lambda: self.stack.pid(job) not in (None, old), seconds)
+        return time.monotonic() - began
+
+    def mails_to(self, owner: str) -> list[dict[str, Any]]:
+        """Mails of Airflow to `owner`."""
+        with urllib.request.urlopen(f"{self.mail_url}/email", timeout=10) as answer:
+            mails = json.load(answer)
+        return [one for one in mails if owner in json.dumps(one["to"]) and one["subject"].startswith("[tocsin]")]
+
+    def condition(self, job: str) -> str:
+        """How `job` fares in the eyes of supervision."""
+        history = json.loads(memory_of(self.stack.state, "jobs").read_text())
+        return str(history["jobs"].get(job, {}).get("condition"))
+
+    def declare(self, name: str, old: str = "", new: str = "") -> None:
+        """One more detector, whose owner is another."""
+        folder = self.stack.project / "detectors"
+        text = (folder / "failed_logins.py").read_text()
+        assert old in text
+        (folder / f"{name}.py").write_text(text.replace(old, new).replace("security@example.com", OWNER))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    stack = Stack(tmp_path_factory.mktemp("airflow"))
+    try:
+        stack.up("--free-ports", "--airflow")
+        stack.ready()
+        yield Running(stack)
+    finally:
+        stack.end()
+
+
+def test_it_starts_all_jobs_and_each_detector_has_a_switch(running: Running) -> None:
+    assert None not in running.pids().values()
+    dag = running.admin.dag(DAG)
+    assert dag is not None
+    assert (dag["is_paused"], dag["owners"]) == (False, ["security@example.com"])
+
+
+def test_jobs_belong_to_no_process_of_airflow(running: Running) -> None:
+    for pid in running.pids().values():
+        assert pid is not None
+        assert os.getsid(pid) == pid
+
+
+@pytest.mark.parametrize("job", ["notifier", DETECTOR])
+def test_a_killed_job_comes_back_and_the_others_stay(running: Running, job: str) -> None:
+    others, old = running.pids(job), running.stack.pid(job)
+    assert old is not None
+    os.kill(old, signal.SIGKILL)
+    running.await_new(job, old, BY_EVENT)
+    assert running.pids(job) == others
+
+
+def test_a_restart_from_the_form_replaces_the_job_and_is_no_failure(running: Running) -> None:
+    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
+    run = running.admin.trigger(DAG, action="restart")
+    running.await_new(DETECTOR, old)
+    await_that(lambda: running.admin.runs(DAG)[run] == "success", SECONDS)
+    assert running.pids(DETECTOR) == others
+    assert running.condition(DETECTOR) in ("fine", "restarting"), "the kill before counts, the restart does not"
+    assert len(json.loads(memory_of(running.stack.state, "jobs").read_text())["jobs"][DETECTOR]["failures"]) == 0
+
+
+def test_the_status_is_in_the_log_of_the_task(running: Running) -> None:
+    run = running.admin.trigger("platform", action="status", job="notifier")
+    await_that(lambda: running.admin.runs("platform")[run] == "success", SECONDS)
+    said = running.admin.log("platform", run, "act")
+    assert str(running.stack.pid("notifier")) in said
+    assert "started" in said, "the log of the job itself"
+
+
+def test_a_viewer_sees_and_cannot_act(running: Running) -> None:
+    viewer = Api(running.url, running.passwords, "viewer")
+    assert viewer.dag(DAG) is not None
+    assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403
+    assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
+    operator = Api(running.url, running.passwords, "operator")
+    assert operator.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": False}) == 0
+
+
+def test_an_edited_detector_is_replaced_and_nothing_else(running: Running) -> None:
+    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
+    path = running.stack.project / "detectors" / "failed_logins.py"
+    path.write_text(path.read_text().replace("urgent=100", "urgent=110"))
+    running.await_new(DETECTOR, old)
+    assert running.pids(DETECTOR) == others
+
+
+def test_to_pause_is_to_stop_and_to_unpause_is_to_start(running: Running) -> None:
+    others = running.pids(DETECTOR)
+    running.admin.pause(DAG, True)
+    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
+    kept = json.loads((running.stack.state / "supervision" / "desired.json").read_text())
+    assert kept["off"] == {"failed_logins": True}
+    running.admin.pause(DAG, False)
+    running.await_new(DETECTOR, None, BY_EVENT)
+    assert running.pids(DETECTOR) == others
+
+
+def test_a_broken_file_hides_no_dag_and_stops_no_job(running: Running) -> None:
+    before = running.pids()
+    (running.stack.project / "detectors" / "worse.py").write_text("def detect(:")
+
+    def shown() -> bool:
+        dag = running.admin.dag("detector__worse")
+        return dag is not None and "broken" in {tag["name"] for tag in dag["tags"]}
+
+    await_that(shown, 90)
+    assert running.admin.dag(DAG) is not None
+    assert running.admin.call("GET", "/api/v2/importErrors")["total_entries"] == 0
+    assert running.pids() == before
+    (running.stack.project / "detectors" / "worse.py").unlink()
+
+
+def test_a_detector_that_cannot_work_is_told_once_to_its_owner_with_the_reason(running: Running) -> None:
+    """The process that ended belongs to a supervisor's run that is over; its exit code is known all the same."""
+    before = running.pids()
+    running.declare("wrong", "action = 'login failed'", "no_such_column = 1")
+    await_that(lambda: running.condition("detector:wrong") == "misconfigured", 120)
+    await_that(lambda: len(running.mails_to(OWNER)) == 1, SECONDS)
+    (mail,) = running.mails_to(OWNER)
+    assert mail["subject"] == "[tocsin] detector:wrong: misconfigured"
+    assert "no_such_column" in mail["html"], "the end of its log"
+    await_that(lambda: [*running.admin.runs("detector__wrong").values()] == ["failed"], SECONDS)
+    assert running.pids() == before
+
+
+def test_a_crash_loop_is_one_mail(running: Running) -> None:
+    others = running.pids()
+    running.declare("wrong")
+    killed: set[int] = set()
+
+    def looping() -> bool:
+        pid = running.stack.pid("detector:wrong")
+        if pid is not None and pid not in killed:
+            killed.add(pid)
+            os.kill(pid, signal.SIGKILL)
+        return running.condition("detector:wrong") == "crash loop"
+
+    await_that(looping, 200)
+    subject = "[tocsin] detector:wrong: crash loop"
+    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to(OWNER)], SECONDS)
+    running.await_new("detector:wrong", None, 90)  # another try, and more looks on the way
+    assert [mail["subject"] for mail in running.mails_to(OWNER)].count(subject) == 1
+    assert running.pids() == others
+
+
+def test_a_deleted_detector_is_retired(running: Running) -> None:
+    others = running.pids()
+    (running.stack.project / "detectors" / "wrong.py").unlink()
+    await_that(lambda: running.stack.pid("detector:wrong") is None, SECONDS)
+    assert running.pids() == others
+
+
+def test_a_new_metadata_db_starts_nothing_that_was_paused(running: Running) -> None:
+    running.admin.pause(DAG, True)
+    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
+    stack = running.stack
+    assert stack.send(signal.SIGTERM) == 0
+    for file in ("airflow.db", "airflow.db-wal", "airflow.db-shm", "prepared"):
+        (stack.state / "airflow" / file).unlink(missing_ok=True)
+    stack.up("--free-ports", "--airflow")
+    stack.ready()
+    again = Running(stack)
+    await_that(lambda: again.admin.dag(DAG) is not None, SECONDS)
+    dag = again.admin.dag(DAG)
+    assert dag is not None
+    assert dag["is_paused"]
+    seen = len(again.admin.runs("supervisor"))
+    await_that(lambda: len(again.admin.runs("supervisor")) > seen, 90)
+    assert stack.pid(DETECTOR) is None
+    again.admin.pause(DAG, False)
+    again.await_new(DETECTOR, None, BY_EVENT)
