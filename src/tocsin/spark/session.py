@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from tocsin.errors import ConfigError
@@ -34,6 +35,28 @@ def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSessi
     _import_lightly()
     builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
     for key, value in (_jvm(settings, scratch) | _engine(settings, scratch) | _streaming()).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def batch_session(settings: Settings, *, job: str) -> SparkSession:
+    """The session of a batch `job`: what spark-submit was told (master, memory, jars) holds; alone it has two threads.
+
+    Raises:
+        ConfigError: the Kafka connector is not installed; a retry does not help.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(job)
+    options = _engine(settings, scratch_folder(settings, job))
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
+        builder = builder.master("local[2]")
+        options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
+    elif not (SparkConf().get("spark.master") or "").startswith("local"):
+        for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
+            del options[key]
+    for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")

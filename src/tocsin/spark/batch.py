@@ -1,0 +1,183 @@
+"""A detector over a past range as one batch: the same `detect` and the same findings, from what Kafka still holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin import logs
+from tocsin.catalog import read_catalog
+from tocsin.detector import DetectorSpec
+from tocsin.errors import ConfigError, TransientError
+from tocsin.finding import Origin
+from tocsin.lock import LockHeld, hold
+from tocsin.settings import Settings, load_settings
+from tocsin.source import Source
+from tocsin.spark.detect import load_detect, scored
+from tocsin.spark.drain import SLACK
+from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK
+from tocsin.spark.events import parse_events, prepared, used_columns
+from tocsin.spark.findings import Emission, findings
+from tocsin.spark.plan import read_plan
+from tocsin.spark.session import batch_session, clean_scratch
+from tocsin.spark.topic import Topic
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What to compute: the windows of `detector` that begin from `start` up to, not including, `end`, in UTC.
+
+    Without windows: the events of that time. `run_id` is put into each finding.
+    """
+
+    detector: str
+    start: datetime
+    end: datetime
+    run_id: str
+
+
+def run(settings: Settings, wanted: Range) -> int:
+    """Write the findings of `wanted` to the findings topic; returns how many there are.
+
+    A second run writes the same findings with the same ids again, which changes nothing. Nothing is written unless all
+    windows of the range can be computed whole.
+
+    Raises:
+        ConfigError: there is no such detector, the range is empty or not over, or Kafka no longer holds all of it.
+        LockHeld: another batch of this detector runs; a retry helps once it has ended.
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    catalog = read_catalog(settings.project)
+    spec = catalog.detector(wanted.detector)
+    source, job = catalog.source(spec.source), f"batch:{spec.name}"
+    _check(wanted, spec, source, datetime.now(UTC))
+    with hold(settings.checkpoint(job) / "lock"):
+        topic = Topic(settings, job, settings.names.events(source.name))
+        try:
+            _check_kept(topic, wanted, spec)
+        finally:
+            topic.close()
+        with _session(settings, job) as spark:
+            rows = _rows(spark, settings, spec, source, wanted).persist()
+            count = rows.count()
+            rows.write.format("kafka").options(**_kafka(settings)).option("topic", settings.names.findings).save()
+    log.info("written", detector=spec.name, findings=count, start=str(wanted.start), end=str(wanted.end))
+    return count
+
+
+def main(arguments: list[str] | None, *, doc: str) -> int:
+    """Run the batch that `arguments` name; returns the exit code.
+
+    0 done, 1 failed and may go well when tried again, 2 something must be fixed first, 3 another batch of it runs.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("detector")
+    parser.add_argument("--start", type=_moment, required=True, help="first window that counts, ISO-8601, UTC")
+    parser.add_argument("--end", type=_moment, required=True, help="the first that counts no more")
+    parser.add_argument("--run-id", required=True, help="put into each finding")
+    given = parser.parse_args(arguments)
+    logs.configure(f"batch:{given.detector}")
+    try:
+        run(load_settings(), Range(detector=given.detector, start=given.start, end=given.end, run_id=given.run_id))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return MISCONFIGURED
+    except LockHeld as error:
+        log.error("another batch of this detector runs", error=str(error))
+        return LOCKED
+    except TransientError as error:
+        log.error("try again", error=str(error))
+        return FAILED
+    return OK
+
+
+def _check(wanted: Range, spec: DetectorSpec, source: Source, now: datetime) -> None:
+    where, over = f"range of {spec.name}", wanted.end + _reach(spec) + source.lateness + SLACK
+    if wanted.start >= wanted.end:
+        raise ConfigError.one(where, f"{wanted.start} is not before {wanted.end}", key="start")
+    if over > now:
+        what = f"its last window can still change; ask again after {over:%Y-%m-%d %H:%M:%S} UTC, or for an earlier end"
+        raise ConfigError.one(where, what, key="end")
+
+
+def _check_kept(topic: Topic, wanted: Range, spec: DetectorSpec) -> None:
+    """Where retention has removed records, a window that begins before the first one kept would be counted in part."""
+    first, ends = topic.bounds()
+    removed = {partition: offset for partition, offset in first.items() if offset}
+    kept = [topic.appended_at(partition, offset, ends[partition]) for partition, offset in removed.items()]
+    since = max((moment for moment in kept if moment is not None), default=None)
+    if since is not None and _first(wanted, spec) < since:
+        what = f"{topic.name} holds no longer all records from before {since:%Y-%m-%d %H:%M:%S} UTC; begin later"
+        raise ConfigError.one(f"range of {spec.name}", what, key="start")
+
+
+def _rows(spark: SparkSession, settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
+    """Keys and values of the findings."""
+    emission = Emission(origin=Origin.BACKFILL, run_id=wanted.run_id)
+    detect = load_detect(spec)
+
+    def made(used: frozenset[str] | None) -> DataFrame:
+        events = parse_events(_records(spark, settings, spec, source, wanted), source, used)
+        time = F.col("event_time")
+        near = (time >= F.lit(_first(wanted, spec))) & (time < F.lit(wanted.end + _reach(spec)))
+        rows = scored(detect, spec, prepared(events.where(near), spec, source.lateness))
+        if used is None:
+            read_plan(rows, spec)
+        return findings(rows.where(_begins(wanted, spec)), spec, emission)
+
+    return made(used_columns(made(None), source))
+
+
+def _records(spark: SparkSession, settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
+    """All records that can hold an event of the range: one is appended at most `max_ahead` before its event time."""
+    since = _first(wanted, spec) - source.max_ahead
+    options = {
+        "subscribe": settings.names.events(source.name),
+        "startingTimestamp": str(int(since.timestamp() * 1000)),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    return spark.read.format("kafka").options(**_kafka(settings), **options).load()
+
+
+def _begins(wanted: Range, spec: DetectorSpec) -> Column:
+    moment = F.col("event_time") if spec.window is None else F.col("window.start")
+    return (moment >= F.lit(wanted.start)) & (moment < F.lit(wanted.end))
+
+
+def _reach(spec: DetectorSpec) -> timedelta:
+    """How far beyond the range its windows look."""
+    return spec.window or timedelta(0)
+
+
+def _first(wanted: Range, spec: DetectorSpec) -> datetime:
+    return wanted.start - _reach(spec)
+
+
+def _kafka(settings: Settings) -> dict[str, str]:
+    return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
+
+
+@contextmanager
+def _session(settings: Settings, job: str) -> Iterator[SparkSession]:
+    clean_scratch(settings, job)
+    spark = batch_session(settings, job=job)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _moment(text: str) -> datetime:
+    """ISO-8601; UTC where it names no zone."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
