@@ -122,9 +122,11 @@ def test_what_is_taken_after_midnight_belongs_to_the_new_day(database: Database)
 
 
 def test_a_child_that_ends_takes_nothing_away_and_is_not_counted_again(database: Database) -> None:
-    for second, cpu in ((1, 100), (2, 7), (3, 101)):
+    for second, cpu, sum_ in ((1, 100, 100), (2, 7, 100), (3, 101, 101)):
         count(database, report(NOON + second * SECOND, cpu_seconds=cpu))
-    assert day(database).cpu_seconds == 101
+        assert day(database).cpu_seconds == sum_
+    count(database, report(NOON + 4 * SECOND, cpu_seconds=150), report(NOON + 5 * SECOND, cpu_seconds=9))
+    assert day(database).cpu_seconds == 150
 
 
 def test_a_clock_that_is_set_back_loses_nothing_in_the_end(database: Database) -> None:
