@@ -15,7 +15,7 @@ from tocsin.provision.paths import here
 
 ROOT = here().root
 DAGS = ROOT / "dags"
-OURS = {"detector__failed_logins", "housekeeping", "platform", "supervisor"}
+OURS = {"batch", "detector__failed_logins", "housekeeping", "platform", "supervisor"}
 HEAVY = {"confluent_kafka", "detectors", "failed_logins", "great_expectations", "numpy", "pandas", "pyarrow", "pyspark"}
 
 

@@ -8,6 +8,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ DAG = "detector__failed_logins"
 # From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
 SECONDS = 45
 BY_EVENT = 30
+BATCH_SECONDS = 150
 OWNER = "fraud@example.com"
 
 pytestmark = pytest.mark.timeout(400)
@@ -124,6 +126,21 @@ def test_a_viewer_sees_and_cannot_act(running: Running) -> None:
     assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
     operator = Api(running.url, running.passwords, "operator")
     assert operator.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": False}) == 0
+
+
+def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(running: Running) -> None:
+    def told(start: datetime, end: datetime, state: str) -> str:
+        name = running.admin.trigger("batch", detector="failed_logins", start=start.isoformat(), end=end.isoformat())
+        await_that(lambda: running.admin.runs("batch")[name] == state, BATCH_SECONDS)
+        return running.admin.log("batch", name, "run")
+
+    now = datetime.now(UTC)
+    said = told(now - timedelta(minutes=20), now - timedelta(minutes=10), "success")
+    assert "findings=0" in said
+    secrets = [path.read_text() for path in (running.stack.state / "airflow").glob("*.secret")]
+    assert len(secrets) == 3
+    assert not [secret for secret in secrets if secret in said]
+    assert "its last window can still change" in told(now - timedelta(minutes=20), now, "failed")
 
 
 def test_an_edited_detector_is_replaced_and_nothing_else(running: Running) -> None:

@@ -42,6 +42,8 @@ def batch(job: DetectJob, start: datetime = START, end: datetime = END, run: str
         timeout=200,
         check=False,
     )
+    # Spark tells where its servers are bound, before its level is set.
+    assert done.returncode or "Server created on 127.0.0.1:" in done.stderr + done.stdout
     return done.returncode, done.stdout + done.stderr  # spark-submit passes all that its driver says on to stdout
 
 

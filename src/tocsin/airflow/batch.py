@@ -13,6 +13,7 @@ from tocsin.provision.paths import here
 from tocsin.settings import load_settings
 
 BATCH_DAG = "batch"
+_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
 _DOC = """
 Runs one detector over the windows that begin in a range, as a batch, on what Kafka still holds. It computes the same
 findings with the same ids as the stream; they replace what the stream found there, and notify nobody.
@@ -57,5 +58,6 @@ def batch_dag() -> DAG:
             name="batch {{ params.detector }}",
             jars=",".join(map(str, sorted(here().jars("spark").glob("*.jar")))),
             driver_memory="1g",
+            conf={"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"},
         )
     return dag

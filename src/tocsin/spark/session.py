@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tocsin.errors import ConfigError
@@ -53,7 +53,7 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
         builder = builder.master("local[2]")
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-    elif not (SparkConf().get("spark.master") or "").startswith("local"):
+    elif not _submitted_to().startswith("local"):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]
     for key, value in options.items():
@@ -61,6 +61,12 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _submitted_to() -> str:
+    """The master that spark-submit was told."""
+    SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
+    return SparkConf().get("spark.master") or ""
 
 
 def _import_lightly() -> None:
