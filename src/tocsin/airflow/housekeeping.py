@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
+from airflow.configuration import AIRFLOW_HOME
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, CronTriggerTimetable
 from airflow.sdk.configuration import conf
@@ -50,7 +51,7 @@ def housekeeping_dag() -> DAG:
 def _prune_database() -> None:
     """Tasks may not open the metadata DB themselves; Airflow's own command may, when it is told where that is."""
     settings = load_settings()
-    address = settings.airflow.database(Path(os.environ["AIRFLOW_HOME"]))
+    address = settings.airflow.database(Path(AIRFLOW_HOME))
     before = (datetime.now(UTC) - _KEPT).isoformat()
     command = ["db", "clean", "--clean-before-timestamp", before, "--tables", ",".join(_TABLES), "--skip-archive"]
     subprocess.run(

@@ -72,4 +72,6 @@ def _is_paused(ti: Any, dag: str) -> bool | None:
 def _look(ti: Any) -> list[dict[str, Any]]:
     jobs = Jobs(load_settings())
     jobs.look(lambda detector: _is_paused(ti, dag_of(detector_job(detector))))
-    return jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run])))
+    untold = jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run])))
+    # The DAG of a new file may not be there yet; then a later look tells.
+    return [one for one in untold if _is_paused(ti, one["trigger_dag_id"]) is not None]

@@ -18,7 +18,7 @@ from tocsin.heartbeat import read_beat
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobReport, JobState
 from tocsin.supervision.history import read_history, write_history
-from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Start, Stop
+from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Past, Start, Stop
 from tocsin.supervision.policy import reconcile, restarted, under_way
 from tocsin.supervision.runner import Launch, Process, Runner
 from tocsin.supervision.standing import Standing, memory_of, standings
@@ -72,12 +72,12 @@ class Supervisor:
             return []
 
     def drift(self, desired: Mapping[str, Desired]) -> frozenset[str]:
-        """The jobs that a look would now do or remember something about; nothing is done."""
+        """The jobs that a look would now do something about, or whose end it would count; nothing is done."""
         history = read_history(self._memory)
         actual = self._actual(self._runner.list(), history)
         actions, after = reconcile(desired, actual, history, self._clock(), self._charge.pace)
         known = history.jobs.keys() | after.jobs.keys()
-        changed = {job for job in known if history.jobs.get(job) != after.jobs.get(job)}
+        changed = {job for job in known if _life(history.jobs.get(job)) != _life(after.jobs.get(job))}
         return frozenset(changed | {action.job for action in actions})
 
     def under_way(self, desired: Mapping[str, Desired], seconds: float) -> bool:
@@ -181,6 +181,11 @@ class Supervisor:
             log.error("cannot be started", of=action.job, error=str(error))
         else:
             log.info("start", of=action.job, pid=pid, reason=action.reason)
+
+
+def _life(past: Past | None) -> object:
+    """What of a job's memory tells how it fares; the exact time of a start, say, does not."""
+    return past and (past.expected, past.failures)
 
 
 def _standstill(report: JobReport) -> float:

@@ -65,6 +65,16 @@ def test_a_look_follows_while_one_stops_and_while_a_start_is_near() -> None:
     assert not under_way(BOTH, world.history, world.now + 1)
 
 
+def test_a_look_follows_while_one_stops_that_is_not_to_run_any_more() -> None:
+    world = World(BOTH, {JOB: Nature(obeys_after=5)})
+    world.run(5)
+    world.desired = {OTHER: BOTH[OTHER]}
+    world.tick()
+    assert under_way(world.desired, world.history, world.now)
+    world.run(6)
+    assert not under_way(world.desired, world.history, world.now)
+
+
 def test_no_look_follows_for_a_start_that_is_far_or_for_what_cannot_be_read() -> None:
     world = World({JOB: Desired("v1")}, {JOB: Nature(lives=0.5)})
     world.run(60)
