@@ -80,6 +80,7 @@ def test_each_says_what_it_is_and_whose(found: dict[str, Any]) -> None:
     detector = found["dags"]["detector__failed_logins"]
     assert detector["owner"] == "security@example.com"
     assert detector["mail"] == ["security@example.com"]
+    assert found["dags"]["platform"]["mail"] == ["platform@example.com"]
     assert detector["tags"] == ["detector", "live", "logins"]
     assert "Misses: slow guessing" in detector["doc"]
     assert detector["schedule"] == "None"

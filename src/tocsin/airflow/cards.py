@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
@@ -33,7 +33,8 @@ class Card:
         dag: its id.
         jobs: those it handles.
         title: one line.
-        owner: e-mail address of who gets its news; empty when each piece of news says it.
+        owner: e-mail address of whose it is; empty when nobody in particular.
+        recipients: of the news of each job, separated by commas; a job whose news reach nobody is missing.
         tags: to filter by.
         doc: its page, in Markdown.
         paused: whether it starts paused when Airflow has never seen it.
@@ -43,33 +44,26 @@ class Card:
     jobs: tuple[str, ...]
     title: str
     owner: str = ""
+    recipients: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...]
     doc: str
     paused: bool = False
 
 
-def cards(catalog: Catalog, off: Mapping[str, bool]) -> list[Card]:
+def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()) -> list[Card]:
     """A card for each detector, broken ones included, and one for all other jobs, in order of their ids.
 
     Args:
         catalog: what is declared.
         off: by detector, whether it was switched off when it was seen last.
+        on_call: addresses for the news of jobs that are nobody's; the owners of all sources when there are none.
     """
     made = [_detector(spec, off.get(name, not spec.stage.runs)) for name, spec in catalog.detectors.items()]
     for place, error in catalog.broken.items():
         folder, _, name = place.partition("/")
         if folder == "detectors":
             made.append(_broken(name, error, off.get(name, False)))
-    return sorted([*made, _platform(catalog)], key=lambda card: card.dag)
-
-
-def recipients(catalog: Catalog, job: str, otherwise: Iterable[str]) -> tuple[str, ...]:
-    """Who gets the news of `job`: the owner of its file; if it has none `otherwise`, or all owners of sources."""
-    owners = {detector_job(name): spec.owner for name, spec in catalog.detectors.items()}
-    owners |= {ingest_job(name): source.owner for name, source in catalog.sources.items()}
-    if job in owners:
-        return (owners[job],)
-    return tuple(otherwise) or tuple(sorted({source.owner for source in catalog.sources.values()}))
+    return sorted([*made, _platform(catalog, tuple(on_call))], key=lambda card: card.dag)
 
 
 def _detector(spec: DetectorSpec, paused: bool) -> Card:
@@ -92,6 +86,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
         jobs=(detector_job(spec.name),),
         title=spec.title[:_LONGEST],
         owner=spec.owner,
+        recipients={detector_job(spec.name): spec.owner},
         tags=(DETECTOR, str(spec.stage), spec.source[:100]),
         doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}",
         paused=paused,
@@ -111,8 +106,17 @@ def _broken(name: str, error: ConfigError, paused: bool) -> Card:
     )
 
 
-def _platform(catalog: Catalog) -> Card:
-    jobs = (*(ingest_job(name) for name in catalog.sources), INDEXER, NOTIFIER)
+def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
+    owners = {ingest_job(name): source.owner for name, source in catalog.sources.items()}
+    recipients = owners | dict.fromkeys((INDEXER, NOTIFIER), ", ".join(on_call or sorted(set(owners.values()))))
+    jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
     doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them."
-    return Card(dag=dag_of(INDEXER), jobs=jobs, title="Ingest, indexer and notifier", tags=("platform",), doc=doc)
+    return Card(
+        dag=dag_of(INDEXER),
+        jobs=jobs,
+        title="Ingest, indexer and notifier",
+        recipients=recipients,
+        tags=("platform",),
+        doc=doc,
+    )

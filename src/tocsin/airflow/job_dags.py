@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
@@ -30,14 +31,15 @@ _PAGE = """\
 {%- endif %}
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
-_OF_EVENT = '{{ ((dag_run.conf or {}).get("event") or {}).get("to", "") }}'
+_JOB = '((dag_run.conf or {}).get("event") or {}).get("job")'
 
 
 def job_dags() -> list[DAG]:
     """The DAG of each detector, broken ones included, and that of all other jobs; in a task its own DAG alone."""
     settings = load_settings()
     only = get_parsing_context().dag_id
-    made = cards(read_catalog(settings.project), read_switches(settings.state).off)
+    off = read_switches(settings.state).off
+    made = cards(read_catalog(settings.project), off, settings.alerts.urgent_recipients)
     return [_dag(card) for card in made if only in (None, card.dag)]
 
 
@@ -52,7 +54,6 @@ def _dag(card: Card) -> DAG:
     }
     if len(card.jobs) > 1:
         params["job"] = Param(card.jobs[0], type="string", enum=list(card.jobs))
-    mail = SmtpNotifier(to=card.owner or _OF_EVENT, subject=_SUBJECT, html_content=_PAGE)
     with DAG(
         card.dag,
         description=card.title,
@@ -71,6 +72,15 @@ def _dag(card: Card) -> DAG:
             op_kwargs={"jobs": card.jobs},
             execution_timeout=timedelta(minutes=1),
             retries=0,
-            on_failure_callback=mail,
+            on_failure_callback=_mail(card),
         )
     return dag
+
+
+def _mail(card: Card) -> SmtpNotifier | None:
+    """What a failed run sends: to whom follows from the declared files, never from what a run says of itself."""
+    if not card.recipients:
+        return None
+    known = json.dumps(card.recipients)
+    otherwise = json.dumps(card.recipients[card.jobs[-1]])
+    return SmtpNotifier(to=f"{{{{ {known}.get({_JOB}, {otherwise}) }}}}", subject=_SUBJECT, html_content=_PAGE)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tocsin.airflow.cards import recipients
 from tocsin.catalog import Catalog, read_catalog
 from tocsin.names import dag_of
 from tocsin.provision.java import find_java
@@ -121,12 +120,10 @@ class Jobs:
         return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
 
     def _message(self, one: News) -> dict[str, Any]:
-        catalog = read_catalog(self.settings.project)
         event = {
             "job": one.job,
             "condition": str(one.condition),
             "reason": one.reason[:_WORDS],
-            "to": ", ".join(recipients(catalog, one.job, self.settings.alerts.urgent_recipients)),
             "log": str(self.settings.log(one.job)),
             "lines": [line[:_WORDS] for line in self.runner.logs(one.job, _LINES)],
         }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.airflow.cards import Card, cards, recipients
+from tocsin.airflow.cards import Card, cards
 from tocsin.catalog import Catalog, read_catalog
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,11 +87,11 @@ def test_all_other_jobs_share_a_card(project: Path) -> None:
 def test_who_gets_the_news(project: Path) -> None:
     declare(project, "other", owner="fraud@example.com")
     catalog = read_catalog(project)
-    on_call = ("on-call@example.com",)
-    assert recipients(catalog, "detector:other", on_call) == ("fraud@example.com",)
-    assert recipients(catalog, "ingest:logins", on_call) == ("platform@example.com",)
-    assert recipients(catalog, "notifier", on_call) == on_call
-    assert recipients(catalog, "notifier", ()) == ("platform@example.com",)
+    assert by_dag(catalog)["detector__other"].recipients == {"detector:other": "fraud@example.com"}
+    assert set(by_dag(catalog)["platform"].recipients.values()) == {"platform@example.com"}
+    (shared,) = [card for card in cards(catalog, {}, ["a@example.com", "b@example.com"]) if card.dag == "platform"]
+    on_call = "a@example.com, b@example.com"
+    assert shared.recipients == {"ingest:logins": "platform@example.com", "indexer": on_call, "notifier": on_call}
 
 
 def test_a_file_name_that_airflow_would_refuse_becomes_one_that_it_takes(project: Path) -> None:
