@@ -22,6 +22,8 @@ from tocsin.names import Names, file_name
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
 
+AirflowRole = Literal["viewer", "user", "op", "admin"]
+
 
 class _Block(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -166,19 +168,14 @@ class AirflowSettings(_Block):
 
     Attributes:
         port: of its page and its REST API.
-        users: name to role (viewer, user, op or admin). Their passwords are made once, in
-            `<state>/airflow/passwords.json`.
-        database_file: file that holds the SQLAlchemy address of the metadata DB, as it may hold a password; SQLite in
-            the state folder when None, which is good for one person. Anything that is kept wants PostgreSQL.
+        users: name to role. Their passwords are made once, in `<state>/airflow/passwords.json`.
+        database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
+            state folder, good for one person. Anything that is kept wants PostgreSQL.
         parallelism: tasks that run at once.
     """
 
     port: int = Field(default=8080, ge=1, le=65535)
-    users: dict[str, Literal["viewer", "user", "op", "admin"]] = {
-        "admin": "admin",
-        "operator": "op",
-        "viewer": "viewer",
-    }
+    users: dict[str, AirflowRole] = {"admin": "admin", "operator": "op", "viewer": "viewer"}
     database_file: Path | None = None
     parallelism: int = Field(default=4, ge=1, le=64)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.airflow_api import Api
@@ -19,6 +23,7 @@ from tests.stack import Stack
 from tocsin.supervision.standing import memory_of
 
 DETECTOR = "detector:failed_logins"
+COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]
 DAG = "detector__failed_logins"
 # From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
@@ -86,6 +91,33 @@ def test_it_starts_all_jobs_and_each_detector_has_a_switch(running: Running) -> 
     assert (dag["is_paused"], dag["owners"]) == (False, ["security@example.com"])
 
 
+def test_it_comes_up_with_all_components(running: Running) -> None:
+    said = running.stack.said()
+    assert f"Airflow    {running.url} (users admin, operator, viewer; passwords in {running.passwords})" in said
+    found = {one["name"]: one for one in json.loads(running.stack.tocsin("dev", "status", "--json").stdout)}
+    assert sorted(found) == sorted([*COMPONENTS, "kafka", "mail", *JOBS])
+    assert {one["state"] for one in found.values()} == {"running"}
+
+
+def test_its_secrets_are_readable_for_this_user_alone(running: Running) -> None:
+    secret = [*running.passwords.parent.glob("*.secret"), running.passwords]
+    assert len(secret) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+
+
+def test_airflow_listens_on_loopback_only(running: Running) -> None:
+    listening = {
+        (process.labels.job, socket.laddr.ip)
+        for process in running.stack.processes()
+        if process.labels.job in COMPONENTS
+        for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for socket in one.net_connections(kind="tcp")
+        if socket.status == psutil.CONN_LISTEN
+    }
+    assert ("airflow-api-server", "127.0.0.1") in listening
+    assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
+
+
 def test_jobs_belong_to_no_process_of_airflow(running: Running) -> None:
     for pid in running.pids().values():
         assert pid is not None
@@ -117,6 +149,23 @@ def test_the_status_is_in_the_log_of_the_task(running: Running) -> None:
     said = running.admin.log("platform", run, "act")
     assert str(running.stack.pid("notifier")) in said
     assert "started" in said, "the log of the job itself"
+
+
+def test_a_killed_scheduler_comes_back_and_the_jobs_stay(running: Running) -> None:
+    jobs, scheduler = running.pids(), running.stack.pid("airflow-scheduler")
+    assert scheduler is not None
+    os.kill(scheduler, signal.SIGKILL)
+    await_that(lambda: running.stack.pid("airflow-scheduler") not in (None, scheduler), 60)
+    assert running.pids() == jobs
+
+
+def test_without_a_login_nothing_is_told(running: Running) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{running.url}/api/v2/dags", timeout=10)
+    with refused.value as answer:
+        assert answer.code == 401
+    guessed = {"username": "viewer", "password": "guessed"}
+    assert running.admin.refusal("POST", "/auth/token", guessed) == 401
 
 
 def test_a_viewer_sees_and_cannot_act(running: Running) -> None:
@@ -236,3 +285,17 @@ def test_a_new_metadata_db_starts_nothing_that_was_paused(running: Running) -> N
     assert stack.pid(DETECTOR) is None
     again.admin.pause(DAG, False)
     again.await_new(DETECTOR, None, BY_EVENT)
+
+
+def test_it_goes_down_and_leaves_nothing(running: Running) -> None:
+    stack = running.stack
+    assert stack.send(signal.SIGTERM) == 0
+    assert stack.processes() == []
+    assert [process for process in psutil.process_iter() if _belongs(process, running.passwords.parent)] == []
+
+
+def _belongs(process: psutil.Process, home: Path) -> bool:
+    try:
+        return process.environ().get("AIRFLOW_HOME") == str(home)
+    except psutil.Error:
+        return False
