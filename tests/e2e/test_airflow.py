@@ -189,7 +189,7 @@ def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(ru
     secrets = [path.read_text() for path in (running.stack.state / "airflow").glob("*.secret")]
     assert len(secrets) == 3
     assert not [secret for secret in secrets if secret in said]
-    assert "its last window can still change" in told(now - timedelta(minutes=20), now, "failed")
+    assert "its last window can still change" in told(now, now + timedelta(hours=1), "failed")
 
 
 def test_an_edited_detector_is_replaced_and_nothing_else(running: Running) -> None:
