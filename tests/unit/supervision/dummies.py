@@ -20,6 +20,8 @@ WITH_CHILD = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("child", child.pid, flush=True)
+while time.process_time() < 0.1:  # so that its CPU time shows: a start alone may stay below a tick of the clock
+    pass
 time.sleep(600)
 """
 WITH_GRANDCHILD = """
