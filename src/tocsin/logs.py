@@ -43,6 +43,7 @@ def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) 
     )
     handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(formatter)
+    handler.addFilter(_is_no_retry_of_py4j)
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.captureWarnings(True)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -56,6 +57,11 @@ def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) 
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _is_no_retry_of_py4j(record: logging.LogRecord) -> bool:
+    """py4j tells the root logger, with a traceback, of what it tries once more, as when its JVM has just been ended."""
+    return record.levelno >= logging.WARNING or "py4j" not in record.pathname
 
 
 def _bound_job(job: str) -> Processor:

@@ -28,3 +28,19 @@ def test_every_line_has_time_level_and_job_and_events_stay_in_one_line() -> None
     assert "old form" in lines[2]
     assert r"line=two\nlines" in lines[3]
     assert "ValueError: no such thing" in lines[4]
+
+
+PY4J = """
+import logging
+from tocsin.logs import configure
+configure("ingest:logins")
+for level, said in ((logging.INFO, "tries again"), (logging.WARNING, "gives up")):
+    record = logging.LogRecord("root", level, "/x/py4j/java_gateway.py", 1, said, None, None)
+    logging.getLogger().handle(record)
+"""
+
+
+def test_what_py4j_tries_once_more_is_not_told() -> None:
+    done = subprocess.run([sys.executable, "-c", PY4J], capture_output=True, text=True, check=True)
+    assert "gives up" in done.stderr
+    assert "tries again" not in done.stderr

@@ -21,8 +21,6 @@ def end() -> None:
     process = _process()
     if process is None or process.poll() is not None:
         return
-    # py4j has a thread that tells the JVM of each Java object that is forgotten here; it would log that nobody answers.
-    SparkContext._gateway.gateway_client.is_connected = False  # type: ignore[union-attr]
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()  # it ends when this pipe does
