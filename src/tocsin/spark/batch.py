@@ -27,7 +27,7 @@ from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import Emission, findings
 from tocsin.spark.plan import read_plan
-from tocsin.spark.session import batch_session, clean_scratch
+from tocsin.spark.session import batch_session, clean_scratch, kafka_options
 from tocsin.spark.topic import Topic
 
 log = structlog.get_logger()
@@ -70,7 +70,7 @@ def run(settings: Settings, wanted: Range) -> int:
         with _session(settings, job) as spark:
             rows = _rows(spark, settings, spec, source, wanted).persist()
             count = rows.count()
-            rows.write.format("kafka").options(**_kafka(settings)).option("topic", settings.names.findings).save()
+            rows.write.format("kafka").options(**kafka_options(settings), topic=settings.names.findings).save()
     log.info("written", detector=spec.name, findings=count, start=str(wanted.start), end=str(wanted.end))
     return count
 
@@ -146,7 +146,7 @@ def _records(spark: SparkSession, settings: Settings, spec: DetectorSpec, source
         "startingTimestamp": str(int(since.timestamp() * 1000)),
         "startingOffsetsByTimestampStrategy": "latest",
     }
-    return spark.read.format("kafka").options(**_kafka(settings), **options).load()
+    return spark.read.format("kafka").options(**kafka_options(settings), **options).load()
 
 
 def _begins(wanted: Range, spec: DetectorSpec) -> Column:
@@ -161,10 +161,6 @@ def _reach(spec: DetectorSpec) -> timedelta:
 
 def _first(wanted: Range, spec: DetectorSpec) -> datetime:
     return wanted.start - _reach(spec)
-
-
-def _kafka(settings: Settings) -> dict[str, str]:
-    return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from tocsin.spark.gaps import Cause, Gap
 from tocsin.spark.job import Run
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
+from tocsin.spark.session import kafka_options
 from tocsin.spark.work import Started
 
 log = structlog.get_logger()
@@ -256,7 +257,7 @@ class Detection:
 
     def _scored(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
         """The rows that `detect` gives, from the events topic on."""
-        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        kafka = kafka_options(self._settings)
         group = {"groupIdPrefix": f"{self._settings.names.group(self.job)}.spark"}
         records = spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
         events = prepared(parse_events(records, self.source, self._used), self.spec, self._decision.delay)
@@ -268,7 +269,7 @@ class Detection:
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
         rows = findings(self._scored(run.spark, options), self.spec, emission)
-        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        kafka = kafka_options(self._settings)
         writer = rows.writeStream.format("kafka").options(**kafka).option("kafka.linger.ms", "0")
         writer = writer.option("topic", self._settings.names.findings).outputMode(plan.output)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self.spec.name)

@@ -31,6 +31,7 @@ from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
 from tocsin.spark.progress import Progress
+from tocsin.spark.session import kafka_options
 from tocsin.spark.topic import Offsets, Topic
 from tocsin.spark.work import Started
 
@@ -183,7 +184,7 @@ class Ingest:
         return self._settings.checkpoint(self.job) / "query"
 
     def _query(self, spark: SparkSession) -> StreamingQuery:
-        kafka = {f"kafka.{key}": value for key, value in self._settings.kafka.for_java().items()}
+        kafka = kafka_options(self._settings)
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
         reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
         reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")

@@ -109,6 +109,11 @@ def connector() -> str:
     return os.pathsep.join(jars)
 
 
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink that lead to the broker of `settings`."""
+    return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
+
+
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
     options = [
