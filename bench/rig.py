@@ -20,7 +20,8 @@ from tocsin.metrics import JobState
 from tocsin.names import Names
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.paths import here
-from tocsin.settings import KafkaSettings, Settings
+from tocsin.setting_blocks import KafkaSettings
+from tocsin.settings import Settings
 from tocsin.stack.kafka import Kafka
 from tocsin.stack.ports import free_ports
 from tocsin.supervision.jobs import job_launch

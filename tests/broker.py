@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.provision.java import find_java
-from tocsin.settings import KafkaSettings
+from tocsin.setting_blocks import KafkaSettings
 from tocsin.stack.kafka import NAME, Kafka
 from tocsin.stack.ports import free_ports
 from tocsin.supervision.local import LocalRunner

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from tocsin.settings import Settings, SparkSettings
+from tocsin.setting_blocks import SparkSettings
+from tocsin.settings import Settings
 from tocsin.spark.session import clean_scratch, streaming_session
 
 

@@ -30,7 +30,8 @@ from tocsin.metrics import JobReport
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.reporting import read_reports
-from tocsin.settings import Settings, SparkSettings
+from tocsin.setting_blocks import SparkSettings
+from tocsin.settings import Settings
 from tocsin.spark.checkpoint import committed
 from tocsin.spark.topic import Topic as WatchedTopic
 

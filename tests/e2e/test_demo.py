@@ -23,7 +23,8 @@ from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
 from tocsin.errors import TransientError
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.ingest.quarantined import QuarantinedRecord
-from tocsin.settings import KafkaSettings, Settings
+from tocsin.setting_blocks import KafkaSettings
+from tocsin.settings import Settings
 from tocsin.stack.running import read_running
 from tocsin.supervision.labels import of_environment
 

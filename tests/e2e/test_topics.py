@@ -18,7 +18,8 @@ from tocsin.catalog import Catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.topics import RAW_BYTES, TopicsReport, ensure_topics, wanted_topics
-from tocsin.settings import KafkaSettings, Settings
+from tocsin.setting_blocks import KafkaSettings
+from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.source_file import read_source
 from tocsin.stack.ports import free_ports

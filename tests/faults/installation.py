@@ -30,7 +30,8 @@ from tocsin.metrics import JobReport, JobState
 from tocsin.names import detector_job, ingest_job
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.settings import AlertSettings, Settings, SmtpSettings, SparkSettings
+from tocsin.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
+from tocsin.settings import Settings
 from tocsin.stack.ports import free_ports
 from tocsin.supervision.jobs import job_environment, job_launch
 from tocsin.supervision.labels import Labels, instance_of

@@ -8,7 +8,7 @@ from email.message import EmailMessage
 from types import TracebackType
 
 from tocsin.errors import TocsinError, TransientError
-from tocsin.settings import SmtpSettings
+from tocsin.setting_blocks import SmtpSettings
 
 
 class MailRefused(TocsinError):

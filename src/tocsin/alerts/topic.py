@@ -16,7 +16,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from tocsin.alerts.intake import Record
 from tocsin.errors import TransientError
-from tocsin.settings import KafkaSettings
+from tocsin.setting_blocks import KafkaSettings
 
 _MEASURE_SECONDS = 1.0
 _PARTITIONS_SECONDS = 10.0

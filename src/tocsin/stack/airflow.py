@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
-from tocsin.settings import AirflowSettings, Settings, SmtpSettings
+from tocsin.setting_blocks import AirflowSettings, SmtpSettings
+from tocsin.settings import Settings
 from tocsin.stack.ports import LOOPBACK
 from tocsin.supervision.jobs import job_environment
 from tocsin.supervision.labels import LEADER, Labels

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from tocsin.errors import ConfigError
 from tocsin.provision.java import Java
 from tocsin.provision.paths import here
-from tocsin.settings import KafkaSettings
+from tocsin.setting_blocks import KafkaSettings
 from tocsin.stack.ports import LOOPBACK, accepts
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.runner import Launch

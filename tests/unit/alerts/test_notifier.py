@@ -21,7 +21,8 @@ from tocsin.alerts.schema import notifications
 from tocsin.alerts.store import AlertFilter
 from tocsin.errors import TransientError
 from tocsin.metrics import JobReport, JobState
-from tocsin.settings import Settings, SmtpSettings
+from tocsin.setting_blocks import SmtpSettings
+from tocsin.settings import Settings
 
 OWNER, PAGED = FACTS.owner, "oncall@example.com"
 

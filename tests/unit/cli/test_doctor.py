@@ -13,7 +13,8 @@ from tocsin.cli.shapes import Diagnosis, Standing
 from tocsin.errors import ConfigError, Fault
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
-from tocsin.settings import RUNNING_FILE, KafkaSettings, Settings, SmtpSettings
+from tocsin.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.settings import RUNNING_FILE, Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.errors import ConfigError
-from tocsin.settings import KafkaSettings, SmtpSettings, load_settings
+from tocsin.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.settings import load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ import pytest
 
 from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
-from tocsin.settings import AirflowSettings, Settings, SmtpSettings
+from tocsin.setting_blocks import AirflowSettings, SmtpSettings
+from tocsin.settings import Settings
 from tocsin.stack.airflow import COMPONENTS, Airflow
 from tocsin.stack.ports import free_ports
 from tocsin.supervision.labels import Labels, of_environment

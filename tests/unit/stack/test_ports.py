@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tocsin.errors import ConfigError
-from tocsin.settings import AirflowSettings, KafkaSettings, Settings, SmtpSettings
+from tocsin.setting_blocks import AirflowSettings, KafkaSettings, SmtpSettings
+from tocsin.settings import Settings
 from tocsin.stack.ports import accepts, choose, free_ports, owner_of, require_free
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.catalog import read_catalog
-from tocsin.settings import KafkaSettings, Settings, SmtpSettings, SparkSettings
+from tocsin.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.model import UNREADABLE, Desired
 

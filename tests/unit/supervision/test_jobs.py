@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.settings import AlertSettings, KafkaSettings, Settings, SmtpSettings, SparkSettings, load_settings
+from tocsin.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.settings import Settings, load_settings
 from tocsin.supervision.jobs import job_environment, job_launch
 from tocsin.supervision.labels import Labels, of_command
 
