@@ -1,0 +1,130 @@
+"""The contract of a gate: what was checked, what came of it, and whether that day may be published.
+
+Standard library and pydantic only, so that whoever has to act on a verdict can read one.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_SAMPLES = 10
+_NAMED = 3
+
+
+class Severity(StrEnum):
+    """How bad it is when a check fails; of a whole verdict, the worst of its failed checks."""
+
+    PASS = "pass"
+    """Of a verdict only: nothing failed that somebody should know of."""
+    INFO = "info"
+    """Shown on the page, told to nobody."""
+    WARNING = "warning"
+    """Goes on, and tells."""
+    CRITICAL = "critical"
+    """Stops: nothing is published."""
+
+    @property
+    def rank(self) -> int:
+        """Orders severities; the greatest is the worst."""
+        return list(Severity).index(self)
+
+
+class Stage(StrEnum):
+    """Where a check stands."""
+
+    ROW = "row"
+    """A rule for single events, counted over the day."""
+    DAY = "day"
+    """A rule for the profile of the day."""
+    DRIFT = "drift"
+    """The profile beside those of the same weekday before."""
+    FINDING = "finding"
+    """A rule for the findings of one detector, before they are published."""
+
+
+class Check(BaseModel):
+    """One rule, and what came of it.
+
+    Attributes:
+        name: of the rule, unique within its verdict.
+        stage: what it is about.
+        severity: how bad a failure is; never `pass`.
+        passed: whether the rule holds.
+        observed: what was found, for people; "nothing" when there was no value.
+        limit: what is allowed, for people.
+        meaning: what a failure means, one sentence; empty when nobody wrote it down.
+        samples: at most 10 identities of rows that break the rule (`raw.logins/0/42`), or entities of findings.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    stage: Stage
+    severity: Severity
+    passed: bool
+    observed: str
+    limit: str
+    meaning: str = ""
+    samples: tuple[str, ...] = Field(default=(), max_length=MAX_SAMPLES)
+
+
+class Verdict(BaseModel):
+    """What the gate says about one day of a source, or about the findings of one detector and day.
+
+    Attributes:
+        subject: the source or detector that was judged.
+        day: the UTC day.
+        run_id: which run judged; unique for subject and day.
+        judged_at: UTC.
+        checks: all of them, in the order in which people want to read them.
+        report: the page for people, relative to the state folder; None when none was written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: str
+    day: date
+    run_id: str
+    judged_at: datetime
+    checks: tuple[Check, ...]
+    report: Path | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """The worst of the failed checks; `pass` when none failed, or only ones of severity info."""
+        worst = max((check.severity for check in self.failed), key=lambda severity: severity.rank, default=None)
+        return worst if worst in (Severity.WARNING, Severity.CRITICAL) else Severity.PASS
+
+    @property
+    def publishable(self) -> bool:
+        """Whether what was judged may be published: no critical check failed."""
+        return self.severity is not Severity.CRITICAL
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The failed checks, the worst first."""
+        broken = [check for check in self.checks if not check.passed]
+        return tuple(sorted(broken, key=lambda check: -check.severity.rank))
+
+    @property
+    def text(self) -> str:
+        """One paragraph for a mail or a log: how it stands, what failed, and where to read on."""
+        counts = f"{len(self.checks)} check{'s' * (len(self.checks) != 1)}"
+        told = [check for check in self.failed if check.severity is not Severity.INFO]
+        if not told:
+            said = f"{self.subject} on {self.day} is good: {counts} held."
+        else:
+            of = {Severity.WARNING: "has warnings", Severity.CRITICAL: "is not published"}[self.severity]
+            said = f"{self.subject} on {self.day} {of}: {len(told)} of {counts} failed. "
+            said += " ".join(f"{_sentence(check)}" for check in told[:_NAMED])
+            said += f" And {len(told) - _NAMED} more." if len(told) > _NAMED else ""
+        return said if self.report is None else f"{said} Report: {self.report}"
+
+
+def _sentence(check: Check) -> str:
+    what = f"{check.severity.capitalize()}: {check.name} is {check.observed}, allowed is {check.limit}."
+    return f"{what} {check.meaning.rstrip('.')}." if check.meaning else what
