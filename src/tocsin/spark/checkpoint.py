@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tocsin.durable import write_whole
 from tocsin.spark import gaps
-from tocsin.spark.durable import write_whole
 from tocsin.spark.gaps import Cause, Gap, Hole
 from tocsin.spark.topic import Kept, Offsets
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
 
-from tocsin.spark.durable import write_whole
+from tocsin.durable import write_whole
 
 _GAPS = "gaps.json"
 _REQUEST = "skip-backlog"

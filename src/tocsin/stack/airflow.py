@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tocsin.durable import write_whole
 from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
 from tocsin.setting_blocks import AirflowSettings, SmtpSettings
@@ -28,6 +29,7 @@ COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 PREFIX = "airflow-"
 _HEALTH = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
 _SECRETS = ("jwt", "fernet", "session")
+_PRIVATE = 0o600
 _ANSWER_SECONDS = 5.0
 
 
@@ -77,11 +79,12 @@ class Airflow:
             raise ConfigError.one(here().airflow_venv, "does not hold Airflow; run: make setup")
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in _SECRETS:
-            _keep(self.folder / f"{name}.secret", _secret(name))
+            if not (path := self.folder / f"{name}.secret").exists():
+                write_whole(path, _secret(name), mode=_PRIVATE)
         known = json.loads(self.passwords.read_text()) if self.passwords.exists() else {}
         missing = {name: secrets.token_urlsafe(12) for name in self.settings.airflow.users if name not in known}
         if missing:
-            _keep(self.passwords, json.dumps(known | missing), anew=True)
+            write_whole(self.passwords, json.dumps(known | missing), mode=_PRIVATE)
 
     def environment(self) -> dict[str, str]:
         """Of each component; call `prepare` first.
@@ -184,17 +187,6 @@ class Component:
         # Airflow calls a component healthy also by the heartbeat of the one before.
         alive = bool(beat) and datetime.fromisoformat(beat) >= self.airflow.since
         return None if alive else "its first heartbeat"
-
-
-def _keep(path: Path, text: str, *, anew: bool = False) -> None:
-    """Write `text` for this user alone, unless the file is there."""
-    if path.exists() and not anew:
-        return
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def _secret(name: str) -> str:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tocsin.durable import write_whole
 from tocsin.settings import RUNNING_FILE
 from tocsin.stack.ports import LOOPBACK
 
@@ -41,8 +42,8 @@ def announce(state: Path, running: Running) -> None:
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
         f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n'
     )
-    (state / _ABOUT_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")
-    (state / RUNNING_FILE).write_text(settings, encoding="utf-8")
+    write_whole(state / _ABOUT_FILE, json.dumps(asdict(running)))
+    write_whole(state / RUNNING_FILE, settings)
 
 
 def withdraw(state: Path) -> None:

@@ -1,12 +1,13 @@
-"""What must outlive the process that supervises, as JSON files that are replaced at once or not at all."""
+"""What must outlive the process that supervises, as JSON files."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+
+from tocsin.durable import write_whole
 
 _Kept = TypeVar("_Kept")
 
@@ -25,10 +26,4 @@ def write(path: Path, kind: TypeAdapter[_Kept], value: _Kept) -> None:
     Raises:
         OSError: the disk is full or the folder cannot be written; what was kept before is still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(kind.dump_json(value))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, kind.dump_json(value))

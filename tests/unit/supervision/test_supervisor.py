@@ -213,7 +213,7 @@ def test_a_state_folder_that_cannot_be_written_is_an_error_before_anything_is_st
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         bench.tick({"notifier": GOOD})
     assert bench.pid("notifier") is None

@@ -1,0 +1,43 @@
+"""Small files that are replaced whole or not at all, whenever process or machine stop. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Put `content` (text as UTF-8) in the place of what `path` held; it is on the disk when this returns.
+
+    Any number of processes and threads may do so at once: the last one wins. The folder is made when it is missing.
+
+    Args:
+        path: of the file.
+        content: all that it will hold.
+        mode: its permissions, less those that the umask takes away.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left behind.
+            A retry helps once there is room.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Until its folder is on the disk, a new name for a file is not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
