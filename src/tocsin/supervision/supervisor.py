@@ -17,6 +17,7 @@ from tocsin.errors import ConfigError, TransientError
 from tocsin.heartbeat import read_beat
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobReport, JobState
+from tocsin.supervision.chronicle import Event, Look, What, record
 from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Past, Start, Stop
 from tocsin.supervision.policy import reconcile, restarted, under_way
@@ -111,6 +112,8 @@ class Supervisor:
         """Stop all, or `jobs` alone; wait for them up to `seconds`, then end what is left, waiting 5 seconds more."""
         for process in self._live(jobs):
             log.info("stop", of=process.labels.job, pid=process.pid, reason="all stops", force=seconds <= 0)
+            ran = max(0.0, self._clock() - process.started_at)
+            self._note(process.labels.job, What.STOP, "all stops", ran)
             self._runner.stop(process, force=not process.leader)
         for patience in (seconds, _FORCED_SECONDS):
             deadline = time.monotonic() + patience
@@ -126,23 +129,33 @@ class Supervisor:
     def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         history = read_history(self._memory)
         self._processes = processes = self._runner.list()
-        actions, after = reconcile(desired, self._actual(processes, history), history, self._clock(), self._charge.pace)
+        actual, now = self._actual(processes, history), self._clock()
+        actions, after = reconcile(desired, actual, history, now, self._charge.pace)
         if after != history:
             write_history(self._memory, after)  # before acting: the end of a forgotten start would be no failure
-        by_pid = {process.pid: process for process in processes}
-        for action in actions:
-            self._act(action, by_pid)
+        self._do(Look(now, actual, history, after, actions), processes)
         return actions
 
     def _restart(self, job: str) -> bool:
         history = read_history(self._memory)
         processes = self._runner.list()
-        stops, after = restarted(job, self._actual(processes, history), history, self._clock())
+        actual, now = self._actual(processes, history), self._clock()
+        stops, after = restarted(job, actual, history, now)
         write_history(self._memory, after)
-        by_pid = {process.pid: process for process in processes}
-        for stop in stops:
-            self._act(stop, by_pid)
+        self._do(Look(now, actual, history, after, stops), processes)
         return bool(stops)
+
+    def _do(self, look: Look, processes: Sequence[Process]) -> None:
+        """Record what a look found and does, and do it."""
+        record(self._charge.state, look.events())
+        by_pid = {process.pid: process for process in processes}
+        for action in look.actions:
+            self._act(action, by_pid)
+
+    def _note(self, job: str, what: What, reason: str, ran_seconds: float | None = None) -> None:
+        """Record what no look tells."""
+        event = Event(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
+        record(self._charge.state, [(job, event)])
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         codes = {job: self._runner.exit_code(job) for job in history.jobs}
@@ -179,6 +192,7 @@ class Supervisor:
             pid = self._runner.start(self._charge.launch(action.job, action.spec))
         except (ConfigError, OSError) as error:
             log.error("cannot be started", of=action.job, error=str(error))
+            self._note(action.job, What.REFUSED, f"cannot be started: {error}")
         else:
             log.info("start", of=action.job, pid=pid, reason=action.reason)
 

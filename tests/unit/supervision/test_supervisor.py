@@ -15,6 +15,7 @@ import pytest
 from tests.unit.supervision.dummies import SLEEP, launch, wait_for
 from tocsin.errors import ConfigError
 from tocsin.lock import hold
+from tocsin.supervision.chronicle import What, read_events
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Action, Change, Condition, Desired, Pace, Start
@@ -252,3 +253,34 @@ def test_what_a_killed_driver_leaves_is_ended_before_the_restart(bench: Bench) -
     (only,) = bench.runner.list()
     assert only.leader
     assert only.pid not in (first, child)
+
+
+def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
+    desired = {"notifier": GOOD}
+    bench.codes["notifier"] = FAILING.format(code=7)
+    bench.tick(desired)
+    wait_for(lambda: bench.pid("notifier") is None)
+    bench.codes["notifier"] = SLEEP
+    bench.tick(desired)
+    bench.supervisor.restart("notifier")
+    wait_for(lambda: bench.pid("notifier") is None)
+    bench.tick(desired)
+    bench.supervisor.stop(5)
+    start, end, restart, asked, again, last = (
+        one for one in read_events(bench.state, "notifier") if one.what is not What.CONDITION
+    )
+    assert (start.what, start.reason) == (What.START, "is to run")
+    assert (end.what, end.exit_code, end.condition) == (What.END, 7, Condition.RESTARTING)
+    assert (restart.what, restart.reason) == (What.START, "restart 1: failed with exit code 7")
+    assert (asked.what, asked.reason) == (What.STOP, "a restart was asked for")
+    assert (again.what, last.what, last.reason) == (What.START, What.STOP, "all stops")
+
+
+def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_program(job: str, spec: str) -> Launch:
+        raise ConfigError.one("locks/python.txt", "holds no PySpark")
+
+    monkeypatch.setattr(bench, "launch", no_program)
+    bench.new_supervisor(bench.runner).tick({"notifier": GOOD})
+    refused = read_events(bench.state, "notifier")[-1]
+    assert (refused.what, refused.reason) == (What.REFUSED, "cannot be started: locks/python.txt: holds no PySpark")
