@@ -1,0 +1,90 @@
+"""The contract between sealing and the gate: what is known of one day besides its events.
+
+Standard library and pydantic only.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Hole(BaseModel):
+    """Offsets of a topic that were never landed, between others that were.
+
+    Attributes:
+        from_offset, to_offset: of the first that is missing, and of the first that is there again.
+        removed: retention had removed them before they were read; otherwise Kafka held none (compacted, aborted).
+        after, before: append times (UTC) between which they were written; None where nothing landed on that side.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    from_offset: int
+    to_offset: int
+    removed: bool
+    after: datetime | None = None
+    before: datetime | None = None
+
+    @property
+    def offsets(self) -> int:
+        """How many."""
+        return self.to_offset - self.from_offset
+
+
+class PartitionFacts(BaseModel):
+    """What one partition of `events.<source>` gave to a day.
+
+    Attributes:
+        rows: landed for the day, duplicates included.
+        holes: gaps in its offsets that may have cost the day events: those written while it lasted, or later.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int
+    holes: tuple[Hole, ...] = ()
+
+
+class DayFacts(BaseModel):
+    """What is known of one UTC day of a source when its sealed version is judged.
+
+    Attributes:
+        source, day: which one.
+        version: of the sealed day that is judged, as in `v20261121T020000Z`.
+        rows: of the sealed version, each event once.
+        landed: events that came for this day in all, duplicates and imported ones included.
+        duplicates: dropped while sealing: `landed - rows`.
+        imported: of the landed ones, how many came from files.
+        late: landed from Kafka, duplicates included, with an append time later than event time plus the source's
+            lateness.
+        partitions: by partition of the events topic; empty for a day that was imported alone.
+        newest_event: the greatest event time, UTC; None for an empty day.
+        newest_append: the greatest append time, UTC; None for an empty day.
+        read_through: every record appended before it, UTC, had been landed or quarantined; None where no tick told.
+        previous_rows: of the version that is published now; None when there is none.
+        quarantined: records that came in on this day and were quarantined; None when that was not counted.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    day: date
+    version: str
+    rows: int
+    landed: int
+    duplicates: int
+    imported: int
+    late: int
+    partitions: dict[int, PartitionFacts]
+    newest_event: datetime | None
+    newest_append: datetime | None
+    read_through: datetime | None
+    previous_rows: int | None
+    quarantined: int | None
+
+    @property
+    def holes(self) -> int:
+        """Offsets missing in all partitions."""
+        return sum(hole.offsets for partition in self.partitions.values() for hole in partition.holes)
