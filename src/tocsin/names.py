@@ -22,6 +22,16 @@ def detector_job(detector: str) -> str:
     return f"{DETECTOR}:{detector}"
 
 
+def landing_job(source: str) -> str:
+    """The batch that brings events of `source` from Kafka, or from files, into landing."""
+    return f"land:{source}"
+
+
+def sealing_job(source: str) -> str:
+    """The batch that seals and publishes days of `source`."""
+    return f"seal:{source}"
+
+
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
     if not job.startswith(f"{DETECTOR}:"):

@@ -152,6 +152,27 @@ class SparkSettings(_Block):
     archive: bool = True
 
 
+class HistorySettings(_Block):
+    """What becomes of events beyond Kafka.
+
+    Attributes:
+        folder: of landed files, sealed days and their tables; `history` in the state folder when None.
+        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in that folder when None.
+        buckets: files of a sealed day, each with its share of the keys. Days sealed before a change keep theirs.
+        grace: how long after its end a day is waited for before it is sealed.
+    """
+
+    folder: Path | None = None
+    catalog: str | None = None
+    buckets: int = Field(default=32, ge=1, le=1024)
+    grace: timedelta = timedelta(hours=1)
+
+    @field_validator("grace", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value) if isinstance(value, str) else value
+
+
 class AirflowSettings(_Block):
     """How Airflow runs as part of the stack.
 

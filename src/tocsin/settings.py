@@ -16,7 +16,14 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from tocsin.errors import ConfigError, Fault, nearest
 from tocsin.names import Names, file_name
-from tocsin.setting_blocks import AirflowSettings, AlertSettings, KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.setting_blocks import (
+    AirflowSettings,
+    AlertSettings,
+    HistorySettings,
+    KafkaSettings,
+    SmtpSettings,
+    SparkSettings,
+)
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
@@ -41,6 +48,7 @@ class Settings(BaseSettings):
     smtp: SmtpSettings = SmtpSettings()
     alerts: AlertSettings = AlertSettings()
     spark: SparkSettings = SparkSettings()
+    history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
     web_url: str = ""
 
@@ -65,6 +73,12 @@ class Settings(BaseSettings):
     def alerts_database(self) -> str:
         """SQLAlchemy address of the alerts DB."""
         return self.alerts.database or f"sqlite:///{self.state / 'alerts.db'}"
+
+    @property
+    def history_folder(self) -> Path:
+        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project."""
+        folder = self.history.folder
+        return self.state / "history" if folder is None else self.project / folder
 
     def checkpoint(self, job: str) -> Path:
         """Folder of everything that `job` must find again after a restart."""

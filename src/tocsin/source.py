@@ -46,6 +46,21 @@ LONGEST = 1_048_576
 """The greatest max_bytes: as JSON an event may be six times as long as its record, and must fit into a Kafka record."""
 
 
+LONGEST_HISTORY = 3650
+"""The greatest history_days."""
+
+EVENT_COLUMNS = {
+    "raw_topic": "string",
+    "raw_partition": "int",
+    "raw_offset": "bigint",
+    "event_time": "timestamp",
+    "ingested_at": "timestamp",
+    "source": "string",
+    "schema_version": "int",
+}
+"""The columns of an event that come before the declared ones, and their types."""
+
+
 class Format(StrEnum):
     """How one record is written."""
 
@@ -73,6 +88,7 @@ class Source(BaseModel):
         max_bytes: a longer record goes to quarantine.
         max_ahead: an event time further after its append time than this goes to quarantine.
         partitions: of its raw and events topics.
+        history_days: for how many days its history is kept.
         schema_version: counted up by hand when a column changes its meaning.
     """
 
@@ -92,6 +108,7 @@ class Source(BaseModel):
     max_ahead: timedelta = timedelta(minutes=5)
     max_bytes: int = Field(default=262_144, gt=0, le=LONGEST)
     partitions: int = Field(default=4, ge=1, le=256)
+    history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)
     schema_version: int = Field(default=1, ge=1)
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()

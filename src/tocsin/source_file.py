@@ -11,7 +11,7 @@ from typing import Any
 
 from tocsin.durations import parse_duration
 from tocsin.errors import ConfigError, Fault, nearest
-from tocsin.source import ENVELOPE, EPOCHS, LONGEST, TYPES, Format, Source, numbered_groups
+from tocsin.source import ENVELOPE, EPOCHS, LONGEST, LONGEST_HISTORY, TYPES, Format, Source, numbered_groups
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -61,6 +61,7 @@ class _Reader:
             "max_ahead": self._duration,
             "max_bytes": lambda key: self._number(key, LONGEST),
             "partitions": lambda key: self._number(key, 256),
+            "history_days": lambda key: self._number(key, LONGEST_HISTORY),
             "schema_version": lambda key: self._number(key, 1_000_000),
             "schema": self._columns,
             "optional": self._columns,

@@ -38,7 +38,8 @@ class PartitionFacts(BaseModel):
 
     Attributes:
         rows: landed for the day, duplicates included.
-        holes: gaps in its offsets that may have cost the day events: those written while it lasted, or later.
+        holes: gaps in its offsets that may have cost the day events: those that were written from its begin to its
+            end plus the grace.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from tocsin.detector import DetectorSpec
 from tocsin.durations import spark_interval
-from tocsin.source import Source
+from tocsin.source import EVENT_COLUMNS, Source
 from tocsin.spark.tree import parse_tree
 
 _STRUCT = "tocsin_record"
@@ -17,20 +17,10 @@ _STRUCT = "tocsin_record"
 IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 """What makes an event the same event, however often it was written."""
 
-_ENVELOPE = {
-    "raw_topic": "string",
-    "raw_partition": "int",
-    "raw_offset": "bigint",
-    "event_time": "timestamp",
-    "ingested_at": "timestamp",
-    "source": "string",
-    "schema_version": "int",
-}
-
 
 def event_columns(source: Source) -> dict[str, str]:
     """Columns and types, as DDL, of one event record of `source`, and of a tick."""
-    return _ENVELOPE | source.columns | {"tick": "boolean"}
+    return EVENT_COLUMNS | source.columns | {"tick": "boolean"}
 
 
 def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None = None) -> DataFrame:
