@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, printable, table
+from tocsin.cli.output import as_json, line, table
+from tocsin.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

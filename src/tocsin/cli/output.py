@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,23 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tocsin.printable import printable
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 _PIPE_WIDTH = 100_000
 _STYLES = {"urgent": "bold red", "email": "yellow", "problem": "bold red", "warning": "yellow", "ok": "green"}
-
-
-def printable(value: object) -> str:
-    r"""`value` as text in which every control or invisible character is an escape such as \x1b or \u202e."""
-    return "".join(_shown(character) for character in str(value))
-
-
-def _shown(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
-        return character
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def console(*, error: bool = False) -> Console:

@@ -14,13 +14,14 @@ from tocsin.alerts.store import FindingFilter, list_findings, open_store
 from tocsin.catalog import read_catalog
 from tocsin.cli import story
 from tocsin.cli.mailbox import Mailbox
-from tocsin.cli.output import line, printable
+from tocsin.cli.output import line
 from tocsin.cli.pacing import in_time
 from tocsin.cli.story import Story
 from tocsin.errors import TransientError
 from tocsin.ingest.generator import Burst, Traffic
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
+from tocsin.printable import printable
 from tocsin.settings import Settings, load_settings
 from tocsin.stack.progress import Line, Progress
 from tocsin.stack.running import read_running

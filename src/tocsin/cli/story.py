@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from tocsin.alerts.rows import StoredFinding
 from tocsin.cli.findings import named
 from tocsin.cli.mailbox import Mail
-from tocsin.cli.output import number, printable
+from tocsin.cli.output import number
+from tocsin.printable import printable
 
 MANY, MORE = "mallory", "trudy"
 BURSTS = {MANY: 60, MORE: 120}

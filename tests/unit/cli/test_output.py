@@ -5,6 +5,7 @@ import pytest
 
 from tocsin.cli import output
 from tocsin.cli.shapes import Diagnosis, Standing
+from tocsin.printable import printable
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
 
@@ -25,7 +26,7 @@ HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
     ],
 )
 def test_what_could_act_on_a_terminal_is_shown_as_an_escape(text: object, shown: str) -> None:
-    assert output.printable(text) == shown
+    assert printable(text) == shown
 
 
 def test_a_table_shows_hostile_text_as_it_is_and_reads_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
