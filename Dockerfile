@@ -1,4 +1,4 @@
-# One image for every job: the locked environment of `make setup`, with a Java of its own and without the mail sink.
+# One image for the jobs and Airflow: the locked environments of `make setup`, with a Java and without the mail sink.
 FROM python:3.11.14-slim-bookworm AS setup
 
 WORKDIR /opt/tocsin
@@ -13,9 +13,10 @@ RUN PYTHONPATH=src python3 -m tocsin.provision install \
 FROM python:3.11.14-slim-bookworm
 
 RUN useradd --system --uid 10001 --create-home tocsin \
-    && install --directory --owner=tocsin --group=tocsin /var/lib/tocsin
+    && install --directory --owner=tocsin --group=tocsin /var/lib/tocsin /run/tocsin
 WORKDIR /opt/tocsin
 COPY --from=setup /opt/tocsin ./
+COPY dags dags
 COPY spark_jobs spark_jobs
 COPY sources sources
 COPY detectors detectors

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import stat
 import subprocess
 import sys
 import tomllib
@@ -11,18 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 
 from tocsin.catalog import read_catalog
+from tocsin.cli.app import app
 from tocsin.names import INDEXER, NOTIFIER, detector_job, ingest_job
+from tocsin.provision.paths import here
 from tocsin.settings import Settings
+from tocsin.stack.airflow import COMPONENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-JOBS = {name: service for name, service in SERVICES.items() if "build" in service and name != "topics"}
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+JOBS = {name: service for name, service in OURS.items() if service.get("profiles") == ["jobs"]}
+AIRFLOW = {name: service for name, service in OURS.items() if service.get("profiles") == ["airflow"]}
 
 
 def run(*command: str) -> None:
@@ -71,8 +79,8 @@ def test_every_image_has_a_version_and_it_is_the_locked_one() -> None:
     images = {name: service["image"] for name, service in SERVICES.items()}
     assert images["kafka"] == f"apache/kafka:{kafka}"
     assert images["mail"] == f"maildev/maildev:{npm['packages']['node_modules/maildev']['version']}"
-    assert {images[name] for name in [*JOBS, "topics"]} == {f"tocsin:{project['version']}"}
-    assert all(re.search(r":[\w.-]*\d", image) for image in images.values())
+    assert {images[name] for name in OURS} == {f"tocsin:{project['version']}"}
+    assert all(re.search(r":\d+(\.\d+)+$", image) for image in images.values())
     python = re.findall(r"^FROM python:(\d+\.\d+)\.\d+-\S+", DOCKERFILE, re.MULTILINE)
     assert set(python) == {project["requires-python"].removeprefix(">=")}
     assert f"/lib/python{python[0]}/" in DOCKERFILE
@@ -100,6 +108,68 @@ def test_it_holds_no_password() -> None:
             assert not re.search("PASSWORD|SECRET|TOKEN", variable) or variable.endswith("_FILE"), (name, value)
 
 
+def test_a_service_belongs_to_one_way_of_running_or_to_both() -> None:
+    assert {tuple(service.get("profiles", [])) for service in SERVICES.values()} == {(), ("airflow",), ("jobs",)}
+    for name, service in SERVICES.items():
+        for needed in service.get("depends_on", {}):
+            assert SERVICES[needed].get("profiles", service.get("profiles")) == service.get("profiles"), name
+
+
+def test_every_component_of_airflow_has_its_container_and_says_itself_whether_it_works() -> None:
+    start = ["python", "-m", "tocsin.stack.container"]
+    assert {name: AIRFLOW[name]["command"] for name in COMPONENTS} == {name: [*start, name] for name in COMPONENTS}
+    for name in COMPONENTS:
+        assert AIRFLOW[name]["healthcheck"]["test"] == ["CMD", *start, name, "--check"]
+        assert AIRFLOW[name]["depends_on"]["prepare"] == {"condition": "service_completed_successfully"}
+    assert AIRFLOW["prepare"]["command"] == [*start, "prepare"]
+
+
+def test_who_looks_at_processes_sees_those_of_the_scheduler() -> None:
+    """It runs the tasks, and with them the jobs; another container has a process list of its own."""
+    assert {name for name, service in SERVICES.items() if service.get("pid") == "service:scheduler"} == {
+        "api-server",
+        "triggerer",
+    }
+    assert SERVICES["scheduler"]["init"], "what its tasks leave behind is its business"
+
+
+def test_every_command_exists() -> None:
+    commands = [service["command"] for service in OURS.values()]
+    commands += [service["healthcheck"]["test"][1:] for service in OURS.values() if "healthcheck" in service]
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # a group has them
+    for program, *words in commands:
+        if program == "tocsin":
+            assert words[0] in known, words
+        elif words[0] == "-m":
+            assert program == "python" and importlib.util.find_spec(words[1]), words
+        elif program == "python":
+            assert (ROOT / words[0]).exists(), words
+        else:
+            assert program == "/bin/sh", program
+
+
+def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_read_only() -> None:
+    used = [str(volume).split(":") for service in SERVICES.values() for volume in service.get("volumes", [])]
+    assert {name for name, *_ in used if not name.startswith(".")} == COMPOSE["volumes"].keys()
+    for name, place, *how in used:
+        assert not name.startswith(".") or ((ROOT / name).is_dir() and place == f"/opt/tocsin/{name[2:]}"), name
+        assert not name.startswith(".") or how == ["ro"], name
+
+
+def test_the_password_is_made_once_and_for_its_user_alone(tmp_path: Path) -> None:
+    shell, options, script = SERVICES["secrets"]["command"]
+    script = script.replace("$$", "$").replace("/run/tocsin", str(tmp_path))
+    for _ in range(2):
+        subprocess.run([shell, options, script], check=True)
+        made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+        assert made.keys() == {"password", "database"}
+        assert re.fullmatch("[0-9a-f]{48}", made["password"])
+        assert made["database"] == f"postgresql+psycopg2://airflow:{made['password']}@postgres:5432/airflow\n"
+        (tmp_path / "database").unlink()
+        assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    assert (tmp_path / "password").read_text() == made["password"]
+
+
 def test_every_job_that_should_run_has_its_container() -> None:
     catalog = read_catalog(ROOT)
     wanted = {ingest_job(name) for name in catalog.sources} | {INDEXER, NOTIFIER}
@@ -112,9 +182,14 @@ def test_every_job_that_should_run_has_its_container() -> None:
 
 
 def test_every_setting_that_is_given_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, service in JOBS.items():
+    airflow = next((here().airflow_venv / "lib").glob("python3.*/site-packages/airflow"))
+    options = yaml.safe_load((airflow / "config_templates" / "config.yml").read_text(encoding="utf-8"))
+    for name, service in OURS.items():
         for variable, value in service["environment"].items():
             monkeypatch.setenv(variable, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
+            if variable.startswith("AIRFLOW__"):
+                section, _, key = variable.removeprefix("AIRFLOW__").lower().partition("__")
+                assert key in options[section]["options"], variable
         settings = Settings()
         assert settings.kafka.bootstrap_servers == "kafka:19092", name
         assert (settings.smtp.host, settings.smtp.port) == ("mail", 1025), name

@@ -1,6 +1,7 @@
 """One component of Airflow, as the stack starts it: `python -m tocsin.airflow.component scheduler`.
 
-The first of them brings the metadata DB up to date; the others wait for it, then become what they are.
+The first of them brings the metadata DB up to date; the others wait for it, then become what they are. `prepare` does
+only the former.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ _POOLS = {
     SUPERVISION_POOL: "The supervisor, and what operators ask it to do; one at a time.",
     BACKFILL_POOL: "Batch Spark sessions that fit beside the running jobs.",
 }
+_STAMP = "prepared"
 # The log servers bind to all addresses; on one machine the page reads the files themselves.
 _ARGUMENTS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
 
 
 def main() -> None:
-    """Prepare the metadata DB, then run the component; does not return."""
-    component = sys.argv[1]
-    prepare(Path(os.environ["AIRFLOW_HOME"]))
+    """Prepare the metadata DB, then run the component; returns when nothing but the former is asked for."""
+    component, home = sys.argv[1], Path(os.environ["AIRFLOW_HOME"])
+    if component == "prepare":
+        (home / _STAMP).unlink(missing_ok=True)  # the DB may be another one at the same address
+        prepare(home)
+        return
+    prepare(home)
     from airflow.__main__ import main as run  # noqa: PLC0415 - it reads the environment when it is imported
 
     sys.argv = ["airflow", component, *_ARGUMENTS.get(component, [])]
@@ -37,7 +43,7 @@ def prepare(home: Path) -> None:
     from airflow import __version__, settings  # noqa: PLC0415
 
     made_for = hashlib.sha256(f"{__version__} {settings.SQL_ALCHEMY_CONN}".encode()).hexdigest()
-    stamp = home / "prepared"
+    stamp = home / _STAMP
     with (home / "prepare.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp.exists() and stamp.read_text(encoding="utf-8") == made_for:

@@ -82,9 +82,9 @@ class Airflow:
             if not (path := self.folder / f"{name}.secret").exists():
                 write_whole(path, _secret(name), mode=_PRIVATE)
         known = json.loads(self.passwords.read_text()) if self.passwords.exists() else {}
-        missing = {name: secrets.token_urlsafe(12) for name in self.settings.airflow.users if name not in known}
-        if missing:
-            write_whole(self.passwords, json.dumps(known | missing), mode=_PRIVATE)
+        new = {name: secrets.token_urlsafe(12) for name in self.settings.airflow.users if name not in known}
+        if new:
+            write_whole(self.passwords, json.dumps(known | new), mode=_PRIVATE)
 
     def environment(self) -> dict[str, str]:
         """Of each component; call `prepare` first.
@@ -175,18 +175,29 @@ class Component:
 
     def waiting_for(self) -> str | None:
         """What is missing until it works; None when nothing is."""
-        try:
-            with urllib.request.urlopen(f"{self.airflow.url}/api/v2/monitor/health", timeout=_ANSWER_SECONDS) as answer:
-                told = json.load(answer)
-        except (urllib.error.URLError, OSError, ValueError):
-            return "its API" if self.component == "api-server" else "the API server"
-        part = _HEALTH.get(self.component)
-        if part is None:
-            return None
-        beat = told.get(part, {}).get(f"latest_{part}_heartbeat")
-        # Airflow calls a component healthy also by the heartbeat of the one before.
-        alive = bool(beat) and datetime.fromisoformat(beat) >= self.airflow.since
-        return None if alive else "its first heartbeat"
+        return missing(self.airflow.url, self.component, self.airflow.since)
+
+
+def missing(url: str, component: str, since: datetime) -> str | None:
+    """What is missing until `component` works, in words; None when nothing is.
+
+    Args:
+        url: of the API server.
+        component: which.
+        since: heartbeats from before it do not count.
+    """
+    try:
+        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=_ANSWER_SECONDS) as answer:
+            told = json.load(answer)
+    except (urllib.error.URLError, OSError, ValueError):
+        return "its API" if component == "api-server" else "the API server"
+    part = _HEALTH.get(component)
+    if part is None:
+        return None
+    beat = told.get(part, {}).get(f"latest_{part}_heartbeat")
+    # Airflow calls a component healthy also by the heartbeat of the one before.
+    alive = bool(beat) and datetime.fromisoformat(beat) >= since
+    return None if alive else "its first heartbeat"
 
 
 def _secret(name: str) -> str:
