@@ -10,6 +10,12 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+SILENT_SECONDS = 20.0
+"""A job that has reported nothing for so long is silent: it reports every 5 seconds, and two may be lost."""
+
+BUSY_CORES = 0.9
+"""A job that keeps so many cores busy stands out: on a machine of a few cores it leaves too little for the others."""
+
 
 class JobState(StrEnum):
     """What a job is doing."""

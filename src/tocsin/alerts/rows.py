@@ -122,6 +122,7 @@ class JobUsage(_View):
         findings: of a detector, that were first detected on this day; 0 for other jobs.
         restarts: how often another process took its place.
         cores: that it kept busy, on average, while it ran.
+        last_finding_at: when the last finding of a detector was first detected, on whatever day; null for none.
     """
 
     job: str
@@ -133,6 +134,7 @@ class JobUsage(_View):
     rows_out: int
     findings: int
     restarts: int
+    last_finding_at: datetime | None = None
 
     @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property

@@ -146,7 +146,17 @@ def list_usage(database: Database, since: date) -> list[JobUsage]:
         order = (job_usage.c.day.desc(), job_usage.c.cpu_seconds.desc(), job_usage.c.job)
         rows = connection.execute(select(job_usage).where(job_usage.c.day >= since).order_by(*order)).mappings().all()
         found = {day: _found_on(connection, day) for day in {row["day"] for row in rows}}
-    return [JobUsage(**row, findings=found[row["day"]].get(row["job"], 0)) for row in rows]
+        last = _last_findings(connection)
+    return [
+        JobUsage(**row, findings=found[row["day"]].get(row["job"], 0), last_finding_at=last.get(row["job"]))
+        for row in rows
+    ]
+
+
+def _last_findings(connection: Connection) -> dict[str, datetime]:
+    """When each detector's job last detected a finding that was new."""
+    query = select(findings.c.detector, func.max(findings.c.first_detected_at)).group_by(findings.c.detector)
+    return {detector_job(name): last for name, last in connection.execute(query)}
 
 
 def _found_on(connection: Connection, day: date) -> dict[str, int]:

@@ -8,12 +8,9 @@ from datetime import datetime
 from tocsin import heartbeat
 from tocsin.cli.shapes import JobStatus, Standing
 from tocsin.errors import TransientError
-from tocsin.metrics import JobReport, JobState
+from tocsin.metrics import SILENT_SECONDS, JobReport, JobState
 from tocsin.reporting import read_reports
 from tocsin.settings import Settings
-
-# A job reports every 5 seconds; two beats may be lost on a busy machine.
-SILENT_SECONDS = 20.0
 
 _STANDING = {
     JobState.STARTING: Standing.WARNING,

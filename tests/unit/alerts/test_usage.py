@@ -156,3 +156,5 @@ def test_findings_are_counted_on_the_day_of_their_detection(database: Database) 
         count(database, report(at + SECOND, cpu_seconds=1), report(at + SECOND, job="indexer", cpu_seconds=1))
     assert [(one.day, one.findings) for one in days(database)] == [(date(2026, 1, 2), 1), (date(2026, 1, 1), 2)]
     assert [one.findings for one in days(database, "indexer")] == [0, 0]
+    assert {one.last_finding_at for one in days(database)} == {MIDNIGHT}, "whatever the day"
+    assert {one.last_finding_at for one in days(database, "indexer")} == {None}
