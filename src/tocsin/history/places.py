@@ -1,0 +1,118 @@
+"""Where history lies: every folder and file of it, formed here and nowhere else.
+
+::
+
+    <history folder>/
+      landing/<source>/dt=2026-11-21/run=<run>/part-00000.parquet    as landed, in the order in which events came
+      ledger/<source>/<run>.json                                     what each run landed; its last act
+      days/<source>/dt=2026-11-21/<version>/*.parquet                sealed, one file for each bucket
+      days/<source>/dt=2026-11-21/<version>/_version.json            what the version holds; the last act of sealing
+      refused/<source>/<run>.jsonl                                   rows of imported files that cannot be used
+      tables/<source>/metadata/...                                   of the Iceberg table
+      catalog.db                                                     the Iceberg catalogue, unless a setting says else
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from tocsin.settings import Settings
+
+VERSION_FILE = "_version.json"
+IMPORTED = "import-"
+"""How the run of an imported file begins; the hash of the file follows."""
+
+_DAY, _RUN = "dt=", "run="
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders of one source."""
+
+    root: Path
+    source: str
+
+    @classmethod
+    def of(cls, settings: Settings, source: str) -> Places:
+        """The folders of `source` in this installation."""
+        return cls(settings.history_folder, source)
+
+    @property
+    def landing(self) -> Path:
+        """Folder of all that landed and is not yet removed."""
+        return self.root / "landing" / self.source
+
+    @property
+    def ledger(self) -> Path:
+        """Folder of what each run landed."""
+        return self.root / "ledger" / self.source
+
+    @property
+    def days(self) -> Path:
+        """Folder of all sealed days."""
+        return self.root / "days" / self.source
+
+    @property
+    def table(self) -> Path:
+        """Folder of the Iceberg table."""
+        return self.root / "tables" / self.source
+
+    def landed(self, day: date, run: str) -> Path:
+        """Folder of what `run` landed for `day`."""
+        return self.landing / f"{_DAY}{day}" / f"{_RUN}{run}"
+
+    def version(self, day: date, version: str) -> Path:
+        """Folder of one version of a sealed day."""
+        return self.days / f"{_DAY}{day}" / version
+
+    def refused(self, run: str) -> Path:
+        """File of the rows that an import could not use."""
+        return self.root / "refused" / self.source / f"{run}.jsonl"
+
+    def landed_folders(self) -> Iterator[tuple[date, str, Path]]:
+        """Day, run and folder of all that lies in landing, whether the ledger knows it or not."""
+        for day, folder in _days(self.landing):
+            for path in sorted(folder.glob(f"{_RUN}*")):
+                yield day, path.name.removeprefix(_RUN), path
+
+    def version_folders(self) -> Iterator[tuple[date, str, Path]]:
+        """Day, version and folder of all versions that lie there, whole or not."""
+        for day, folder in _days(self.days):
+            for path in sorted(folder.iterdir()):
+                if path.is_dir():
+                    yield day, path.name, path
+
+
+def stamp(moment: datetime, after: str | None = None) -> str:
+    """`moment` as part of a name that sorts by time and comes behind `after`, as in 20261121T020000000Z."""
+    name = _stamped(moment)
+    while after is not None and name <= after:
+        moment = max(moment, _moment(after)) + timedelta(milliseconds=1)
+        name = _stamped(moment)
+    return name
+
+
+def begin(day: date) -> datetime:
+    """The first moment of a UTC day."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def end(day: date) -> datetime:
+    """The first moment after a UTC day."""
+    return begin(day) + timedelta(days=1)
+
+
+def _stamped(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z"
+
+
+def _moment(name: str) -> datetime:
+    return datetime.strptime(name, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=UTC)
+
+
+def _days(folder: Path) -> Iterator[tuple[date, Path]]:
+    for path in sorted(folder.glob(f"{_DAY}*")):
+        yield date.fromisoformat(path.name.removeprefix(_DAY)), path
