@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-import uuid
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from bench.load import Cause, micros_of
+from bench.tail import Tail
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Output:
     seen: float
 
 
-class Outputs:
-    """Follows a findings topic from its beginning in a background thread, between `with` and its end.
+class Outputs(Tail):
+    """Follows a findings topic; skips what is not committed, as the readers of an exactly-once system do.
 
     Attributes:
         first: the first output that names a cause, by detector ("" for peers) and cause.
@@ -37,33 +36,14 @@ class Outputs:
     """
 
     def __init__(self, servers: str, topic: str) -> None:
-        group = {"group.id": f"bench-{uuid.uuid4()}", "enable.auto.commit": False}
-        config = {"bootstrap.servers": servers, "log_level": 0, **group}
-        self._consumer = Consumer({**config, "isolation.level": "read_committed"})
-        found = self._consumer.list_topics(topic, timeout=10).topics[topic]
-        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
         self.first: dict[tuple[str, Cause], Output] = {}
         self.best: dict[tuple[str, str, int], float] = {}
         self.appends: list[int] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="outputs")
+        super().__init__({"bootstrap.servers": servers, "isolation.level": "read_committed"}, topic)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                self._take(message, time.time() * 1000)
-
-    def _take(self, message: Message, seen: float) -> None:
+    def take(self, message: Message) -> None:
+        """Note what the record says, and when it was seen."""
+        seen = time.time() * 1000
         value: dict[str, Any] = json.loads(message.value() or b"{}")
         detector, user = value.get("detector", ""), value["entity"]["user_id"]
         output = Output(message.timestamp()[1], seen)

@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sqlalchemy import text
 
 from tests.broker import Broker, await_that
-from tests.faults.installation import DETECT, DETECTOR, Installation
+from tests.faults.installation import Installation
+from tests.faults.observed import DETECT, DETECTOR
 from tocsin.alerts.database import Database
 from tocsin.alerts.store import list_invalid, open_store
 from tocsin.finding import Finding, finding_id

@@ -17,7 +17,8 @@ from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
 
 from tests.broker import Broker
-from tests.faults.installation import INGEST, Installation, eventually
+from tests.faults.installation import Installation, eventually
+from tests.faults.observed import INGEST
 from tocsin.ingest.generator import Line, Traffic
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Message
 
-from tests.faults.installation import DETECT, DETECTOR, INGEST, SOURCE, Installation
+from bench.tail import Tail
 from tests.faults.load import URGENT, Truth, Window, level, rung_below
+from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tocsin.alerts.store import AlertFilter, list_alerts, open_store, show_alert
 from tocsin.finding import Finding, finding_id
 
@@ -18,12 +18,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def window_of(finding: Finding) -> Window:
-    """User and window start of a finding of failed_logins."""
+    """User and window start of a finding of failed logins."""
     assert finding.window_start is not None
     return finding.entity["user_id"], (finding.window_start - _EPOCH) // timedelta(microseconds=1)
 
 
-class Follower:
+class Follower(Tail):
     """Reads the findings topic from its beginning in a background thread, inside a `with` block.
 
     Attributes:
@@ -31,45 +31,32 @@ class Follower:
         appended: when each was appended, seconds since the epoch.
     """
 
-    def __init__(self, installation: Installation) -> None:
-        topic = installation.settings.names.findings
-        config = {"group.id": "follower", "enable.auto.commit": False, "log_level": 0, "fetch.wait.max.ms": 50}
-        self._consumer = Consumer(installation.settings.kafka.for_librdkafka() | config)
-        partitions = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    def __init__(self, observed: Observed) -> None:
         self.findings: list[Finding] = []
         self.appended: list[float] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        super().__init__(observed.settings.kafka.for_librdkafka(), observed.settings.names.findings)
 
-    def __enter__(self) -> Follower:
-        self._thread.start()
-        return self
+    def take(self, message: Message) -> None:
+        place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+        self.findings.append(Finding.from_record(message.value(), *place))
+        self.appended.append(message.timestamp()[1] / 1000)
 
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def back_at(self, killed_at: float) -> float | None:
+    def back_at(self, killed_at: float, detector: str = DETECTOR) -> float | None:
         """When the first finding on an event later than `killed_at` was appended; None while there is none."""
         later = _EPOCH + timedelta(seconds=killed_at)
         for finding, appended in zip(self.findings.copy(), self.appended, strict=False):
-            if finding.event_time_max is not None and finding.event_time_max > later:
+            mine = finding.detector == detector
+            if mine and finding.event_time_max is not None and finding.event_time_max > later:
                 return appended
         return None
 
-    def windows(self) -> set[Window]:
-        """Windows that have a finding."""
-        return {window_of(finding) for finding in self.findings.copy()}
+    def of(self, detector: str = DETECTOR) -> list[Finding]:
+        """The findings of one detector."""
+        return [finding for finding in self.findings.copy() if finding.detector == detector]
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
-                self.findings.append(Finding.from_record(message.value(), *place))
-                self.appended.append(message.timestamp()[1] / 1000)
+    def windows(self, detector: str = DETECTOR) -> set[Window]:
+        """Windows that have a finding."""
+        return {window_of(finding) for finding in self.of(detector)}
 
 
 @dataclass(frozen=True)
@@ -135,15 +122,15 @@ class Verdict:
         return found + [f"told twice: {who}" for who in self.twice] + [f"not told: {who}" for who in self.untold]
 
 
-def judge(installation: Installation, truth: Truth, findings: list[Finding]) -> Verdict:
-    """Compare everything that `installation` has written with `truth`."""
+def judge(observed: Observed, truth: Truth, findings: list[Finding]) -> Verdict:
+    """Compare everything that was written with `truth`; `findings` of one detector, about which people are told."""
     expected = truth.findings()
-    told = Told.of(installation)
+    told = Told.of(observed)
     wanted = expected_notifications(expected)
     return Verdict(
         differences=Differences.between(truth, findings),
-        unquarantined=_unquarantined(installation, truth),
-        dropped_late=sum(_dropped(installation, job) for job in (DETECT, INGEST)),
+        unquarantined=_unquarantined(observed, truth),
+        dropped_late=sum(_dropped(observed, job) for job in (DETECT, INGEST)),
         twice=told.twice(),
         untold=sorted(user for user, kind in wanted.items() if told.sent.get(user) != [kind]),
         findings=len(expected),
@@ -172,10 +159,10 @@ class Told:
     mails: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, installation: Installation) -> Told:
-        """What the alerts DB and the mail server of `installation` know."""
-        told = cls(mails=Counter(str(mail["Message-ID"]) for mail in installation.sink.mails))
-        store = open_store(installation.settings)
+    def of(cls, observed: Observed) -> Told:
+        """What the alerts DB and the mail server know."""
+        told = cls(mails=Counter(observed.message_ids()))
+        store = open_store(observed.settings)
         try:
             for alert in list_alerts(store, AlertFilter(limit=100_000)):
                 details = show_alert(store, alert.id)
@@ -196,7 +183,7 @@ def _faults(finding: Finding, truth: Truth) -> list[str]:
     user, start = window_of(finding)
     opened = _EPOCH + timedelta(microseconds=start)
     count = truth.failed[user, start]
-    identity = finding_id(DETECTOR, {"user_id": user}, opened, opened + timedelta(seconds=10))
+    identity = finding_id(finding.detector, {"user_id": user}, opened, opened + timedelta(seconds=10))
     faults = {
         f"has score {finding.score:g} of {count}": finding.score > count,
         f"has level {finding.level} at {finding.score:g}": finding.level != level(finding.score),
@@ -205,15 +192,15 @@ def _faults(finding: Finding, truth: Truth) -> list[str]:
     return [f"{user} at {opened:%H:%M:%S} {what}" for what, is_so in faults.items() if is_so]
 
 
-def _unquarantined(installation: Installation, truth: Truth) -> int:
-    names = installation.settings.names
-    origins = {(m.partition(), m.offset()) for m in installation.read(names.raw(SOURCE)) if m.value() in truth.bad}
-    kept = {(v["origin"]["partition"], v["origin"]["offset"]) for v in installation.values(names.quarantine(SOURCE))}
+def _unquarantined(observed: Observed, truth: Truth) -> int:
+    names = observed.settings.names
+    origins = {(m.partition(), m.offset()) for m in observed.read(names.raw(SOURCE)) if m.value() in truth.bad}
+    kept = {(v["origin"]["partition"], v["origin"]["offset"]) for v in observed.values(names.quarantine(SOURCE))}
     return len(origins ^ kept)
 
 
-def _dropped(installation: Installation, job: str) -> int:
+def _dropped(observed: Observed, job: str) -> int:
     by_process: dict[int, int] = {}
-    for report in installation.reports(job):
+    for report in observed.reports(job):
         by_process[report.pid] = report.rows_dropped_late
     return sum(by_process.values())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -19,15 +17,13 @@ from typing import Any
 import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from tests.broker import Broker, await_that
-from tests.faults.load import EMAIL, URGENT
+from tests.faults.observed import Observed, low_limits
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import read_beat
 from tocsin.ingest.topics import ensure_topics
 from tocsin.metrics import JobReport, JobState
-from tocsin.names import detector_job, ingest_job
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
@@ -38,8 +34,6 @@ from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.runner import Process
 
-SOURCE, DETECTOR = "logins", "failed_logins"
-INGEST, DETECT = ingest_job(SOURCE), detector_job(DETECTOR)
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
@@ -67,7 +61,7 @@ class MailSink:
             self._controller = None
 
 
-class Installation:
+class Installation(Observed):
     """The jobs and the state of one test; leaving the `with` block ends all of it."""
 
     def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
@@ -80,11 +74,8 @@ class Installation:
         project = folder / "project"
         for name in ("sources", "detectors"):
             shutil.copytree(here().root / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-        detector = project / "detectors" / f"{DETECTOR}.py"
-        text, replaced = re.subn(r"email=\d+, urgent=\d+", f"email={EMAIL}, urgent={URGENT}", detector.read_text())
-        assert replaced == 1, "the detector has other limits than this expects"
-        detector.write_text(text)
-        self.settings = Settings(
+        low_limits(project)
+        settings = Settings(
             project=project,
             state=folder / "state",
             instance="faults",
@@ -93,6 +84,7 @@ class Installation:
             alerts=AlertSettings(),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
+        super().__init__(settings)
         self.catalog = read_catalog(project)
         self._java = find_java()
         self._instance = instance_of(self.settings)
@@ -112,6 +104,9 @@ class Installation:
         for process in self.runner.list():
             self.runner.stop(process, force=True)
         self.sink.stop()
+
+    def message_ids(self) -> list[str]:
+        return [str(mail["Message-ID"]) for mail in self.sink.mails]
 
     def make_topics(self) -> None:
         """Create the topics of the project."""
@@ -204,44 +199,6 @@ class Installation:
 
     def _of(self, job: str) -> list[Process]:
         return [process for process in self.runner.list() if process.labels.job == job]
-
-    # --- topics -------------------------------------------------------------------------------------------------------
-
-    def read(self, topic: str) -> list[Message]:
-        """All records that `topic` holds now."""
-        config = {"group.id": f"reader-{os.getpid()}", "enable.auto.commit": False, "log_level": 0}
-        consumer = Consumer(self.settings.kafka.for_librdkafka() | config)
-        try:
-            return list(_all_of(consumer, topic))
-        finally:
-            consumer.close()
-
-    def values(self, topic: str) -> list[dict[str, Any]]:
-        """All JSON values that `topic` holds now."""
-        return [json.loads(message.value() or b"{}") for message in self.read(topic)]
-
-    def reports(self, job: str) -> list[JobReport]:
-        """Every report of `job` that job-metrics still holds, in order."""
-        mine = [m for m in self.read(self.settings.names.job_metrics) if m.key() == job.encode()]
-        return [JobReport.model_validate_json(message.value() or b"") for message in mine]
-
-
-def _all_of(consumer: Consumer, topic: str) -> Iterator[Message]:
-    found = consumer.list_topics(topic, timeout=10).topics[topic]
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in found.partitions}
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-    deadline = time.monotonic() + 60
-    while any(_position(consumer, topic, partition) < end for partition, end in ends.items()):
-        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
-        for message in consumer.consume(5_000, timeout=0.2):
-            assert message.error() is None, message.error()
-            yield message
-
-
-def _position(consumer: Consumer, topic: str, partition: int) -> int:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-    position: int = consumer.position([TopicPartition(topic, partition)])[0].offset
-    return high if low == high else position
 
 
 def eventually(condition: Callable[[], bool], seconds: float, otherwise: Callable[[], object]) -> None:

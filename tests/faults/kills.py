@@ -19,8 +19,9 @@ from statistics import median
 from tests.broker import Broker
 from tests.faults.checkpoints import Logs, await_moment
 from tests.faults.findings import Follower, Told, Verdict, expected_notifications, judge
-from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.installation import Installation, eventually
 from tests.faults.load import Load
+from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 
@@ -173,20 +174,18 @@ def run(folder: Path, broker: Broker, kills: Sequence[tuple[str, Point, str]]) -
                 done.append(killer.kill(job, point, what))
                 print(f"{len(done)}/{len(kills)} {done[-1]}", flush=True)
             load.stop()
-            _settle(installation, follower, load)
-            return Outcome(done, judge(installation, load.truth, follower.findings))
+            settle(installation, follower, load, DETECTOR)
+            return Outcome(done, judge(installation, load.truth, follower.of()))
 
 
-def _settle(installation: Installation, follower: Follower, load: Load) -> None:
-    """Wait until each window has its finding and everybody has been told; the verdict says what did not come."""
+def settle(observed: Observed, follower: Follower, load: Load, *detectors: str) -> None:
+    """Wait until each of `detectors` has found each window and all are told; the verdict says what did not come."""
     expected = load.truth.findings()
     wanted = expected_notifications(expected)
     end = time.monotonic() + END_SECONDS
     while time.monotonic() < end:
-        told = Told.of(installation)
-        if expected.keys() <= follower.windows() and wanted.keys() <= {
-            user for user, kinds in told.sent.items() if kinds
-        }:
+        told = {user for user, kinds in Told.of(observed).sent.items() if kinds}
+        if all(expected.keys() <= follower.windows(name) for name in detectors) and wanted.keys() <= told:
             time.sleep(3)  # what would now come is too much
             return
         time.sleep(1)

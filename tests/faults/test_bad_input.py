@@ -16,8 +16,9 @@ import pytest
 
 from tests.broker import Broker
 from tests.faults.findings import Told
-from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.installation import Installation, eventually
 from tests.faults.load import iso, line, now_micros
+from tests.faults.observed import DETECT, INGEST, SOURCE
 from tocsin.names import INDEXER, NOTIFIER
 
 INJECTION = 'eve" onerror="alert(0)\r\nBcc: victim@example.com\r\n\r\n<script>alert(1)</script>'

@@ -3,8 +3,9 @@ from pathlib import Path
 
 from tests.broker import Broker, await_that
 from tests.faults.findings import Follower, window_of
-from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.installation import Installation, eventually
 from tests.faults.load import Load
+from tests.faults.observed import DETECT, INGEST, SOURCE
 from tests.faults.small_disk import small_disk
 from tocsin.metrics import JobState
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.broker import Broker, await_that
 from tests.faults.findings import Follower, judge
-from tests.faults.installation import DETECT, INGEST, SOURCE, Installation, eventually
+from tests.faults.installation import Installation, eventually
 from tests.faults.load import Load
+from tests.faults.observed import DETECT, INGEST, SOURCE
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 

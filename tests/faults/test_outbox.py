@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 
 from tests.broker import Broker, await_that
 from tests.faults.findings import Told
-from tests.faults.installation import DETECTOR, Installation
+from tests.faults.installation import Installation
+from tests.faults.observed import DETECTOR
 from tests.faults.small_disk import small_disk
 from tocsin.finding import Finding, finding_id
 from tocsin.metrics import JobState
