@@ -134,6 +134,11 @@ class Ledger:
         return next((entry for entry in reversed(self.entries) if entry.topic is not None), None)
 
     @cached_property
+    def first(self) -> Entry | None:
+        """The earliest run that read the topic, as far as the ledger reaches back."""
+        return next((entry for entry in self.entries if entry.topic is not None), None)
+
+    @cached_property
     def by_day(self) -> dict[date, tuple[Entry, ...]]:
         """The entries that have files of a day, by day."""
         days: dict[date, list[Entry]] = {}

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.durable import write_whole
 from tocsin.errors import TocsinError
 from tocsin.history.facts import DayFacts
 from tocsin.history.places import VERSION_FILE, Places
+
+log = structlog.get_logger()
 
 
 class BrokenVersion(TocsinError):
@@ -106,11 +109,14 @@ def read_version(places: Places, day: date, name: str) -> Version:
 
 
 def whole_versions(places: Places) -> dict[date, list[Version]]:
-    """All versions that were written to their end, by day, the oldest first."""
+    """All versions that were written to their end, by day, the oldest first; one that cannot be read is none."""
     found: dict[date, list[Version]] = {}
     for day, name, folder in places.version_folders():
         if (folder / VERSION_FILE).exists():
-            found.setdefault(day, []).append(read_version(places, day, name))
+            try:
+                found.setdefault(day, []).append(read_version(places, day, name))
+            except BrokenVersion as error:
+                log.error("a version cannot be read", error=str(error))
     return found
 
 

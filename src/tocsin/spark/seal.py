@@ -1,0 +1,272 @@
+"""Sealing: what landed for a day, each event once, bucketed and sorted, judged and published, one day after the other.
+
+A seal writes a new folder, so whatever goes wrong with it, what is published stays as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cache, reduce
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from pyarrow import ArrowException, parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.errors import TocsinError
+from tocsin.history.events import columns_of
+from tocsin.history.facts import DayFacts
+from tocsin.history.landing import digest
+from tocsin.history.ledger import Entry, LandedFile, Ledger
+from tocsin.history.places import Places, stamp
+from tocsin.history.table import DayTable
+from tocsin.history.versions import SealedFile, Version, paths, read_version, write_version
+from tocsin.quality.verdict import Severity, Verdict
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.spark.events import IDENTITY
+from tocsin.spark.failures import is_unwritable
+from tocsin.spark.history import sealed_events
+
+log = structlog.get_logger()
+
+_OPTIONS = {"compression": "zstd", "parquet.compression.codec.zstd.level": "3"}
+
+
+class Gate(Protocol):
+    """Judges a sealed day before it is published."""
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
+        """The verdict on the events of `day`, `sealed`, which has the columns of the envelope and the declared ones.
+
+        Raises:
+            TocsinError: the day cannot be judged, and is not published.
+        """
+
+
+class Unsealable(TocsinError):
+    """What landed for a day cannot be sealed; the message says what to do. Other days are not affected."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What became of a day: its new version, and the verdict on it."""
+
+    day: date
+    version: Version
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Sealer:
+    """Seals days of one source; only for the holder of its sealing lock.
+
+    Attributes:
+        spark: a session of `tocsin.spark.session.batch_session`.
+        settings: of the installation.
+        source: whose days.
+        table: its published days.
+        gate: judges each of them.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    source: Source
+    table: DayTable
+    gate: Gate
+
+    @property
+    def places(self) -> Places:
+        """Folders of the source."""
+        return self.table.places
+
+    def seal(self, day: date, ledger: Ledger) -> Sealed:
+        """Seal `day` as a new version, and publish it unless the gate refuses.
+
+        Raises:
+            Unsealable: a landed file is gone or broken, or Spark cannot read what is in it.
+            TocsinError: the gate cannot judge it, or the catalogue does not answer (TransientError).
+            OSError: the disk is full or cannot be written.
+        """
+        earlier = self._published(day)
+        entries, base = self._inputs(day, ledger, earlier)
+        name = f"v{stamp(datetime.now(UTC))}"
+        folder = self.places.version(day, name)
+        try:
+            self._write(self._events(day, entries, base), folder)
+            version = self._described(day, name, ledger, base, earlier)
+            write_version(self.places, day, version)
+        except PySparkException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if is_unwritable(str(error)):
+                raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
+            raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {_short(error)}") from error
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return self._judged(day, version)
+
+    # --- what goes in -------------------------------------------------------------------------------------------------
+
+    def _published(self, day: date) -> Version | None:
+        name = self.table.published().get(day)
+        return None if name is None else read_version(self.places, day, name)
+
+    def _inputs(self, day: date, ledger: Ledger, earlier: Version | None) -> tuple[list[Entry], Version | None]:
+        """What to read from landing, and the version to take the rest from: landing is removed some time after."""
+        entries = list(ledger.by_day.get(day, ()))
+        gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
+        base = None
+        if gone and earlier is not None and gone <= earlier.runs:
+            base = earlier
+            entries = [entry for entry in entries if entry.run not in earlier.runs]
+        elif gone:
+            what = (
+                f"{self.source.name} {day}: landed files of {', '.join(sorted(gone))} are gone, and what is published"
+            )
+            raise Unsealable(f"{what} has not got them; roll the day back to a version that has, or bring them back")
+        for entry in entries:
+            for file in entry.of(day):
+                _check(self.places, file, entry)
+        return entries, base
+
+    def _events(self, day: date, entries: list[Entry], base: Version | None) -> DataFrame:
+        parts = [] if base is None else [sealed_events(self.spark, self.places, self.source, {day: base})]
+        groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for entry in entries:
+            files = [str(self.places.root / file.path) for file in entry.of(day)]
+            groups.setdefault(tuple(entry.columns.items()), []).extend(files)
+        parts += [self._landed(dict(columns), files) for columns, files in groups.items()]
+        if not parts:
+            return sealed_events(self.spark, self.places, self.source, {})
+        return reduce(DataFrame.unionByName, parts)
+
+    def _landed(self, columns: dict[str, str], files: Iterable[str]) -> DataFrame:
+        """Files that landed when the source was declared with `columns`, as it is declared now."""
+        schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        # The folders look like partitions to Spark; they are none.
+        read = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*files)
+        return read.select(*[_column(name, kind, columns) for name, kind in columns_of(self.source).items()])
+
+    # --- what comes out -----------------------------------------------------------------------------------------------
+
+    def _write(self, events: DataFrame, folder: Path) -> None:
+        """One sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
+        key, buckets = self.source.key, self.settings.history.buckets
+        table = f"sealing_{folder.name}"
+        once = events.repartition(buckets, F.col(f"`{key}`")).dropDuplicates([key, "event_time", *IDENTITY])
+        writer = once.select(*[F.col(f"`{name}`") for name in columns_of(self.source)]).write.format("parquet")
+        writer = writer.bucketBy(buckets, key).sortBy(key, "event_time").options(**_OPTIONS, path=str(folder))
+        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        writer.saveAsTable(table)
+        self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
+
+    def _described(
+        self, day: date, name: str, ledger: Ledger, base: Version | None, earlier: Version | None
+    ) -> Version:
+        files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
+        landed, rows = ledger.files(day), sum(file.rows for file in files)
+        total = sum(file.total for file in landed)
+        facts = DayFacts(
+            source=self.source.name,
+            day=day,
+            version=name,
+            rows=rows,
+            landed=total,
+            duplicates=total - rows,
+            imported=sum(file.rows.get(-1, 0) for file in landed),
+            late=sum(file.late for file in landed),
+            partitions=ledger.partitions(day, self.settings.history.grace),
+            newest_event=max((file.newest_event for file in landed), default=None),
+            newest_append=max((file.newest_append for file in landed), default=None),
+            read_through=ledger.read_through,
+            previous_rows=None if earlier is None else earlier.facts.rows,
+            quarantined=None,
+        )
+        return Version(
+            version=name,
+            sealed_at=datetime.now(UTC),
+            code=code(),
+            key=self.source.key,
+            buckets=self.settings.history.buckets,
+            columns=columns_of(self.source),
+            runs=ledger.runs(day) | (base.runs if base else frozenset()),
+            base=base.version if base else None,
+            facts=facts,
+            files=tuple(files),
+        )
+
+    def _judged(self, day: date, version: Version) -> Sealed:
+        """Stage, judge and publish."""
+        files = paths(self.places, day, version)
+        about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
+        branch = self.table.stage(day, version.version, files, about)
+        sealed = sealed_events(self.spark, self.places, self.source, {day: version})
+        verdict = self.gate.judge(day, sealed, version.facts)
+        report = None if verdict.report is None else str(verdict.report)
+        judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
+        write_version(self.places, day, judged)
+        if not verdict.publishable:
+            log.error("the day is not published", source=self.source.name, verdict=verdict.text, branch=branch)
+            return Sealed(day, judged, verdict)
+        self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
+        judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
+        write_version(self.places, day, judged)
+        tell = log.warning if verdict.severity is Severity.WARNING else log.info
+        tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
+        return Sealed(day, judged, verdict)
+
+
+@cache
+def code() -> str:
+    """What sealed a day: the version of Tocsin, and a fingerprint of this file."""
+    return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+
+def _column(name: str, kind: str, landed: dict[str, str]) -> Column:
+    """A column of landed files; null where it was not declared then, or where its value is none of its type now."""
+    if name not in landed:
+        return F.lit(None).cast(kind).alias(name)
+    column = F.col(f"`{name}`")
+    return column if landed[name] == kind else column.try_cast(kind).alias(name)
+
+
+def _present(places: Places, file: LandedFile) -> bool:
+    return (places.root / file.path).exists()
+
+
+def _check(places: Places, file: LandedFile, entry: Entry) -> None:
+    """Whether a landed file is still what the ledger says.
+
+    Raises:
+        Unsealable: it is not.
+    """
+    path = places.root / file.path
+    try:
+        found = parquet.read_metadata(path).num_rows
+        broken = None if found == file.total else f"holds {found} rows, not {file.total}"
+    except (OSError, ArrowException) as error:
+        broken = f"cannot be read: {str(error).splitlines()[0]}"
+    if broken is None and path.stat().st_size != file.bytes:
+        broken = f"has {path.stat().st_size} bytes, not {file.bytes}"
+    if broken is not None:
+        what = f"{places.source} {file.day}: the landed file {path} of run {entry.run} {broken}"
+        raise Unsealable(f"{what}; `tocsin history land --again {entry.run}` reads it anew while Kafka keeps it")
+
+
+def _sealed(path: Path) -> SealedFile:
+    rows = parquet.read_metadata(path).num_rows
+    return SealedFile(name=path.name, rows=rows, bytes=path.stat().st_size, sha256=digest(path))
+
+
+def _short(error: PySparkException) -> str:
+    return str(error).splitlines()[0][:500]

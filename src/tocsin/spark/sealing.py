@@ -1,0 +1,163 @@
+"""The batch that seals: all days of a source that need it, or those it is told, in one Spark session."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import structlog
+from pyspark.sql import SparkSession
+
+from tocsin import exits, logs
+from tocsin.catalog import read_catalog
+from tocsin.errors import ConfigError, TocsinError, TransientError
+from tocsin.history.ledger import read_ledger
+from tocsin.history.places import Places
+from tocsin.history.planning import Known, Plan, plan
+from tocsin.history.retention import tidy
+from tocsin.history.table import DayTable
+from tocsin.history.versions import whole_versions
+from tocsin.lock import LockHeld, hold
+from tocsin.names import sealing_job
+from tocsin.quality.verdict import Severity
+from tocsin.settings import Settings, load_settings
+from tocsin.source import Source
+from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK, UNWRITABLE
+from tocsin.spark.failures import unwritable
+from tocsin.spark.seal import Gate, Sealed, Sealer
+from tocsin.spark.session import batch_session, clean_scratch
+
+WARNED, REFUSED = 10, 20
+"""Exit codes: a verdict was a warning; a verdict was critical, and that day is not published."""
+
+GateOf = Callable[[Settings, Source], Gate]
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Outcome:
+    """What became of the days of one run.
+
+    Attributes:
+        sealed: days with a verdict, in the order in which they were sealed.
+        failed: days that could not be sealed, and why.
+        waiting: days that are not ready, and what they wait for.
+        disk: whether one failed because the disk is full or cannot be written.
+        retry: whether one failed for a cause outside that may pass.
+    """
+
+    sealed: list[Sealed] = field(default_factory=list)
+    failed: dict[date, str] = field(default_factory=dict)
+    waiting: dict[date, str] = field(default_factory=dict)
+    disk: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code that says the worst of it."""
+        if self.failed:
+            return UNWRITABLE if self.disk else FAILED
+        worst = max((one.verdict.severity for one in self.sealed), key=lambda severity: severity.rank, default=None)
+        return {Severity.WARNING: WARNED, Severity.CRITICAL: REFUSED}.get(worst, OK) if worst else OK
+
+
+def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = ()) -> Outcome:
+    """Seal `days`, whether they are ready or not; without any, all that need it. Tidies up behind.
+
+    A day that fails harms no other: the next one is sealed.
+
+    Raises:
+        LockHeld: another seal of this source runs; a retry helps once it has ended.
+        ConfigError: the source or the gate's suites must be fixed first.
+        TransientError: the catalogue does not answer; a retry helps.
+        BrokenLedger: an entry of the ledger cannot be read.
+    """
+    job, outcome = sealing_job(source.name), Outcome()
+    with hold(settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
+        table.check()
+        gate = gate_of(settings, source)
+        ledger = read_ledger(table.places)
+        planned = planned_days(settings, source, table)
+        wanted = tuple(sorted(set(days))) or planned.ready
+        outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
+        if wanted:
+            with _session(settings, job) as spark:
+                sealer = Sealer(spark, settings, source, table, gate)
+                for day in wanted:
+                    _one(outcome, day, lambda day=day: sealer.seal(day, ledger))  # type: ignore[misc]
+        tidy(settings, source, table)
+    return outcome
+
+
+def planned_days(settings: Settings, source: Source, table: DayTable) -> Plan:
+    """Which days of `source` need sealing now. Errors as those of `seal`."""
+    known = Known(
+        ledger=read_ledger(Places.of(settings, source.name)),
+        versions=whole_versions(table.places),
+        published=table.published(),
+        now=datetime.now(UTC),
+        grace=settings.history.grace,
+        kept=timedelta(days=source.history_days),
+    )
+    return plan(known)
+
+
+def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf) -> int:
+    """Seal what `arguments` name; returns the exit code.
+
+    0 all is published or nothing was to be done, 10 published with a warning, 20 a day is critical and not published,
+    1 a day could not be sealed, 2 something must be fixed first, 3 another seal of this source runs, 4 the disk is
+    full or not writable. Of several days the worst: 4, 1, 20, 10, 0.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("source")
+    parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="seal it, ready or not")
+    given = parser.parse_args(arguments)
+    logs.configure(sealing_job(given.source))
+    return exits.told(_run(given.source, given.day, gate_of))
+
+
+def _run(name: str, days: list[date], gate_of: GateOf) -> int:
+    try:
+        settings = load_settings()
+        outcome = seal(settings, read_catalog(settings.project).source(name), gate_of, days)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return MISCONFIGURED
+    except LockHeld as error:
+        log.error("another seal of this source runs", error=str(error))
+        return LOCKED
+    except OSError as error:
+        log.error("the history folder cannot be used", error=str(error))
+        return UNWRITABLE if unwritable(error) else FAILED
+    except TocsinError as error:
+        log.error("nothing could be sealed", error=str(error), retry=isinstance(error, TransientError))
+        return FAILED
+    for day, why in outcome.waiting.items():
+        log.info("not sealed yet", source=name, day=str(day), why=why)
+    if not outcome.sealed and not outcome.failed:
+        log.info("nothing to seal", source=name)
+    return outcome.code
+
+
+def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
+    try:
+        outcome.sealed.append(sealing())
+    except (TocsinError, OSError) as error:
+        outcome.failed[day] = str(error)
+        outcome.disk |= isinstance(error, OSError) and unwritable(error)
+        log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
+
+
+@contextmanager
+def _session(settings: Settings, job: str) -> Iterator[SparkSession]:
+    clean_scratch(settings, job)
+    spark = batch_session(settings, job=job)
+    try:
+        yield spark
+    finally:
+        spark.stop()

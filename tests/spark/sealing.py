@@ -1,0 +1,117 @@
+"""A history of `logins` for tests: events are landed without Kafka, days are sealed with a gate of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.history.events import PARTITION, arrow_schema, columns_of
+from tocsin.history.facts import DayFacts
+from tocsin.history.landing import LandingWriter
+from tocsin.history.ledger import Entry, Span, read_ledger, record
+from tocsin.history.places import Places, begin
+from tocsin.history.table import DayTable
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.source_file import read_source
+from tocsin.spark.seal import Sealed, Sealer
+
+ROOT = Path(__file__).parents[2]
+DAY = date(2026, 11, 19)
+
+
+@dataclass
+class Judge:
+    """Says `severity` of every day, and remembers what it was shown."""
+
+    severity: Severity = Severity.PASS
+    facts: list[DayFacts] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
+        self.facts.append(facts)
+        self.rows.append(sealed.count())
+        bad = self.severity is not Severity.PASS
+        check = Check(
+            name="test",
+            stage=Stage.DAY,
+            severity=self.severity if bad else Severity.INFO,
+            passed=not bad,
+            observed="1",
+            limit="0",
+        )
+        return Verdict(
+            subject=facts.source,
+            day=day,
+            run_id=facts.version,
+            judged_at=datetime.now(UTC),
+            checks=(check,),
+            report=Path("quality/report.html"),
+        )
+
+
+class History:
+    """Landing, ledger and table of `logins` in a folder."""
+
+    def __init__(self, folder: Path, source: Source | None = None) -> None:
+        self.settings = Settings(state=folder, project=ROOT)
+        self.source = source or read_source(ROOT / "sources" / "logins.toml")
+        self.places = Places.of(self.settings, self.source.name)
+        self._runs = 0
+
+    def land(self, events: Iterable[dict[str, Any]], *, source: Source | None = None) -> Entry:
+        """One run of landing that brought `events`, each into partition 0."""
+        self._runs += 1
+        declared = source or self.source
+        columns = columns_of(declared)
+        rows = list(events)
+        writer = LandingWriter(self.places, f"20261120T{self._runs:09d}Z", declared)
+        table = pa.Table.from_pylist(rows, arrow_schema(columns))
+        writer.write(table.append_column(PARTITION, pa.array([0] * len(rows), pa.int32())))
+        moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
+        span = Span(from_offset=0, to_offset=0, events=len(rows), newest_append=moment, newest_tick=moment)
+        entry = Entry(
+            run=writer.run,
+            began=moment,
+            ended=moment,
+            topic="events.logins",
+            partitions={0: span},
+            columns=columns,
+            files=tuple(writer.files),
+        )
+        record(self.places, entry)
+        return entry
+
+    def table(self) -> DayTable:
+        return DayTable(self.settings, self.source)
+
+    def seal(self, spark: SparkSession, judge: Judge | None = None, day: date = DAY) -> Sealed:
+        with self.table() as table:
+            sealer = Sealer(spark, self.settings, self.source, table, judge or Judge())
+            return sealer.seal(day, read_ledger(self.places))
+
+
+def login(number: int, seconds: float = 0.0, **columns: Any) -> dict[str, Any]:
+    """Event `number` of DAY, at `seconds` of it; any column may be given."""
+    moment = begin(columns.pop("day", DAY)) + timedelta(seconds=seconds)
+    return {
+        "raw_topic": "raw.logins",
+        "raw_partition": number % 2,
+        "raw_offset": number,
+        "event_time": moment,
+        "ingested_at": moment + timedelta(milliseconds=5),
+        "source": "logins",
+        "schema_version": 1,
+        "user_id": f"user-{number % 7}",
+        "timestamp": moment,
+        "ip_address": "192.0.2.1",
+        "action": "login failed",
+        "message": None,
+    } | columns
