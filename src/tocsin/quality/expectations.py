@@ -1,0 +1,129 @@
+"""The expectations of Great Expectations that Tocsin takes, where each is possible, and what it needs.
+
+A table of our own, because loading Great Expectations takes seconds and `tocsin check` must not; a test compares the
+two. Names and meanings are those of Great Expectations 1.24.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tocsin.quality.verdict import Stage
+
+
+class Kind(StrEnum):
+    """What the value of an argument is."""
+
+    COLUMN = "the name of a column"
+    COLUMNS = "a list of names of columns"
+    LIMIT = "a number, a time such as 2026-01-31T00:00:00Z, or a $PARAMETER"
+    COUNT = "a whole number from 0 on"
+    COUNT_LIMIT = "a whole number from 0 on, or a $PARAMETER"
+    PATTERN = "a regular expression"
+    VALUES = "a list of values of the column's type"
+    FLAG = "true or false"
+    SHARE = "a number above 0, at most 1"
+    IGNORED = "both_values_are_missing, either_value_is_missing or neither"
+    IGNORED_ROWS = "all_values_are_missing, any_value_is_missing or never"
+
+
+@dataclass(frozen=True)
+class Known:
+    """One expectation.
+
+    Attributes:
+        short: what the default name of a rule is made of, after its column.
+        needed, optional: its arguments.
+        one_of: arguments of which at least one must be given.
+        stages: where it is possible.
+        types: what the column must be; anything when empty.
+    """
+
+    short: str
+    needed: dict[str, Kind] = field(default_factory=dict)
+    optional: dict[str, Kind] = field(default_factory=dict)
+    one_of: tuple[str, ...] = ()
+    stages: frozenset[Stage] = frozenset((Stage.ROW, Stage.DAY, Stage.FINDING))
+    types: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> dict[str, Kind]:
+        """All arguments that it takes."""
+        return self.needed | self.optional
+
+
+NUMBERS = ("int", "bigint", "double")
+MOSTLY = {"mostly": Kind.SHARE}
+
+_COLUMN = {"column": Kind.COLUMN}
+_STRICT = {"strict_min": Kind.FLAG, "strict_max": Kind.FLAG}
+_PAIR = {"column_A": Kind.COLUMN, "column_B": Kind.COLUMN}
+_BAND = {"min_value": Kind.LIMIT, "max_value": Kind.LIMIT} | _STRICT
+_LENGTHS = {"min_value": Kind.COUNT, "max_value": Kind.COUNT} | _STRICT
+_EITHER = ("min_value", "max_value")
+_FINDING = frozenset((Stage.FINDING,))
+_TEXT = ("string",)
+
+
+def _of_values(short: str, **arguments: Kind) -> Known:
+    """An expectation about each value of a column."""
+    return Known(short, _COLUMN | arguments, MOSTLY)
+
+
+def _of_text(short: str, **arguments: Kind) -> Known:
+    return Known(short, _COLUMN | arguments, MOSTLY, types=_TEXT)
+
+
+def _of_column(short: str) -> Known:
+    """An expectation about one figure of a whole column of findings."""
+    return Known(short, _COLUMN, _BAND, _EITHER, _FINDING, NUMBERS)
+
+
+KNOWN: dict[str, Known] = {
+    "expect_column_values_to_not_be_null": _of_values("not_null"),
+    "expect_column_values_to_be_null": _of_values("null"),
+    "expect_column_values_to_be_between": Known(
+        "between", _COLUMN, _BAND | MOSTLY, _EITHER, types=(*NUMBERS, "timestamp")
+    ),
+    "expect_column_values_to_be_in_set": _of_values("in_set", value_set=Kind.VALUES),
+    "expect_column_values_to_not_be_in_set": _of_values("not_in_set", value_set=Kind.VALUES),
+    "expect_column_values_to_match_regex": _of_text("matches", regex=Kind.PATTERN),
+    "expect_column_values_to_not_match_regex": _of_text("matches_not", regex=Kind.PATTERN),
+    "expect_column_value_lengths_to_be_between": Known("length", _COLUMN, _LENGTHS | MOSTLY, _EITHER, types=_TEXT),
+    "expect_column_value_lengths_to_equal": _of_text("length", value=Kind.COUNT),
+    "expect_column_pair_values_a_to_be_greater_than_b": Known(
+        "above", _PAIR, {"or_equal": Kind.FLAG, "ignore_row_if": Kind.IGNORED} | MOSTLY
+    ),
+    "expect_column_pair_values_to_be_equal": Known("equals", _PAIR, {"ignore_row_if": Kind.IGNORED} | MOSTLY),
+    "expect_table_row_count_to_be_between": Known(
+        "row_count", {}, {"min_value": Kind.COUNT_LIMIT, "max_value": Kind.COUNT_LIMIT}, _EITHER, _FINDING
+    ),
+    "expect_column_values_to_be_unique": Known("unique", _COLUMN, MOSTLY, (), _FINDING),
+    "expect_compound_columns_to_be_unique": Known(
+        "unique", {"column_list": Kind.COLUMNS}, {"ignore_row_if": Kind.IGNORED_ROWS}, (), _FINDING
+    ),
+    "expect_column_mean_to_be_between": _of_column("mean"),
+    "expect_column_median_to_be_between": _of_column("median"),
+    "expect_column_min_to_be_between": _of_column("minimum"),
+    "expect_column_max_to_be_between": _of_column("maximum"),
+    "expect_column_unique_value_count_to_be_between": Known("distinct", _COLUMN, _BAND, _EITHER, _FINDING),
+}
+"""By name. `mostly` means nothing on a profile, which has one row: see `arguments_at`."""
+
+TOLD: dict[str, str] = {
+    "expect_column_values_to_be_of_type": "the type of a column is what the source's file declares",
+    "expect_column_values_to_be_in_type_list": "the type of a column is what the source's file declares",
+    "expect_column_to_exist": "the columns are what the source's file declares",
+}
+"""Expectations that are not needed, and why."""
+
+
+def arguments_at(stage: Stage, known: Known) -> dict[str, Kind]:
+    """The arguments of `known` that mean something at `stage`."""
+    return {name: kind for name, kind in known.arguments.items() if stage is not Stage.DAY or name not in MOSTLY}
+
+
+def possible_at(stage: Stage) -> list[str]:
+    """Names of the expectations that are possible at `stage`."""
+    return [name for name, known in KNOWN.items() if stage in known.stages]

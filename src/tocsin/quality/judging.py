@@ -1,0 +1,147 @@
+"""From figures to checks: rules for rows by what was counted, rules for the day and for findings by running them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tocsin.finding import Finding, canonical_entity
+from tocsin.quality.drift import Usual
+from tocsin.quality.expecting import Outcome, outcomes
+from tocsin.quality.parameters import usual
+from tocsin.quality.profile import Profile, bounds
+from tocsin.quality.rows import RowRule
+from tocsin.quality.suite import Rule, Suite, shown
+from tocsin.quality.suites import FINDING_COLUMNS
+from tocsin.quality.verdict import Check, Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DAYS = 28
+"""Of so many days the number of findings is compared."""
+
+
+def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str, tuple[str, ...]]) -> list[Check]:
+    """What came of the rules for single events on a whole day; `samples` are identities by the name of the rule."""
+    checks = []
+    for rule in rules:
+        broken = int(profile.number(f"{rule.name}.violations") or 0)
+        share = profile.number(f"{rule.name}.violation_ratio")
+        checks.append(
+            Check(
+                name=rule.name,
+                stage=Stage.ROW,
+                severity=rule.rule.severity,
+                passed=share is None or 1 - share >= rule.mostly,
+                observed=f"{shown(broken)} broken" + (f" ({share:.3g} of the values)" if broken and share else ""),
+                limit=_subject(rule.rule) + rule.rule.limit,
+                meaning=rule.rule.meaning,
+                samples=samples.get(rule.name, ()),
+            )
+        )
+    return checks
+
+
+def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual]) -> list[Check]:
+    """What comes of the rules for the profile of a day, in their order.
+
+    A rule that compares with what is usual passes as long as too few days are known. A figure that is null breaks every
+    rule but the one that expects it: a gate must not open because there is nothing to look at. Of a figure that nobody
+    counted nothing is expected.
+    """
+    start, end = bounds(profile.day)
+    parameters: dict[str, Any] = {"day_start": start, "day_end": end}
+    parameters |= {usual(name): one.middle for name, one in known.items()}
+    ready = _filled(suite, parameters)
+    counted = [rule for rule in ready.values() if profile.figures.keys() >= set(rule.columns)]
+    found = outcomes(_one_row(profile), counted)
+    return [_day_check(ready.get(rule.name, rule), profile, found.get(rule.name)) for rule in suite.rules]
+
+
+def finding_checks(suite: Suite, findings: Sequence[Finding], day: date, before: Sequence[int]) -> list[Check]:
+    """What comes of the rules for the findings of one detector and day, in their order.
+
+    Args:
+        suite: of the source of the detector.
+        findings: that are about to be published.
+        day: to which they belong.
+        before: how many were published on each known day of the 28 before.
+    """
+    start, end = bounds(day)
+    parameters: dict[str, Any] = {"day_start": start, "day_end": end, "days_known": float(len(before))}
+    if before:
+        parameters |= {"usual_findings": float(median(before)), "most_findings": float(max(before))}
+    ready = _filled(suite, parameters)
+    found = outcomes(_table(findings), list(ready.values()), index="finding_id")
+    return [_finding_check(ready.get(rule.name, rule), found.get(rule.name)) for rule in suite.rules]
+
+
+def _filled(suite: Suite, parameters: Mapping[str, Any]) -> dict[str, Rule]:
+    """The rules that can be judged, with their parameters filled in, by name."""
+    filled = {rule.name: rule.filled(parameters) for rule in suite.rules}
+    return {name: rule for name, rule in filled.items() if rule is not None}
+
+
+def _subject(rule: Rule) -> str:
+    return f"{rule.columns[0]}: " if rule.columns else ""
+
+
+def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
+    seen = [shown(profile.figures[name]) if name in profile.figures else "not counted" for name in rule.columns]
+    null = any(profile.figures.get(name) is None for name in rule.columns)
+    empty = null and rule.expectation != "expect_column_values_to_be_null"
+    unusual = outcome is None and "not counted" not in seen
+    return Check(
+        name=rule.name,
+        stage=Stage.DAY,
+        severity=rule.severity,
+        passed=outcome is None or (outcome.passed and not empty),
+        observed=_observed(" and ".join(seen), outcome),
+        limit=_subject(rule) + rule.limit + (", as soon as four such days are known" if unusual else ""),
+        meaning=rule.meaning,
+    )
+
+
+def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
+    seen = "not judged"
+    if outcome is not None:
+        counted = f"{shown(outcome.unexpected)} of {shown(outcome.judged)} break it"
+        seen = shown(outcome.observed) if outcome.unexpected is None else counted
+    return Check(
+        name=rule.name,
+        stage=Stage.FINDING,
+        severity=rule.severity,
+        passed=outcome is None or outcome.passed,
+        observed=_observed(seen, outcome),
+        limit=_subject(rule) + rule.limit + ("" if outcome else ", as soon as a day before is known"),
+        meaning=rule.meaning,
+        samples=() if outcome is None or outcome.passed else outcome.samples,
+    )
+
+
+def _observed(seen: str, outcome: Outcome | None) -> str:
+    return f"not judged: {outcome.error}" if outcome is not None and outcome.error else seen
+
+
+def _one_row(profile: Profile) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame([dict(profile.figures)])
+
+
+def _table(findings: Sequence[Finding]) -> pd.DataFrame:
+    """The findings, with the columns and types of FINDING_COLUMNS, also when there is none."""
+    import pandas as pd
+
+    types = {"timestamp": "datetime64[us, UTC]", "double": "float64", "boolean": "bool", "string": "object"}
+    rows = [{name: _cell(one, name) for name in FINDING_COLUMNS} for one in findings]
+    table = pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
+    return table.astype({name: types[kind] for name, kind in FINDING_COLUMNS.items()})
+
+
+def _cell(finding: Finding, name: str) -> str | float | datetime | None:
+    value = canonical_entity(finding.entity) if name == "entity" else getattr(finding, name)
+    return value

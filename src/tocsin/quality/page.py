@@ -1,0 +1,151 @@
+"""The pages for people: one for each judged day, and the grid of all. Self-contained HTML, which loads nothing.
+
+Everything that came from data passes `printable` and Jinja's escaping on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tocsin.printable import printable
+from tocsin.quality.figures import by_hour, columns, drift, tiles
+from tocsin.quality.profile import Profile
+from tocsin.quality.records import Record, Records
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.source import Source
+
+_pages = Environment(
+    loader=PackageLoader("tocsin.quality"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+)
+_STRIP = 14
+_GRID = 60
+_TROUBLED = 40
+_WORDS = {Severity.PASS: "published", Severity.WARNING: "published with warnings", Severity.CRITICAL: "not published"}
+_SIGNS = {Severity.PASS: "✓", Severity.WARNING: "!", Severity.CRITICAL: "✕"}
+_STAGES = {
+    Stage.DAY: "Rules for the day",
+    Stage.ROW: "Rules for rows",
+    Stage.DRIFT: "Drift",
+    Stage.FINDING: "Rules for findings",
+}
+
+
+def day_page(record: Record, records: Records, before: Sequence[Profile], source: Source) -> str:
+    """The page of one verdict.
+
+    Args:
+        record: what was said, and of what.
+        records: what was said of other days, to lead there.
+        before: profiles of the same weekday of the weeks before.
+        source: whose events, or whose findings, were judged.
+    """
+    verdict, profile = record.verdict, record.profile
+    return _pages.get_template("day.html").render(
+        subject=verdict.subject,
+        title=source.title,
+        owner=source.owner,
+        day=str(verdict.day),
+        date=f"{verdict.day:%A, %-d %B %Y}",
+        weekday=f"{verdict.day:%A}",
+        tone=str(verdict.severity),
+        words=_WORDS[verdict.severity],
+        sentence=_sentence(verdict),
+        strip=_strip(verdict, records),
+        tiles=tiles(profile, before) if profile else [],
+        hours=by_hour(profile, before) if profile else None,
+        failed=[_shown(check) for check in verdict.failed],
+        groups=_groups(verdict.checks),
+        files=f"expectations/{source.name}.*.json",
+        drift=drift(profile, before) if profile else None,
+        known=len(before),
+        columns=columns(profile, source) if profile else [],
+        run=f"Judged {verdict.judged_at:%Y-%m-%d %H:%M:%S} UTC, version {verdict.run_id}",
+        json=f"{verdict.run_id}.json",
+    )
+
+
+def index_page(records: Records) -> str:
+    """The page of all subjects and the last 60 days."""
+    verdicts = {subject: _verdicts(records, subject) for subject in records.subjects()}
+    ends = [day for of in verdicts.values() for day in of]
+    days = [max(ends) - timedelta(days=back) for back in range(_GRID - 1, -1, -1)] if ends else []
+    every = [verdict for of in verdicts.values() for verdict in of.values() if verdict.severity is not Severity.PASS]
+    troubled = sorted(every, key=lambda one: one.day, reverse=True)[:_TROUBLED]
+    months = groupby(days, key=lambda day: f"{day:%B %Y}")
+    return _pages.get_template("index.html").render(
+        rows=[{"name": name, "days": [_cell(of, day) for day in days]} for name, of in verdicts.items() if of],
+        months=[{"name": name, "days": len(list(of))} for name, of in months],
+        troubled=[_linked(one) | {"name": one.subject, "failed": _failed(one)} for one in troubled],
+    )
+
+
+def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
+    """The last word about each of the last 60 judged days."""
+    found = {day: records.latest(subject, day) for day in records.days(subject)[:_GRID]}
+    return {day: record.verdict for day, record in found.items() if record is not None}
+
+
+def _cell(verdicts: dict[date, Verdict], day: date) -> dict[str, str]:
+    return _linked(verdicts[day]) if day in verdicts else {"link": "", "date": str(day)}
+
+
+def _linked(verdict: Verdict) -> dict[str, str]:
+    """How a day is shown from the index."""
+    return {
+        "link": f"{verdict.subject}/{verdict.day}/{verdict.run_id}.html",
+        "date": str(verdict.day),
+        "tone": str(verdict.severity),
+        "words": _WORDS[verdict.severity],
+        "sign": _SIGNS[verdict.severity],
+    }
+
+
+def _failed(verdict: Verdict) -> str:
+    names = [check.name for check in verdict.failed if check.severity is not Severity.INFO]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _strip(verdict: Verdict, records: Records) -> list[dict[str, Any]]:
+    """The latest judged days up to this one, the earliest first."""
+    earlier = [day for day in records.days(verdict.subject) if day < verdict.day][: _STRIP - 1]
+    found = [records.latest(verdict.subject, day) for day in reversed(earlier)]
+    shown = [one.verdict for one in found if one is not None] + [verdict]
+    return [
+        _linked(one)
+        | {"link": f"../{one.day}/{one.run_id}.html", "now": one is verdict, "number": f"{one.day.day}"}
+        for one in shown
+    ]  # fmt: skip
+
+
+def _sentence(verdict: Verdict) -> str:
+    told = [check for check in verdict.failed if check.severity is not Severity.INFO]
+    every = f"{len(verdict.checks)} check{'s' * (len(verdict.checks) != 1)}"
+    if not told:
+        return f"{every} held." if verdict.checks else "Nothing is expected of it, so nothing was checked."
+    names = ", ".join(check.name for check in told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+    end = "" if verdict.publishable else " The version before, if there is one, stays in use."
+    return f"{len(told)} of {every} failed: {names}.{end}"
+
+
+def _groups(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    of = {title: [_shown(one) for one in checks if one.stage is stage] for stage, title in _STAGES.items()}
+    return [{"title": title, "checks": own} for title, own in of.items() if own]
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    """A check for the templates: `tone` is how bad a failure is, `shade` how it stands."""
+    facts = check.model_dump(exclude={"meaning"})
+    tone = str(check.severity)
+    return facts | {
+        "meaning": check.meaning.rstrip("."), "tone": tone, "shade": "pass" if check.passed else tone,
+    }  # fmt: skip

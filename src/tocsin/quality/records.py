@@ -1,0 +1,80 @@
+"""What gates have said, kept in files: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
+
+The records are the table of profiles too: one record holds all figures of its day, so there is nothing that could
+disagree with it. The latest record of a day counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tocsin.durable import write_whole
+from tocsin.quality.profile import Profile
+from tocsin.quality.verdict import Verdict
+
+FOLDER = "quality"
+INDEX = "index.html"
+
+
+class Record(BaseModel):
+    """One verdict, and the profile that it is about; None for a verdict about findings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: Verdict
+    profile: Profile | None = None
+
+
+class Records:
+    """The records below one state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.folder = state / FOLDER
+
+    def place(self, subject: str, day: date, run_id: str, ending: str = "html") -> Path:
+        """File of a run, relative to the state folder."""
+        return Path(FOLDER) / subject / str(day) / f"{run_id}.{ending}"
+
+    def write(self, record: Record, page: str) -> None:
+        """Keep a record and its page; each is whole or not there, and a repetition replaces them.
+
+        Raises:
+            OSError: the disk is full or not writable; a retry helps once that is mended.
+        """
+        verdict = record.verdict
+        where = (verdict.subject, verdict.day, verdict.run_id)
+        write_whole(self.state / self.place(*where), page)
+        write_whole(self.state / self.place(*where, ending="json"), record.model_dump_json(indent=1))
+
+    def write_index(self, page: str) -> None:
+        """Keep the page of all subjects and days."""
+        write_whole(self.folder / INDEX, page)
+
+    def subjects(self) -> list[str]:
+        """Sources, and detectors as `findings.<detector>`, of which something was judged."""
+        return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
+
+    def days(self, subject: str) -> list[date]:
+        """Days of `subject` of which something was judged, the latest first."""
+        names = [path.name for path in (self.folder / subject).glob("????-??-??")]
+        return sorted((date.fromisoformat(name) for name in names), reverse=True)
+
+    def latest(self, subject: str, day: date) -> Record | None:
+        """What was said last of `day`; None when nothing was, or nothing that can be read."""
+        found = []
+        for path in (self.folder / subject / str(day)).glob("*.json"):
+            try:
+                found.append(Record.model_validate_json(path.read_bytes()))
+            except (ValidationError, FileNotFoundError):
+                continue
+        return max(found, key=lambda record: record.verdict.judged_at, default=None)
+
+    def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:
+        """The profiles of those of `days` whose last verdict let them be published, in that order."""
+        records = [self.latest(source, day) for day in days]
+        return [one.profile for one in records if one is not None and one.profile and one.verdict.publishable]
