@@ -6,7 +6,6 @@ so a run that is killed has landed nothing, and the next one sweeps up what it l
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tocsin.errors import ConfigError
 from tocsin.history.events import PARTITION, Parsed, columns_of, parse
+from tocsin.history.files import digest
 from tocsin.history.ledger import Entry, LandedFile, Ledger, Span, read_ledger, record
 from tocsin.history.places import Places, stamp
 from tocsin.history.reading import BoundedReader, Stretch
@@ -68,12 +69,46 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
     return entry
 
 
+def land_again(settings: Settings, source: Source, run: str) -> Entry:
+    """Read anew what `run` has landed, in the place of its files; for files that are broken or gone.
+
+    Raises:
+        ConfigError: there is no such run, or Kafka no longer keeps what it read.
+        LockHeld, TransientError, BrokenLedger, OSError: as from `land`.
+    """
+    places, where = Places.of(settings, source.name), f"run {run} of {source.name}"
+    with landing_lock(settings, source.name):
+        ledger = read_ledger(places)
+        before = next((entry for entry in ledger.entries if entry.run == run), None)
+        if before is None or before.topic is None:
+            raise ConfigError.one(where, "is in no ledger" if before is None else "is an import: import the file again")
+        with BoundedReader(settings, before.topic, landing_job(source.name)) as reader:
+            reader.begin({p: span.from_offset for p, span in before.partitions.items()}, {})
+            for partition in list(reader.stretches):
+                if partition not in before.partitions:
+                    del reader.stretches[partition]
+                else:
+                    reader.stretches[partition].end = before.partitions[partition].to_offset
+            if any(stretch.holes and not before.partitions[p].holes for p, stretch in reader.stretches.items()):
+                raise ConfigError.one(where, f"read what {before.topic} no longer keeps; what is left of it stays")
+            for day in {file.day for file in before.files}:
+                shutil.rmtree(places.landed(day, run), ignore_errors=True)
+            entry = _land(reader, LandingWriter(places, run, source), source, {})
+        entry = entry.model_copy(update={"partitions": before.partitions})
+        record(places, entry)
+    _tell(entry)
+    return entry
+
+
 def _read(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, Span]) -> Entry:
     """Read all there is into files; `known` is what the run before has read."""
-    began = datetime.now(UTC)
     appended = {p: span.newest_append for p, span in known.items() if span.newest_append is not None}
     reader.begin({p: span.to_offset for p, span in known.items()}, appended)
-    tally = _Tally()
+    return _land(reader, writer, source, known)
+
+
+def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, Span]) -> Entry:
+    began, tally = datetime.now(UTC), _Tally()
     for chunk in reader.chunks(records=RECORDS_AT_ONCE, size=BYTES_AT_ONCE):
         parsed = parse(chunk.values, chunk.partitions, columns_of(source))
         writer.write(parsed.table)
@@ -150,12 +185,6 @@ class LandingWriter:
             bytes=path.stat().st_size,
             sha256=digest(path),
         )
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 from tocsin.history.ledger import Ledger
 from tocsin.history.places import end
-from tocsin.history.versions import Version
+from tocsin.history.versions import DayVersion
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Known:
     """
 
     ledger: Ledger
-    versions: Mapping[date, Sequence[Version]]
+    versions: Mapping[date, Sequence[DayVersion]]
     published: Mapping[date, str]
     now: datetime
     grace: timedelta

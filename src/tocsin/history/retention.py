@@ -19,7 +19,7 @@ from tocsin.history.ledger import Ledger, forget, read_ledger
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.history.planning import oldest_kept
 from tocsin.history.table import KEPT, DayTable
-from tocsin.history.versions import Version, whole_versions
+from tocsin.history.versions import DayVersion, whole_versions
 from tocsin.lock import LockHeld
 from tocsin.settings import Settings
 from tocsin.source import Source
@@ -50,7 +50,7 @@ class Held:
     """What there is: published versions, whole versions, folders of versions and of landing, and the moment."""
 
     published: dict[date, str]
-    versions: dict[date, list[Version]]
+    versions: dict[date, list[DayVersion]]
     version_folders: tuple[tuple[date, str], ...]
     landed_folders: tuple[tuple[date, str], ...]
     now: datetime

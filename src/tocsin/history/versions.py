@@ -32,7 +32,7 @@ class SealedFile(BaseModel):
     sha256: str
 
 
-class Version(BaseModel):
+class DayVersion(BaseModel):
     """What one version of a sealed day holds.
 
     Attributes:
@@ -85,7 +85,7 @@ class Version(BaseModel):
         return "refused" if self.refused else "unfinished"
 
 
-def write_version(places: Places, day: date, version: Version) -> None:
+def write_version(places: Places, day: date, version: DayVersion) -> None:
     """Say what a version holds: from now on it is whole.
 
     Raises:
@@ -95,7 +95,7 @@ def write_version(places: Places, day: date, version: Version) -> None:
     write_whole(folder / VERSION_FILE, version.model_dump_json(indent=1))
 
 
-def read_version(places: Places, day: date, name: str) -> Version:
+def read_version(places: Places, day: date, name: str) -> DayVersion:
     """One version.
 
     Raises:
@@ -103,14 +103,14 @@ def read_version(places: Places, day: date, name: str) -> Version:
     """
     path = places.version(day, name) / VERSION_FILE
     try:
-        return Version.model_validate_json(path.read_bytes())
+        return DayVersion.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise BrokenVersion(f"{path} cannot be read: {str(error).splitlines()[0]}; seal {day} again") from error
 
 
-def whole_versions(places: Places) -> dict[date, list[Version]]:
+def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
     """All versions that were written to their end, by day, the oldest first; one that cannot be read is none."""
-    found: dict[date, list[Version]] = {}
+    found: dict[date, list[DayVersion]] = {}
     for day, name, folder in places.version_folders():
         if (folder / VERSION_FILE).exists():
             try:
@@ -120,7 +120,7 @@ def whole_versions(places: Places) -> dict[date, list[Version]]:
     return found
 
 
-def paths(places: Places, day: date, version: Version) -> Sequence[Path]:
+def paths(places: Places, day: date, version: DayVersion) -> Sequence[Path]:
     """The files of a version that hold rows."""
     folder = places.version(day, version.version)
     return [folder / file.name for file in version.files if file.rows]

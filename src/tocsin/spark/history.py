@@ -15,20 +15,20 @@ from pyspark.sql import functions as F
 
 from tocsin.history.events import columns_of
 from tocsin.history.places import Places
-from tocsin.history.versions import Version
+from tocsin.history.versions import DayVersion
 from tocsin.source import Source
 
 _NUMBERS = itertools.count(1)
 _DAY = "tocsin_day"
 
 
-def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, Version]) -> DataFrame:
+def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
     """The events of `days`, each once: the columns of the envelope, then those that the source declares now.
 
     A column that a day was sealed without is null in its rows; without days there are no rows. The versions must not be
     removed while the result is used: retention leaves them for a week after they were replaced.
     """
-    groups: dict[tuple[str, int], dict[date, Version]] = {}
+    groups: dict[tuple[str, int], dict[date, DayVersion]] = {}
     for day, version in days.items():
         groups.setdefault((version.key, version.buckets), {})[day] = version
     if not groups:
@@ -37,7 +37,7 @@ def sealed_events(spark: SparkSession, places: Places, source: Source, days: Map
     return reduce(DataFrame.unionByName, tables)
 
 
-def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, Version]) -> DataFrame:
+def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, DayVersion]) -> DataFrame:
     """Days that were sealed alike."""
     one = next(iter(days.values()))
     name, columns = f"tocsin_history_{next(_NUMBERS)}", columns_of(source)

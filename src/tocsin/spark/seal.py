@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
-from pyarrow import ArrowException, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,11 +24,11 @@ from pyspark.sql import functions as F
 from tocsin.errors import TocsinError
 from tocsin.history.events import columns_of
 from tocsin.history.facts import DayFacts
-from tocsin.history.landing import digest
+from tocsin.history.files import digest, fault, rows_in
 from tocsin.history.ledger import Entry, LandedFile, Ledger
 from tocsin.history.places import Places, stamp
 from tocsin.history.table import DayTable
-from tocsin.history.versions import SealedFile, Version, paths, read_version, write_version
+from tocsin.history.versions import DayVersion, SealedFile, paths, read_version, write_version
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.settings import Settings
 from tocsin.source import Source
@@ -62,7 +61,7 @@ class Sealed:
     """What became of a day: its new version, and the verdict on it."""
 
     day: date
-    version: Version
+    version: DayVersion
     verdict: Verdict
 
 
@@ -117,11 +116,11 @@ class Sealer:
 
     # --- what goes in -------------------------------------------------------------------------------------------------
 
-    def _published(self, day: date) -> Version | None:
+    def _published(self, day: date) -> DayVersion | None:
         name = self.table.published().get(day)
         return None if name is None else read_version(self.places, day, name)
 
-    def _inputs(self, day: date, ledger: Ledger, earlier: Version | None) -> tuple[list[Entry], Version | None]:
+    def _inputs(self, day: date, ledger: Ledger, earlier: DayVersion | None) -> tuple[list[Entry], DayVersion | None]:
         """What to read from landing, and the version to take the rest from: landing is removed some time after."""
         entries = list(ledger.by_day.get(day, ()))
         gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
@@ -139,7 +138,7 @@ class Sealer:
                 _check(self.places, file, entry)
         return entries, base
 
-    def _events(self, day: date, entries: list[Entry], base: Version | None) -> DataFrame:
+    def _events(self, day: date, entries: list[Entry], base: DayVersion | None) -> DataFrame:
         parts = [] if base is None else [sealed_events(self.spark, self.places, self.source, {day: base})]
         groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for entry in entries:
@@ -171,8 +170,8 @@ class Sealer:
         self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
 
     def _described(
-        self, day: date, name: str, ledger: Ledger, base: Version | None, earlier: Version | None
-    ) -> Version:
+        self, day: date, name: str, ledger: Ledger, base: DayVersion | None, earlier: DayVersion | None
+    ) -> DayVersion:
         files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
         landed, rows = ledger.files(day), sum(file.rows for file in files)
         total = sum(file.total for file in landed)
@@ -192,7 +191,7 @@ class Sealer:
             previous_rows=None if earlier is None else earlier.facts.rows,
             quarantined=None,
         )
-        return Version(
+        return DayVersion(
             version=name,
             sealed_at=datetime.now(UTC),
             code=code(),
@@ -205,7 +204,7 @@ class Sealer:
             files=tuple(files),
         )
 
-    def _judged(self, day: date, version: Version) -> Sealed:
+    def _judged(self, day: date, version: DayVersion) -> Sealed:
         """Stage, judge and publish."""
         files = paths(self.places, day, version)
         about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
@@ -250,22 +249,14 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
     Raises:
         Unsealable: it is not.
     """
-    path = places.root / file.path
-    try:
-        found = parquet.read_metadata(path).num_rows
-        broken = None if found == file.total else f"holds {found} rows, not {file.total}"
-    except (OSError, ArrowException) as error:
-        broken = f"cannot be read: {str(error).splitlines()[0]}"
-    if broken is None and path.stat().st_size != file.bytes:
-        broken = f"has {path.stat().st_size} bytes, not {file.bytes}"
+    broken = fault(places.root / file.path, size=file.bytes, rows=file.total)
     if broken is not None:
-        what = f"{places.source} {file.day}: the landed file {path} of run {entry.run} {broken}"
+        what = f"{places.source} {file.day}: a landed file is broken: {broken}"
         raise Unsealable(f"{what}; `tocsin history land --again {entry.run}` reads it anew while Kafka keeps it")
 
 
 def _sealed(path: Path) -> SealedFile:
-    rows = parquet.read_metadata(path).num_rows
-    return SealedFile(name=path.name, rows=rows, bytes=path.stat().st_size, sha256=digest(path))
+    return SealedFile(name=path.name, rows=rows_in(path), bytes=path.stat().st_size, sha256=digest(path))
 
 
 def _short(error: PySparkException) -> str:

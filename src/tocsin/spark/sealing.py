@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
 import structlog
 from pyspark.sql import SparkSession
@@ -15,14 +16,13 @@ from pyspark.sql import SparkSession
 from tocsin import exits, logs
 from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError, TocsinError, TransientError
-from tocsin.history.ledger import read_ledger
-from tocsin.history.places import Places
-from tocsin.history.planning import Known, Plan, plan
+from tocsin.history.planning import plan
 from tocsin.history.retention import tidy
+from tocsin.history.standing import known
 from tocsin.history.table import DayTable
-from tocsin.history.versions import whole_versions
 from tocsin.lock import LockHeld, hold
 from tocsin.names import sealing_job
+from tocsin.provision.java import find_java
 from tocsin.quality.verdict import Severity
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
@@ -80,30 +80,17 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
     with hold(settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
         table.check()
         gate = gate_of(settings, source)
-        ledger = read_ledger(table.places)
-        planned = planned_days(settings, source, table)
+        facts = known(settings, source, table)
+        planned = plan(facts)
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
         if wanted:
             with _session(settings, job) as spark:
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
-                    _one(outcome, day, lambda day=day: sealer.seal(day, ledger))  # type: ignore[misc]
+                    _one(outcome, day, lambda day=day: sealer.seal(day, facts.ledger))  # type: ignore[misc]
         tidy(settings, source, table)
     return outcome
-
-
-def planned_days(settings: Settings, source: Source, table: DayTable) -> Plan:
-    """Which days of `source` need sealing now. Errors as those of `seal`."""
-    known = Known(
-        ledger=read_ledger(Places.of(settings, source.name)),
-        versions=whole_versions(table.places),
-        published=table.published(),
-        now=datetime.now(UTC),
-        grace=settings.history.grace,
-        kept=timedelta(days=source.history_days),
-    )
-    return plan(known)
 
 
 def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf) -> int:
@@ -155,6 +142,8 @@ def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
 
 @contextmanager
 def _session(settings: Settings, job: str) -> Iterator[SparkSession]:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and has found a Java
+        os.environ["JAVA_HOME"] = str(find_java().home)
     clean_scratch(settings, job)
     spark = batch_session(settings, job=job)
     try:

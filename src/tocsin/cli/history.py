@@ -1,0 +1,168 @@
+"""`tocsin history`: what is kept beyond Kafka, day by day; land it, seal it, look whether it is whole, take it back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, note, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.catalog import Catalog
+    from tocsin.history.standing import DayStanding
+    from tocsin.history.versions import DayVersion
+    from tocsin.settings import Settings
+    from tocsin.source import Source
+
+app = typer.Typer(help="Days that are kept beyond Kafka: land, seal, look, take back.", no_args_is_help=True)
+
+_Source = Annotated[str, typer.Option("--source", help="Its name.")]
+_Sources = Annotated[str | None, typer.Option("--source", help="Of this source; of all when left out.")]
+_Day = Annotated[datetime, typer.Argument(formats=["%Y-%m-%d"], metavar="DAY", help="Such as 2026-01-31, UTC.")]
+_Days = Annotated[
+    list[datetime] | None,
+    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal it, ready or not; may be repeated."),
+]
+_Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Read anew what a run has landed.")]
+_Anew = Annotated[bool, typer.Option("--anew", help="Begin at what the topic holds now: it was made anew.")]
+_To = Annotated[str | None, typer.Option("--to", metavar="VERSION", help="To this one, not the one before.")]
+_Checksums = Annotated[bool, typer.Option("--checksums", help="Compare every byte; reads all files.")]
+
+
+@app.command()
+def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
+    """Land what the events topic of a source holds since the last time. Up to its end as of now, then it stops."""
+    from tocsin.history.landing import land as land_now
+    from tocsin.history.landing import land_again
+
+    settings, declared = _project(source)
+    entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
+    days = ", ".join(str(day) for day in sorted({file.day for file in entry.files}))
+    line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
+    for partition, span in entry.partitions.items():
+        for hole in span.holes:
+            why = "were removed before they were read" if hole.removed else "are not there"
+            note(f"{entry.topic}[{partition}]: offsets {hole.from_offset} to {hole.to_offset} {why}", style="yellow")
+
+
+@app.command()
+def seal(source: _Source, days: _Days = None) -> None:
+    """Seal and publish all days of a source that need it, or those that are named. Takes a Spark session.
+
+    Exit code 1 when a day is not published.
+    """
+    from tocsin.spark.gate import Gate
+    from tocsin.spark.sealing import seal as seal_days
+
+    settings, declared = _project(source)
+    outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
+    for one in outcome.sealed:
+        line(f"{one.day} {one.version.version}: {one.version.state}. {one.verdict.text}")
+    for day, why in outcome.failed.items():
+        note(why if why.startswith(source) else f"{source} {day}: {why}", style="red")
+    for day, why in outcome.waiting.items():
+        line(f"{day} {why}")
+    if not outcome.sealed and not outcome.failed:
+        line("nothing to seal")
+    if outcome.failed or any(not one.verdict.publishable for one in outcome.sealed):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(source: _Sources = None, json: options.Json = False) -> None:
+    """List the days of a source or of all, the newest first: which version counts, and what waits for what."""
+    settings, catalog = _catalog()
+    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    found = [one for each in declared for one in reversed(_standings(settings, each))]
+    if json:
+        as_json(found)
+        return
+    columns = ("SOURCE", "DAY", "STATE", "EVENTS", "LANDED", "BYTES", "VERDICT", "VERSION", "NOTE")
+    table(columns, map(_row, found), empty="no history yet; tocsin history land --source NAME begins one")
+
+
+@app.command()
+def show(source: _Source, day: _Day, json: options.Json = False) -> None:
+    """Show every version of a day, the newest first: what is in it, what came of its verdict, and which one counts."""
+    from tocsin.history.standing import known
+    from tocsin.history.table import DayTable
+
+    settings, declared = _project(source)
+    with DayTable(settings, declared) as days:
+        facts = known(settings, declared, days)
+    versions = list(reversed(facts.versions.get(day.date(), ())))
+    if json:
+        as_json(versions)
+        return
+    for version in versions:
+        _show(version, counts=facts.published.get(day.date()) == version.version)
+    if not versions:
+        line(f"{day:%Y-%m-%d} has no sealed version; {len(facts.ledger.runs(day.date()))} runs landed events for it")
+
+
+@app.command()
+def rollback(source: _Source, day: _Day, to: _To = None) -> None:
+    """Let an earlier version of a day count again. What a backfill has made of the later one is not changed by it."""
+    from tocsin.history.care import roll_back
+
+    settings, declared = _project(source)
+    version = roll_back(settings, declared, day.date(), to)
+    line(f"{version.version} counts for {day:%Y-%m-%d}: {counted(version.facts.rows, 'event')}")
+
+
+@app.command()
+def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
+    """Look whether history is whole: ledger, landed files, catalogue and sealed files. Exit code 1 when it is not."""
+    from tocsin.history.care import verify as faults_of
+
+    settings, catalog = _catalog()
+    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    found = [f"{each.name}: {what}" for each in declared for what in faults_of(settings, each, checksums=checksums)]
+    for what in found:
+        line(what, style="red")
+    line(f"{counted(len(found), 'fault')} in the history of {counted(len(declared), 'source')}")
+    if found:
+        raise typer.Exit(1)
+
+
+def _catalog() -> tuple[Settings, Catalog]:
+    from tocsin.catalog import read_catalog
+    from tocsin.settings import load_settings
+
+    settings = load_settings()
+    return settings, read_catalog(settings.project)
+
+
+def _project(source: str) -> tuple[Settings, Source]:
+    settings, catalog = _catalog()
+    return settings, catalog.source(source)
+
+
+def _standings(settings: Settings, source: Source) -> list[DayStanding]:
+    from tocsin.history.standing import known, standing
+    from tocsin.history.table import DayTable
+
+    with DayTable(settings, source) as days:
+        return standing(source.name, known(settings, source, days))
+
+
+def _row(one: DayStanding) -> tuple[object, ...]:
+    size = None if one.bytes is None else f"{one.bytes / 1e6:,.1f} MB"
+    rows = None if one.rows is None else f"{one.rows:,}"
+    return (one.source, one.day, one.state, rows, f"{one.landed:,}", size, one.severity, one.version, one.note)
+
+
+def _show(version: DayVersion, *, counts: bool) -> None:
+    facts = version.facts
+    line(f"{version.version}  {version.state}{', counts' if counts else ''}", style="bold")
+    rows = f"{counted(facts.rows, 'event')} of {facts.landed:,} landed, {facts.duplicates:,} of them twice"
+    line(f"  sealed     {utc(version.sealed_at)} by {version.code}")
+    line(f"  holds      {rows}; {facts.late:,} late, {facts.imported:,} imported")
+    line(f"  files      {len(version.files)} in {version.buckets} buckets of {version.key}, {version.bytes:,} bytes")
+    line(f"  from       {counted(len(version.runs), 'run')} of landing{f', on {version.base}' if version.base else ''}")
+    line(f"  verdict    {version.severity or 'none'}{f': {version.report}' if version.report else ''}")
+    if facts.holes:
+        line(f"  missing    {counted(facts.holes, 'offset')} that never landed", style="yellow")

@@ -1,0 +1,109 @@
+"""What people do with history by hand: look whether it is whole, and take a day back to an earlier version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.history.files import fault as fault_of
+from tocsin.history.ledger import Ledger, read_ledger
+from tocsin.history.places import Places
+from tocsin.history.table import DayTable
+from tocsin.history.versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
+from tocsin.lock import hold
+from tocsin.names import sealing_job
+from tocsin.settings import Settings
+from tocsin.source import Source
+
+
+def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:
+    """What is wrong with the history of `source`, one sentence each; empty when all is well.
+
+    Ledger against landing, catalogue against sealed files: names, bytes and rows; with `checksums` every byte.
+
+    Raises:
+        BrokenLedger: an entry of the ledger cannot be read.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    places = Places.of(settings, source.name)
+    ledger = read_ledger(places)
+    found = ledger.breaks()
+    with DayTable(settings, source) as table:
+        published, counted = table.published(), table.files()
+    sealed: dict[date, DayVersion] = {}
+    for day, name in published.items():
+        try:
+            sealed[day] = read_version(places, day, name)
+        except BrokenVersion as error:
+            found.append(str(error))
+    for day, version in sealed.items():
+        found += [f"{day}: {what}" for what in _version_faults(places, day, version, checksums)]
+    expected = {path for day, version in sealed.items() for path in paths(places, day, version)}
+    found += [f"{path} is published, but the catalogue does not hold it" for path in sorted(expected - counted.keys())]
+    broken = [places.version(day, name) for day, name in published.items() if day not in sealed]
+    strangers = [path for path in sorted(counted.keys() - expected) if path.parent not in broken]
+    found += [f"{path} is in the catalogue, but belongs to no published version" for path in strangers]
+    return found + list(_landing_faults(places, ledger, sealed, checksums))
+
+
+def roll_back(settings: Settings, source: Source, day: date, to: str | None = None) -> DayVersion:
+    """Let an earlier version of `day` count again, in one commit: `to`, or the one before the one that counts.
+
+    Raises:
+        ConfigError: there is no such version, or it was never published, or its files are not whole.
+        LockHeld: a seal of this source runs; a retry helps once it has ended.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    with hold(settings.checkpoint(sealing_job(source.name)) / "lock"), DayTable(settings, source) as table:
+        versions = {one.version: one for one in whole_versions(table.places).get(day, ())}
+        version = _earlier(source.name, day, table.published().get(day), versions, to)
+        faults = list(_version_faults(table.places, day, version, False))
+        if faults:
+            raise ConfigError([Fault(f"{source.name} {day}", fault) for fault in faults])
+        about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
+        table.publish(day, version.version, paths(table.places, day, version), about)
+    return version
+
+
+def _earlier(
+    source: str, day: date, current: str | None, versions: dict[str, DayVersion], to: str | None
+) -> DayVersion:
+    good = {name: one for name, one in versions.items() if one.published_at is not None and name != current}
+    if to is not None:
+        if to in good:
+            return good[to]
+        what = "counts already" if to == current else "was never published" if to in versions else "is not there"
+        raise ConfigError([Fault(f"{source} {day}", f"version {to} {what}", nearest=nearest(to, good))])
+    before = [name for name in good if current is None or name < current]
+    if not before:
+        raise ConfigError.one(f"{source} {day}", "has no earlier version that was published")
+    return good[max(before)]
+
+
+def _version_faults(places: Places, day: date, version: DayVersion, checksums: bool) -> Iterator[str]:
+    folder = places.version(day, version.version)
+    for file in version.files:
+        sha256 = file.sha256 if checksums else None
+        fault = fault_of(folder / file.name, size=file.bytes, rows=file.rows, sha256=sha256)
+        if fault is not None:
+            yield fault
+    known = {file.name for file in version.files}
+    for path in sorted(folder.glob("[!._]*")):
+        if path.name not in known:
+            yield f"{path} does not belong there; Spark would read it"
+
+
+def _landing_faults(places: Places, ledger: Ledger, sealed: dict[date, DayVersion], checksums: bool) -> Iterator[str]:
+    """Faults of landed files; one that is gone is none if what is published has got its events."""
+    for entry in ledger.entries:
+        for file in entry.files:
+            path, version = places.root / file.path, sealed.get(file.day)
+            if not path.exists():
+                if version is None or entry.run not in version.runs:
+                    yield f"{file.day}: {path} is gone, and no published version has its {file.total} events"
+                continue
+            sha256 = file.sha256 if checksums else None
+            fault = fault_of(path, size=file.bytes, rows=file.total, sha256=sha256)
+            if fault is not None:
+                yield f"{file.day}: {fault}"

@@ -1,0 +1,120 @@
+"""How each day of a source stands, for people and programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.history.ledger import read_ledger
+from tocsin.history.places import Places
+from tocsin.history.planning import Known, Plan, plan
+from tocsin.history.table import DayTable
+from tocsin.history.versions import DayVersion, whole_versions
+from tocsin.settings import Settings
+from tocsin.source import Source
+
+
+class DayState(StrEnum):
+    """How a day stands."""
+
+    PUBLISHED = "published"
+    """A version of it counts, and nothing has landed since."""
+    OUTDATED = "outdated"
+    """A version of it counts, but more has landed."""
+    REFUSED = "refused"
+    """The gate has stopped its latest version, and no other counts."""
+    READY = "ready"
+    """It is to be sealed."""
+    WAITING = "waiting"
+    """It is not over, or not read to its end."""
+    TOO_OLD = "too old"
+    """Events have landed for it, but it is further back than history is kept."""
+
+
+class DayStanding(BaseModel):
+    """One UTC day of a source.
+
+    Attributes:
+        source, day: which one.
+        state: how it stands.
+        version: that counts; null when none does.
+        rows, bytes: of that version.
+        landed: events that came for the day, duplicates included.
+        versions: how many there are, refused ones included.
+        severity: of the verdict on its latest version; null when there is none.
+        report: of that verdict, relative to the state folder.
+        published_at: when the version that counts was published; null when none does.
+        note: what it waits for; empty when for nothing.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    day: date
+    state: DayState
+    version: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    landed: int = 0
+    versions: int = 0
+    severity: str | None = None
+    report: str | None = None
+    published_at: datetime | None = None
+    note: str = ""
+
+
+def known(settings: Settings, source: Source, table: DayTable) -> Known:
+    """What is known of the days of `source` now.
+
+    Raises:
+        BrokenLedger: an entry of the ledger cannot be read.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    return Known(
+        ledger=read_ledger(Places.of(settings, source.name)),
+        versions=whole_versions(table.places),
+        published=table.published(),
+        now=datetime.now(UTC),
+        grace=settings.history.grace,
+        kept=timedelta(days=source.history_days),
+    )
+
+
+def standing(source: str, facts: Known) -> list[DayStanding]:
+    """Every day of which there is anything, the oldest first."""
+    planned = plan(facts)
+    days = {*facts.ledger.by_day, *facts.versions, *facts.published, *planned.ready}
+    return [_standing(source, day, facts, planned) for day in sorted(days)]
+
+
+def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStanding:
+    versions = facts.versions.get(day, ())
+    current = next((one for one in versions if one.version == facts.published.get(day)), None)
+    latest = versions[-1] if versions else None
+    return DayStanding(
+        source=source,
+        day=day,
+        state=_state(day, planned, current, latest),
+        version=facts.published.get(day),
+        rows=current.facts.rows if current else None,
+        bytes=current.bytes if current else None,
+        landed=sum(file.total for file in facts.ledger.files(day)),
+        versions=len(versions),
+        severity=latest.severity if latest else None,
+        report=latest.report if latest else None,
+        published_at=current.published_at if current else None,
+        note=planned.waiting.get(day, ""),
+    )
+
+
+def _state(day: date, planned: Plan, current: DayVersion | None, latest: DayVersion | None) -> DayState:
+    if day in planned.too_old:
+        return DayState.TOO_OLD
+    is_open = day in planned.ready or day in planned.waiting
+    if current is not None:
+        return DayState.OUTDATED if is_open else DayState.PUBLISHED
+    if latest is not None and latest.refused and not is_open:
+        return DayState.REFUSED
+    return DayState.READY if day in planned.ready else DayState.WAITING
