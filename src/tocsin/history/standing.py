@@ -8,10 +8,10 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.ledger import read_ledger
-from tocsin.history.places import Places
+from tocsin.history.places import Places, begin, end
 from tocsin.history.planning import Known, Plan, plan
 from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion, whole_versions
+from tocsin.history.versions import DayVersion, read_version, whole_versions
 from tocsin.settings import Settings
 from tocsin.source import Source
 
@@ -80,6 +80,29 @@ def known(settings: Settings, source: Source, table: DayTable) -> Known:
         grace=settings.history.grace,
         kept=timedelta(days=source.history_days),
     )
+
+
+def sealed_days(settings: Settings, source: Source, since: datetime, until: datetime) -> dict[date, DayVersion] | None:
+    """The published versions of all days that hold events from `since` up to, not including, `until`, in UTC.
+
+    None when one of them is not published, or was sealed before it was over: history cannot answer for it then.
+
+    Raises:
+        BrokenVersion: a published version cannot be read; sealing the day again may help.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    days: dict[date, DayVersion] = {}
+    with DayTable(settings, source) as table:
+        published = table.published()
+        day = since.date()
+        while begin(day) < until:
+            if day not in published:
+                return None
+            days[day] = read_version(table.places, day, published[day])
+            if days[day].sealed_at < end(day):
+                return None
+            day += timedelta(days=1)
+    return days
 
 
 def standing(source: str, facts: Known) -> list[DayStanding]:

@@ -1,10 +1,13 @@
-"""A detector over a past range as one batch: the same `detect` and the same findings, from what Kafka still holds."""
+"""A detector over a past range as one batch: the same `detect` and the same findings as on the stream.
+
+Days that are published are read from history, anything else from what Kafka still holds.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +21,8 @@ from tocsin.catalog import read_catalog
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError, TransientError
 from tocsin.finding import Origin
+from tocsin.history.places import Places
+from tocsin.history.standing import sealed_days
 from tocsin.lock import LockHeld, hold
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
@@ -26,6 +31,7 @@ from tocsin.spark.drain import SLACK
 from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import Emission, findings
+from tocsin.spark.history import sealed_events, with_tick
 from tocsin.spark.plan import read_plan
 from tocsin.spark.session import batch_session, clean_scratch, kafka_options
 from tocsin.spark.topic import Topic
@@ -46,6 +52,17 @@ class Range:
     run_id: str
 
 
+@dataclass(frozen=True)
+class _Read:
+    """Where events come from: a session and the used columns (None: all) to a DataFrame as `parse_events` makes it.
+
+    `once` says that each event is in it once, and that Spark itself reads only columns that are used.
+    """
+
+    events: Callable[[SparkSession, frozenset[str] | None], DataFrame]
+    once: bool = False
+
+
 def run(settings: Settings, wanted: Range) -> int:
     """Write the findings of `wanted` to the findings topic; returns how many there are.
 
@@ -53,22 +70,19 @@ def run(settings: Settings, wanted: Range) -> int:
     windows of the range can be computed whole.
 
     Raises:
-        ConfigError: there is no such detector, the range is empty or not over, or Kafka no longer holds all of it.
+        ConfigError: there is no such detector, the range is empty or not over, or neither history nor Kafka holds all
+            of it.
         LockHeld: another batch of this detector runs; a retry helps once it has ended.
-        TransientError: Kafka cannot be reached; a retry helps.
+        TransientError: Kafka or the catalogue of history cannot be reached; a retry helps.
     """
     catalog = read_catalog(settings.project)
     spec = catalog.detector(wanted.detector)
     source, job = catalog.source(spec.source), f"batch:{spec.name}"
     _check(wanted, spec, source, datetime.now(UTC))
     with hold(settings.checkpoint(job) / "lock"):
-        topic = Topic(settings, job, settings.names.events(source.name))
-        try:
-            _check_kept(topic, wanted, spec)
-        finally:
-            topic.close()
+        read = _reading(settings, spec, source, wanted)
         with _session(settings, job) as spark:
-            rows = _rows(spark, settings, spec, source, wanted).persist()
+            rows = _rows(spark, read, spec, source, wanted).persist()
             count = rows.count()
             rows.write.format("kafka").options(**kafka_options(settings), topic=settings.names.findings).save()
     log.info("written", detector=spec.name, findings=count, start=str(wanted.start), end=str(wanted.end))
@@ -117,25 +131,47 @@ def _check_kept(topic: Topic, wanted: Range, spec: DetectorSpec) -> None:
     kept = [topic.appended_at(partition, offset, ends[partition]) for partition, offset in removed.items()]
     since = max((moment for moment in kept if moment is not None), default=None)
     if since is not None and _first(wanted, spec) < since:
-        what = f"{topic.name} holds no longer all records from before {since:%Y-%m-%d %H:%M:%S} UTC; begin later"
+        what = f"{topic.name} holds no longer all records from before {since:%Y-%m-%d %H:%M:%S} UTC"
+        what += ", and history has not all of its days (`tocsin history list`); begin later"
         raise ConfigError.one(f"range of {spec.name}", what, key="start")
 
 
-def _rows(spark: SparkSession, settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
+def _reading(settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> _Read:
+    """How to read what the range needs: from history if it has all days, else from Kafka.
+
+    Raises:
+        ConfigError: neither has all of it.
+    """
+    days = sealed_days(settings, source, _first(wanted, spec), wanted.end + _reach(spec))
+    if days is not None:
+        log.info("reads history", days=len(days), versions=sorted(version.version for version in days.values()))
+        places = Places.of(settings, source.name)
+        return _Read(lambda spark, _: with_tick(sealed_events(spark, places, source, days)), once=True)
+    topic = Topic(settings, f"batch:{spec.name}", settings.names.events(source.name))
+    try:
+        _check_kept(topic, wanted, spec)
+    finally:
+        topic.close()
+    log.info("reads Kafka", topic=topic.name)
+    return _Read(lambda spark, used: parse_events(_records(spark, settings, spec, source, wanted), source, used))
+
+
+def _rows(spark: SparkSession, read: _Read, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
     """Keys and values of the findings."""
     emission = Emission(origin=Origin.BACKFILL, run_id=wanted.run_id)
     detect = load_detect(spec)
 
     def made(used: frozenset[str] | None) -> DataFrame:
-        events = parse_events(_records(spark, settings, spec, source, wanted), source, used)
+        events = read.events(spark, used)
         time = F.col("event_time")
         near = (time >= F.lit(_first(wanted, spec))) & (time < F.lit(wanted.end + _reach(spec)))
-        rows = scored(detect, spec, prepared(events.where(near), spec, source.lateness))
+        rows = scored(detect, spec, prepared(events.where(near), spec, source.lateness, once=read.once))
         if used is None:
             read_plan(rows, spec)
         return findings(rows.where(_begins(wanted, spec)), spec, emission)
 
-    return made(used_columns(made(None), source))
+    whole = made(None)
+    return whole if read.once else made(used_columns(whole, source))
 
 
 def _records(spark: SparkSession, settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:

@@ -52,8 +52,8 @@ def used_columns(rows: DataFrame, source: Source) -> frozenset[str]:
     return frozenset(names[field.fields["ordinal"]] for field in read if field.children[0].name == _STRUCT)
 
 
-def prepared(events: DataFrame, spec: DetectorSpec, delay: timedelta) -> DataFrame:
-    """`events` (see `parse_events`) as `detect` of `spec` receives them.
+def prepared(events: DataFrame, spec: DetectorSpec, delay: timedelta, *, once: bool = False) -> DataFrame:
+    """`events` (see `parse_events`) as `detect` of `spec` receives them; `once` says that there are no duplicates.
 
     With a window: the watermark stands `delay` behind the latest event or tick, events that were written twice are
     there once, and `window` says which window an event belongs to (one row for each if they overlap). Without: as
@@ -68,7 +68,7 @@ def prepared(events: DataFrame, spec: DetectorSpec, delay: timedelta) -> DataFra
     timed = timed.where(F.col("tick").isNull() | F.col("event_time").isNull())
     timed = timed.where(F.col("event_time").isNotNull())
     if spec.window is not None:
-        timed = timed.dropDuplicates([*IDENTITY, "event_time"])
+        timed = timed if once else timed.dropDuplicates([*IDENTITY, "event_time"])
         slide = None if spec.slide is None else spark_interval(spec.slide)
         timed = timed.withColumn("window", F.window("event_time", spark_interval(spec.window), slide))
     return timed.drop("tick")

@@ -37,6 +37,11 @@ def sealed_events(spark: SparkSession, places: Places, source: Source, days: Map
     return reduce(DataFrame.unionByName, tables)
 
 
+def with_tick(events: DataFrame) -> DataFrame:
+    """`events` of history with the column that tells ticks on a stream: null, for history holds none."""
+    return events.withColumn("tick", F.lit(None).cast("boolean"))
+
+
 def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, DayVersion]) -> DataFrame:
     """Days that were sealed alike."""
     one = next(iter(days.values()))
