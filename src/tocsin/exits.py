@@ -1,17 +1,20 @@
 """How a process ended, told by itself: who looks after it later is seldom its parent, and only a parent is told.
 
 Whoever starts a job names a file in TOCSIN_EXIT, and the job writes its exit code there as its last act. One that is
-killed, or cannot even begin, writes nothing. Standard library only.
+killed, or cannot even begin, writes nothing; neither does one that ends after the next was asked to use the file.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from pathlib import Path
 
 _VARIABLE = "TOCSIN_EXIT"
-_BLANK = "    \n"
+_TOKEN = "TOCSIN_EXIT_TOKEN"
+_BLANK = "    "
 
 
 def asked(path: Path) -> dict[str, str]:
@@ -22,8 +25,9 @@ def asked(path: Path) -> dict[str, str]:
     Raises:
         OSError: the file cannot be written.
     """
-    path.write_text(_BLANK, encoding="ascii")
-    return {_VARIABLE: str(path)}
+    token = secrets.token_hex(8)
+    path.write_text(f"{_BLANK} {token}\n", encoding="ascii")
+    return {_VARIABLE: str(path), _TOKEN: token}
 
 
 def told(code: int) -> int:
@@ -31,13 +35,15 @@ def told(code: int) -> int:
     path = os.environ.get(_VARIABLE)
     if path is not None:
         with contextlib.suppress(OSError), open(path, "r+", encoding="ascii") as file:
-            file.write(f"{code:4}\n")
+            if file.read().split()[-1:] == [os.environ.get(_TOKEN)]:
+                file.seek(0)
+                file.write(f"{code:4}")
     return code
 
 
 def read(path: Path) -> int | None:
     """What was told in `path`; None when nothing was."""
     try:
-        return int(path.read_text(encoding="ascii"))
+        return int(path.read_text(encoding="ascii")[: len(_BLANK)])
     except (OSError, ValueError):
         return None

@@ -1,7 +1,8 @@
 """Signs of life of jobs on this machine, as files.
 
 They work when Kafka is down, so that a job that waits for it is not taken for hung. A heartbeat is the job's last
-`JobReport`, as JSON, in `<state>/heartbeats/<job>.json`; its modification time is the time of the beat.
+`JobReport`, as JSON, in `<state>/heartbeats/<job>.json`; its modification time is the time of the beat. A process that
+runs beside the one that leads its job, to take over from it, has a file of its own.
 `tocsin.reporting.Reporter` writes it beside each record on `job-metrics`.
 """
 
@@ -31,12 +32,12 @@ class Beat:
     age_seconds: float
 
 
-def beat(state: Path, report: JobReport) -> None:
-    """Write the heartbeat of `report.job` into the state folder.
+def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:
+    """Write the heartbeat of `report.job` into the state folder; that of the process `beside` the one that leads.
 
     Never raises OSError, since a full disk is no reason to look dead: then only the time of the last one is renewed.
     """
-    path = _path(state, report.job)
+    path = _path(state, report.job, beside)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,14 +48,19 @@ def beat(state: Path, report: JobReport) -> None:
         _touch(path)
 
 
-def read_beat(state: Path, job: str) -> Beat | None:
-    """The last heartbeat of `job`; None when there is none that can be read."""
-    path = _path(state, job)
+def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
+    """The last heartbeat of `job`, or of the process `beside` its leading one; None when none can be read."""
+    path = _path(state, job, beside)
     try:
         age = time.time() - path.stat().st_mtime
         return Beat(JobReport.model_validate_json(path.read_bytes()), max(0.0, age))
     except (OSError, ValidationError):
         return None
+
+
+def end_beside(state: Path, job: str) -> None:
+    """The process beside the leading one leads now: its own file would only mislead. Never raises OSError."""
+    _remove(_path(state, job, beside=True))
 
 
 def _remove(draft: Path) -> None:
@@ -72,5 +78,5 @@ def _touch(path: Path) -> None:
         return
 
 
-def _path(state: Path, job: str) -> Path:
-    return state / "heartbeats" / f"{file_name(job)}.json"
+def _path(state: Path, job: str, beside: bool) -> Path:
+    return state / "heartbeats" / f"{file_name(job)}{'.beside' if beside else ''}.json"

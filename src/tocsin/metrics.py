@@ -25,6 +25,8 @@ class JobState(StrEnum):
     """Something outside is missing (Kafka, SMTP, the database); `reason` says what, and the job goes on by itself."""
     DRAINING = "draining"
     RUNNING = "running"
+    READY = "ready"
+    """Can take over from the process that leads this job, and does as soon as that one has ended."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"

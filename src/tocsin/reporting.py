@@ -35,9 +35,17 @@ class Reporter:
     that is away.
     """
 
-    def __init__(self, settings: Settings, job: str) -> None:
-        """Start reporting `job` as STARTING, from a background thread, until `close`."""
+    def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
+        """Start reporting `job` as STARTING, from a background thread, until `close`.
+
+        Args:
+            settings: of the installation.
+            job: that is reported on.
+            beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
+                this one has a heartbeat of its own, in which RUNNING reads READY.
+        """
         self._settings, self._topic = settings, settings.names.job_metrics
+        self._beside = beside
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
         self._batch_at: float | None = None
         self._fields: dict[str, Any] = {
@@ -69,8 +77,21 @@ class Reporter:
             fields = dict(self._fields)
             if self._batch_at is not None:
                 fields["batch_age_seconds"] = round(time.monotonic() - self._batch_at, 3)
+        if self._beside and fields["state"] is JobState.RUNNING:
+            fields["state"] = JobState.READY
         cpu, rss = _usage(self._process)
         return JobReport(at=datetime.now(UTC), cpu_seconds=cpu, rss_bytes=rss, **fields)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that works for the job, and not one beside it."""
+        return not self._beside
+
+    def lead(self) -> None:
+        """From now on this process leads the job."""
+        self._beside = False
+        heartbeat.end_beside(self._settings.state, self._fields["job"])
+        self._send()
 
     def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
         """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
@@ -106,7 +127,9 @@ class Reporter:
 
     def _send(self, delivered: Any = None) -> None:
         report = self.report()
-        heartbeat.beat(self._settings.state, report)
+        heartbeat.beat(self._settings.state, report, beside=self._beside)
+        if self._beside:
+            return
         with contextlib.suppress(BufferError, KafkaException):
             value = report.model_dump_json(exclude_none=True)
             self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)

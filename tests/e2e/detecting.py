@@ -156,8 +156,8 @@ class DetectJob:
         ensure_topics(self.settings, read_catalog(self.settings.project))
         return Topic(self.settings)
 
-    def start(self, name: str = DETECTOR) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(here().root / "spark_jobs" / "detect.py"), name, "--label", "job=x"]
+    def start(self, name: str = DETECTOR, *further: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(here().root / "spark_jobs" / "detect.py"), name, *further, "--label", "job=x"]
         process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process

@@ -33,3 +33,12 @@ def test_nobody_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_is_gone_hides_no_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_EXIT", str(tmp_path / "gone" / "job.exit"))
     assert exits.told(3) == 3
+
+
+def test_one_that_ends_after_the_next_was_asked_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.exit"
+    for name, value in exits.asked(file).items():
+        monkeypatch.setenv(name, value)
+    exits.asked(file)
+    assert exits.told(0) == 0
+    assert exits.read(file) is None

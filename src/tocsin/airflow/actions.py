@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tocsin.airflow.jobs import Jobs
 from tocsin.settings import load_settings
 
-RESTART, STATUS = "restart", "status"
+RESTART, STATUS, ROLL_BACK, ROLL_FORWARD = "restart", "status", "roll back", "roll forward"
 _LINES = 50
 
 log = structlog.get_logger()
@@ -25,6 +25,7 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
+        ConfigError: there is no version to go back to.
         TransientError, OSError: see `Jobs.restart`.
     """
     event = (context["dag_run"].conf or {}).get("event")
@@ -35,6 +36,12 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("asked to stop; it is started again at once" if ran else "did not run; its back-off is over", job=job)
+    elif params["action"] == ROLL_BACK:
+        version = installation.roll_back(job.partition(":")[2], params["version"] or None)
+        log.info("is in force until its file changes", job=job, version=version)
+    elif params["action"] == ROLL_FORWARD:
+        held = installation.roll_forward(job.partition(":")[2])
+        log.info("the version of its file is in force" + (" again" if held else "; it was already"), job=job)
     else:
         _describe(installation, job)
 

@@ -9,7 +9,7 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from tocsin.airflow.actions import RESTART, STATUS, act
+from tocsin.airflow.actions import RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
 from tocsin.airflow.cards import Card, cards
 from tocsin.catalog import read_catalog
 from tocsin.settings import load_settings
@@ -31,6 +31,8 @@ _PAGE = """\
 {%- endif %}
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
+_ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
+_ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
 _JOB = '((dag_run.conf or {}).get("event") or {}).get("job")'
 
 
@@ -44,22 +46,12 @@ def job_dags() -> list[DAG]:
 
 
 def _dag(card: Card) -> DAG:
-    params = {
-        "action": Param(
-            RESTART,
-            type="string",
-            enum=[RESTART, STATUS],
-            description_md="`restart`: stop the job and start it at once. `status`: describe it in the task's log.",
-        )
-    }
-    if len(card.jobs) > 1:
-        params["job"] = Param(card.jobs[0], type="string", enum=list(card.jobs))
     with DAG(
         card.dag,
         description=card.title,
         doc_md=card.doc,
         tags=set(card.tags),
-        params=params,
+        params=_form(card),
         schedule=None,
         catchup=False,
         dagrun_timeout=timedelta(minutes=5),
@@ -75,6 +67,18 @@ def _dag(card: Card) -> DAG:
             on_failure_callback=_mail(card),
         )
     return dag
+
+
+def _form(card: Card) -> dict[str, Param]:
+    """What can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
+    if len(card.jobs) > 1:
+        job = Param(card.jobs[0], type="string", enum=list(card.jobs))
+        return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
+    actions = [RESTART, STATUS, ROLL_BACK, ROLL_FORWARD]
+    return {
+        "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_VERSION}"),
+        "version": Param("", type="string", title="version", description_md="To roll back to; empty: the one before."),
+    }
 
 
 def _mail(card: Card) -> SmtpNotifier | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tocsin.catalog import Catalog, read_catalog
+from tocsin.catalog import Catalog
 from tocsin.names import dag_of
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -19,13 +19,14 @@ from tocsin.supervision.history import read_history
 from tocsin.supervision.jobs import job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Desired
+from tocsin.supervision.model import Desired, Start
 from tocsin.supervision.news import News, news, read_news, write_news
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.runner import Launch
 from tocsin.supervision.standing import Standing, memory_of, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import ask_switches, read_switches, turned_since
+from tocsin.versions import catalog_in_force, pins_file, roll_back, roll_forward
 
 _CHARGE = "jobs"
 # Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
@@ -63,7 +64,7 @@ class Jobs:
         """
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
-            catalog = read_catalog(self.settings.project)
+            catalog = catalog_in_force(self.settings)
             switches = ask_switches(self.settings.state, _detectors(catalog), is_off)
             desired = switches.applied(desired_jobs(catalog, self.settings))
             self._supervisor.tick(desired)
@@ -81,7 +82,7 @@ class Jobs:
         stamps = self._stamps()
         if stamps != self._seen:
             forget_code()
-            self._declared, self._seen = desired_jobs(read_catalog(self.settings.project), self.settings), stamps
+            self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), stamps
         switches = read_switches(self.settings.state)
         turned = {"switch"} if turned_since(self.settings.state, switches) else set()
         return self._supervisor.drift(switches.applied(self._declared)) | turned
@@ -106,6 +107,14 @@ class Jobs:
         """See `Supervisor.restart`."""
         return self._supervisor.restart(job)
 
+    def roll_back(self, detector: str, version: str | None) -> str:
+        """Put an earlier version of `detector` in force, `None` for the one before; see `tocsin.versions.roll_back`."""
+        return roll_back(self.settings, detector, version).version
+
+    def roll_forward(self, detector: str) -> bool:
+        """See `tocsin.versions.roll_forward`."""
+        return roll_forward(self.settings, detector)
+
     def standing(self, job: str) -> Standing:
         """How `job` stands now."""
         return standings(self.settings.state, _CHARGE, [job], self.runner.list())[0]
@@ -116,6 +125,7 @@ class Jobs:
         declared = ((project, "sources/*.toml"), (project, "detectors/*.py"))
         code = ((root, "src/tocsin/**/*.py"), (root, "spark_jobs/*.py"))
         files = [path for folder, pattern in (*declared, *code) for path in folder.glob(pattern)]
+        files.append(pins_file(self.settings))
         found = ((path, path.stat()) for path in files if path.exists())
         return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
 
@@ -129,10 +139,11 @@ class Jobs:
         }
         return {"trigger_dag_id": dag_of(one.job), "trigger_run_id": one.name, "conf": {"event": event}}
 
-    def _launch(self, job: str, spec: str) -> Launch:
+    def _launch(self, start: Start) -> Launch:
         given = Path(os.environ.get("JAVA_HOME", ""))
         java_home = given if given.is_relative_to(here().java) else find_java().home
-        return job_launch(self.settings, Labels(instance_of(self.settings), job, spec), java_home)
+        labels = Labels(instance_of(self.settings), start.job, start.spec)
+        return job_launch(self.settings, labels, java_home, beside=start.beside)
 
 
 def _detectors(catalog: Catalog) -> list[str]:

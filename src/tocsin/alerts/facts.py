@@ -10,7 +10,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts.policy import DetectorFacts
 from tocsin.alerts.schema import detectors
-from tocsin.catalog import read_catalog
+from tocsin.settings import Settings
+from tocsin.versions import catalog_in_force, pins_file
 
 
 class DeclaredFacts:
@@ -19,16 +20,16 @@ class DeclaredFacts:
     A file that is broken or gone keeps its last good facts: its job may still run, and what it finds must reach people.
     """
 
-    def __init__(self, project: Path, known: dict[str, DetectorFacts]) -> None:
-        """Begin with the `known` facts of an earlier run; `project` holds sources/ and detectors/."""
-        self._project, self._facts = project, dict(known)
+    def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
+        """Begin with the `known` facts of an earlier run."""
+        self._settings, self._facts = settings, dict(known)
         self._stamp: dict[Path, tuple[int, int]] | None = None
 
     def current(self) -> dict[str, DetectorFacts]:
         """The facts by detector."""
         stamp = self._stamps()
         if stamp != self._stamp:
-            catalog = read_catalog(self._project)
+            catalog = catalog_in_force(self._settings)
             for name, spec in catalog.detectors.items():
                 source = catalog.sources.get(spec.source)
                 self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
@@ -37,13 +38,14 @@ class DeclaredFacts:
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
         stamps = {}
-        for folder, pattern in (("sources", "*.toml"), ("detectors", "*.py")):
-            for path in (self._project / folder).glob(pattern):
-                try:
-                    status = path.stat()
-                except FileNotFoundError:
-                    continue
-                stamps[path] = (status.st_mtime_ns, status.st_size)
+        project = self._settings.project
+        declared = [*(project / "sources").glob("*.toml"), *(project / "detectors").glob("*.py")]
+        for path in (*declared, pins_file(self._settings)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            stamps[path] = (status.st_mtime_ns, status.st_size)
         return stamps
 
 

@@ -46,7 +46,7 @@ class Indexer:
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
             self._stored_facts = facts.remembered(connection)
-        self._declared = facts.DeclaredFacts(settings.project, self._stored_facts)
+        self._declared = facts.DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
 
     def store(self, records: list[Record]) -> Recorded:

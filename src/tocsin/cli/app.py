@@ -13,7 +13,22 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import alerts, check, demo, dev, doctor, findings, quarantine, send, skip, status, topics, usage
+from tocsin.cli import (
+    alerts,
+    check,
+    demo,
+    dev,
+    doctor,
+    findings,
+    history,
+    quarantine,
+    send,
+    skip,
+    status,
+    topics,
+    usage,
+    versions,
+)
 from tocsin.cli.output import note
 from tocsin.errors import ConfigError, TocsinError
 
@@ -33,8 +48,11 @@ app.command("usage")(usage.usage)
 app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(history.app, name="history")
 app.command("detectors")(check.detectors)
 app.command("skip-backlog")(skip.skip_backlog)
+app.command("versions")(versions.versions)
+app.command("rollback")(versions.rollback)
 app.command("check")(check.check)
 app.command("topics")(topics.topics)
 app.command("doctor")(doctor.doctor)

@@ -13,8 +13,11 @@ from pydantic import BaseModel
 from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
 from tocsin.cli import shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus
+from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
 from tocsin.finding import Finding
+from tocsin.history.facts import DayFacts, Hole, PartitionFacts
+from tocsin.history.standing import DayStanding
+from tocsin.history.versions import DayVersion, SealedFile
 from tocsin.ingest.quarantined import Origin, QuarantinedRecord
 from tocsin.metrics import JobReport
 from tocsin.stack.control import ComponentStatus
@@ -38,7 +41,10 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin findings": StoredFinding,
     "tocsin alerts list": Alert,
     "tocsin quarantine list": QuarantinedRecord,
+    "tocsin history list": DayStanding,
+    "tocsin history show": DayVersion,
     "tocsin detectors": DetectorShape,
+    "tocsin versions": VersionShape,
     "tocsin check": FaultShape,
     "tocsin doctor": Diagnosis,
     "tocsin dev status": ComponentStatus,
@@ -48,8 +54,9 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin quarantine show": QuarantinedRecord,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
+    *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
     *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
-    *(QuarantinedRecord, Origin, DetectorShape, FaultShape, Diagnosis, ComponentStatus),
+    *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
 )
 
 

@@ -107,3 +107,22 @@ class Diagnosis(_Shape):
     standing: Standing
     what: str
     advice: str = ""
+
+
+class VersionShape(_Shape):
+    """A version of a detector that ran here.
+
+    Attributes:
+        version: see `DetectorShape`.
+        fingerprint: of its checkpoint; versions that differ in their limits alone share one.
+        first_at, last_at: when it was started first, and last.
+        in_force: whether it is the one that is to run.
+        rolled_back: whether that is so although it is not the one of the detector's file.
+    """
+
+    version: str
+    fingerprint: str
+    first_at: datetime
+    last_at: datetime
+    in_force: bool
+    rolled_back: bool

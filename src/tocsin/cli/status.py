@@ -46,14 +46,14 @@ def status(job: _Job = None, json: options.Json = False) -> None:
 
 def _wanted(settings: Settings, only: str | None) -> list[str]:
     """The jobs that should run, or the one asked for."""
-    from tocsin.catalog import read_catalog
     from tocsin.errors import ConfigError, Fault, nearest
     from tocsin.stack.control import wanted_jobs
     from tocsin.supervision.desired import desired_jobs
+    from tocsin.versions import catalog_in_force
 
     if only is None:
         return list(wanted_jobs(settings))
-    declared = list(desired_jobs(read_catalog(settings.project), settings))
+    declared = list(desired_jobs(catalog_in_force(settings), settings))
     if only not in declared:
         raise ConfigError([Fault("status", f"no job '{only}' should run here", nearest=nearest(only, declared))])
     return [only]

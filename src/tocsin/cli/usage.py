@@ -9,7 +9,6 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, span, table
-from tocsin.metrics import BUSY_CORES
 
 if TYPE_CHECKING:
     from tocsin.alerts.rows import JobUsage
@@ -36,6 +35,8 @@ def usage(
 
 
 def _row(one: JobUsage) -> tuple[object, ...]:
+    from tocsin.metrics import BUSY_CORES
+
     taken = (span(one.seconds), span(one.cpu_seconds), f"{one.cores:.2f}", f"{one.rss_bytes / 1e6:,.0f} MB")
     done = (f"{one.rows_in:,}", f"{one.rows_out:,}", f"{one.findings:,}", one.restarts)
     return (one.day, one.job, *taken, *done, "keeps a core busy" if one.cores >= BUSY_CORES else None)

@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin import logs
-from tocsin.catalog import read_catalog
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError, TransientError
 from tocsin.finding import Origin
@@ -26,15 +25,16 @@ from tocsin.history.standing import sealed_days
 from tocsin.lock import LockHeld, hold
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
-from tocsin.spark.detect import load_detect, scored
 from tocsin.spark.drain import SLACK
 from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import Emission, findings
+from tocsin.spark.function import load_detect, scored
 from tocsin.spark.history import sealed_events, with_tick
 from tocsin.spark.plan import read_plan
 from tocsin.spark.session import batch_session, clean_scratch, kafka_options
 from tocsin.spark.topic import Topic
+from tocsin.versions import catalog_in_force
 
 log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ def run(settings: Settings, wanted: Range) -> int:
         LockHeld: another batch of this detector runs; a retry helps once it has ended.
         TransientError: Kafka or the catalogue of history cannot be reached; a retry helps.
     """
-    catalog = read_catalog(settings.project)
+    catalog = catalog_in_force(settings)
     spec = catalog.detector(wanted.detector)
     source, job = catalog.source(spec.source), f"batch:{spec.name}"
     _check(wanted, spec, source, datetime.now(UTC))

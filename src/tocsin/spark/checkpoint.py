@@ -8,13 +8,16 @@ its state, so that nothing of the old state can get into the new one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tocsin.durable import write_whole
+from tocsin.lock import LockHeld, hold
 from tocsin.spark import gaps
 from tocsin.spark.gaps import Cause, Gap, Hole
 from tocsin.spark.topic import Kept, Offsets
@@ -123,6 +126,14 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta
     query, since = folder / beginning.query, beginning.publish_from
     _forget_first_batch(query)
     return Checkpoint(folder=folder, query=query, offsets=beginning.offsets, publish_from=since, gap=gap)
+
+
+def forget(base: Path, fingerprints: Collection[str]) -> None:
+    """Remove the checkpoints below `base` whose fingerprint is not among these, and that no process writes."""
+    for start in base.glob(f"*/{_START}"):
+        if start.parent.name not in fingerprints:
+            with contextlib.suppress(LockHeld), hold(start.parent / "lock"):
+                shutil.rmtree(start.parent, ignore_errors=True)
 
 
 def committed(query: Path, topic: str) -> Offsets | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -17,69 +17,35 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.catalog import read_catalog
-from tocsin.detector import DetectorSpec, ScoreKind
+from tocsin.detector import ScoreKind
 from tocsin.errors import ConfigError, TransientError
+from tocsin.lock import Lock, LockHeld
 from tocsin.metrics import JobState
 from tocsin.names import detector_job, ingest_job
 from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark import drain, gaps
-from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
+from tocsin.spark import drain, gaps, jvm
+from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
 from tocsin.spark.drain import SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, Emission, findings
+from tocsin.spark.function import first_line, load_detect, scored
 from tocsin.spark.gaps import Cause, Gap
 from tocsin.spark.job import Run
+from tocsin.spark.lead import own
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
 from tocsin.spark.session import kafka_options
 from tocsin.spark.work import Started
+from tocsin.versions import catalog_in_force, keep_version, read_pins
 
 log = structlog.get_logger()
 
-Detect = Callable[[DataFrame], DataFrame]
-
 _EXCHANGES = 4
 _LOOK_SECONDS = 1.0
+_OWN_SECONDS = 0.1
 _FRESH = timedelta(seconds=30)
-
-
-def load_detect(spec: DetectorSpec) -> Detect:
-    """The function `detect` of the file of `spec`, which is run for it.
-
-    Raises:
-        ConfigError: the file cannot be run.
-    """
-    name = f"tocsin_detector_{spec.name}"
-    module_spec = importlib.util.spec_from_file_location(name, spec.path)
-    if module_spec is None or module_spec.loader is None:
-        raise ConfigError.one(spec.path, "is not a Python file")
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError.one(spec.path, f"cannot be imported: {type(error).__name__}: {error}") from error
-    function: Detect = module.detect
-    return function
-
-
-def scored(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
-    """What `detect` makes of `events` (see `tocsin.spark.events.prepared`).
-
-    Raises:
-        ConfigError: it fails, or does not return a DataFrame.
-    """
-    try:
-        result = detect(events)
-    except AnalysisException as error:
-        raise ConfigError.one(spec.path, f"Spark refuses its plan: {_first_line(error)}", key="detect") from error
-    except Exception as error:
-        raise ConfigError.one(spec.path, f"fails: {type(error).__name__}: {error}", key="detect") from error
-    if not isinstance(result, DataFrame):
-        raise ConfigError.one(spec.path, f"must return a DataFrame, not {type(result).__name__}", key="detect")
-    return result
 
 
 @dataclass(frozen=True)
@@ -94,8 +60,9 @@ class Detection:
     """The work of `detector:<name>`; see `tocsin.spark.job.Work`."""
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = read_catalog(settings.project)
+        catalog = catalog_in_force(settings)
         self.spec = catalog.detector(name)
+        self._text = self.spec.path.read_bytes()
         self.source: Source = catalog.source(self.spec.source)
         self.job = detector_job(name)
         self.reads = settings.names.events(self.source.name)
@@ -105,9 +72,11 @@ class Detection:
         self._unread: Unread | None = None
         self._plan: Plan | None = None
         self._used: frozenset[str] | None = None
-        self._checkpoint: Checkpoint | None = None
+        self._lock: Lock | None = None
         self._is_overtaken: Callable[[], bool] = lambda: False
         self._folder = settings.checkpoint(self.job)
+        pin = read_pins(settings).get(name)
+        self._rolled_back = f"rolled back to version {pin.version}; " if pin is not None else ""
         self._decision = Decision(False, self.source.lateness + SLACK, "")
         self._refused = ""
         self._looked = 0.0
@@ -119,11 +88,14 @@ class Detection:
         """For as many exchanges as a plan has that real-time mode takes: a slot is a thread, and an idle one free."""
         return partitions + self._settings.spark.shuffle_partitions * _EXCHANGES
 
-    def start(self, run: Run) -> Started:
+    def start(self, run: Run) -> Started | None:
         """Start or go on, draining first if there is a backlog, behind records that are not read any more."""
         run.reporter.update(version=self.spec.version)
         plan = self._plan = self._plan or self._read_plan(run.spark)
-        checkpoint = self._checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory())
+        if not self._owns(run, self._folder / plan.fingerprint):
+            return None
+        checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory())
+        self._keep_versions(plan.fingerprint)
         self._is_overtaken = functools.partial(checkpoint.is_overtaken, run.topic)
         if checkpoint.gap is not None:
             self._leave_out(checkpoint.gap, run)
@@ -134,10 +106,11 @@ class Detection:
         mode, reason = self._mode(plan, run.partitions)
         query = self._query(run, plan, checkpoint, mode)
         run.position = position
+        gap = "" if checkpoint.gap is None else f"{checkpoint.gap.sentence}; "
         return Started(
             query=query,
             mode=mode,
-            reason=reason if checkpoint.gap is None else f"{checkpoint.gap.sentence}; {reason}",
+            reason=f"{self._rolled_back}{gap}{reason}",
             state=JobState.DRAINING if self._decision.draining else JobState.RUNNING,
             batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
             delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
@@ -178,13 +151,32 @@ class Detection:
         """Real-time mode refuses a plan when it starts: take micro-batch then. Records that are gone are left out."""
         refused = "REAL_TIME_MODE" in error and not self._refused
         if refused:
-            self._refused = _first_line(error)
+            self._refused = first_line(error)
         return refused or self._is_overtaken()
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the raw record behind an event; of a tick, its time."""
         moment = drain.ingested_at(message.value() or b"")
         return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+
+    # --- beside another version -------------------------------------------------------------------------------------
+
+    def _owns(self, run: Run, checkpoint: Path) -> bool:
+        """Become the one that writes `checkpoint`; False when asked to stop while another process still does."""
+        while self._lock is None:
+            try:
+                self._lock = own(checkpoint, jvm.process_id())
+            except LockHeld:
+                state = JobState.WAITING if run.reporter.leads else JobState.READY
+                run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
+                if run.wait(_OWN_SECONDS):
+                    return False
+        return True
+
+    def _keep_versions(self, fingerprint: str) -> None:
+        """Note that this version runs, and remove checkpoints that no kept version can go back to."""
+        kept = keep_version(self._settings, self.spec, self._text, fingerprint)
+        forget(self._folder, {one.fingerprint for one in kept})
 
     # --- plan and mode ------------------------------------------------------------------------------------------------
 
@@ -278,7 +270,7 @@ class Detection:
             return query
         except AnalysisException as error:
             raise ConfigError.one(
-                self.spec.path, f"Spark refuses its plan: {_first_line(error)}", key="detect"
+                self.spec.path, f"Spark refuses its plan: {first_line(error)}", key="detect"
             ) from error
 
 
@@ -291,7 +283,3 @@ def _triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
 
 def _json(offsets: dict[str, dict[int, int]]) -> str:
     return json.dumps({topic: {str(p): o for p, o in places.items()} for topic, places in offsets.items()})
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().splitlines()[0][:300]

@@ -13,12 +13,13 @@ import structlog
 
 from tocsin import exits, logs
 from tocsin.errors import ConfigError
-from tocsin.lock import LockHeld, hold
+from tocsin.lock import LockHeld
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings, load_settings
 from tocsin.spark import job, jvm
 from tocsin.spark.failures import Unwritable, unwritable
+from tocsin.spark.lead import Lead
 from tocsin.spark.session import clean_scratch
 from tocsin.spark.work import Work
 
@@ -42,20 +43,24 @@ def main(
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("name", help="the source or detector")
+    parser.add_argument("--beside", action="store_true", help="run beside the process that leads, to take over from it")
     parser.add_argument("--label", action="append", default=[], help="key=value, only to be seen in the process list")
-    name = parser.parse_args(arguments).name
+    parsed = parser.parse_args(arguments)
+    name: str = parsed.name
     logs.configure(job_of(name))
     stop = threading.Event()
     job.on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
-    return exits.told(_run(job_of(name), lambda settings: work_of(settings, name), stop))
+    return exits.told(_run(job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside))
 
 
-def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event) -> int:
+def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
     try:
         settings = load_settings()
-        with hold(settings.checkpoint(name) / "lock"):
-            return _report(settings, name, lambda: work_of(settings), stop)
+        with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
+            reporter = Reporter(settings, name, beside=not lead.held)
+            lead.follow(reporter.lead)
+            return _report(settings, reporter, lambda: work_of(settings), stop)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return MISCONFIGURED
@@ -76,9 +81,8 @@ def _end_in_time(stop: threading.Event) -> None:
     os._exit(OK)
 
 
-def _report(settings: Settings, name: str, work: Callable[[], Work], stop: threading.Event) -> int:
+def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], stop: threading.Event) -> int:
     """Run the job, and let its last report say how it ended."""
-    reporter = Reporter(settings, name)
     try:
         _live(settings, work(), reporter, stop)
     except BaseException as error:
@@ -97,7 +101,7 @@ def _report(settings: Settings, name: str, work: Callable[[], Work], stop: threa
 
 
 def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
-    """Run `work` until `stop` is set, then leave nothing running. The caller holds the lock of the job's checkpoint.
+    """Run `work` until `stop` is set, then leave nothing running. The caller leads the job, or waits to do so.
 
     Raises:
         ConfigError: something must be fixed first.

@@ -93,7 +93,9 @@ class Run:
                 return
             self._session()
             try:
-                self._follow(self.work.start(self))
+                started = self.work.start(self)
+                if started is not None:
+                    self._follow(started)
             except TransientError as error:
                 self._pause(str(error))
             finally:
@@ -239,7 +241,8 @@ class Run:
             progress, taken = self._progress.get(), True
             self._retries, self._since = 0, time.monotonic()
             self.position |= progress.end_offsets.get(self.topic.name, {})
-            self.topic.commit(self.position)
+            if self.reporter.leads:
+                self.topic.commit(self.position)
             rows = {"rows_in": progress.rows_in, "rows_out": progress.rows_out}
             for name, count in (rows | {"rows_dropped_late": progress.dropped_late}).items():
                 self._totals[name] += count

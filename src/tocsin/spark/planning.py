@@ -18,8 +18,8 @@ from tocsin.provision.java import find_java
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import jvm
-from tocsin.spark.detect import load_detect, scored
 from tocsin.spark.events import parse_events, prepared
+from tocsin.spark.function import load_detect, scored
 from tocsin.spark.plan import Plan, read_plan
 from tocsin.spark.session import clean_scratch, streaming_session
 

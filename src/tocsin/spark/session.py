@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import psutil
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -85,14 +86,16 @@ def _import_lightly() -> None:
 
 
 def scratch_folder(settings: Settings, job: str) -> Path:
-    """Folder of what a running JVM of `job` unpacks and spills; worthless once it has ended."""
-    return settings.checkpoint(job) / "scratch"
+    """Folder of what this process of `job` and its JVM unpack and spill; worthless once they have ended."""
+    return settings.checkpoint(job) / "scratch" / str(os.getpid())
 
 
 def clean_scratch(settings: Settings, job: str) -> Path:
-    """Remove what a killed JVM left behind, and make the folder. Only for the holder of the job's lock."""
+    """Remove what killed processes of `job` left behind, and make the folder."""
     scratch = scratch_folder(settings, job)
-    shutil.rmtree(scratch, ignore_errors=True)
+    for left in scratch.parent.glob("*"):
+        if left == scratch or not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
+            shutil.rmtree(left, ignore_errors=True)
     scratch.mkdir(parents=True)
     return scratch
 

@@ -49,8 +49,12 @@ class Work(Protocol):
     def slots(self, partitions: int) -> int:
         """Task slots needed for `partitions` partitions of the topic that is read."""
 
-    def start(self, run: Run) -> Started:
-        """Start the query; called again after each stop. TransientError: Kafka went away, try again."""
+    def start(self, run: Run) -> Started | None:
+        """Start the query; called again after each stop. None when the job was asked to stop before it could.
+
+        Raises:
+            TransientError: Kafka went away, try again.
+        """
 
     def progressed(self, progress: Progress) -> dict[str, Any]:
         """A batch has finished; returns further fields of the report."""

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError, Fault, TransientError, nearest
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState
@@ -23,6 +22,7 @@ from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.switches import read_switches
+from tocsin.versions import catalog_in_force
 
 _SERVERS = (kafka.NAME, mail.NAME)
 _AIRFLOW = tuple(f"{airflow.PREFIX}{name}" for name in airflow.COMPONENTS)
@@ -111,7 +111,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
 
 def wanted_jobs(settings: Settings) -> dict[str, Desired]:
     """The jobs that should run now: those that are declared; with Airflow, but for the ones that are paused there."""
-    declared, running = desired_jobs(read_catalog(settings.project), settings), read_running(settings.state)
+    declared, running = desired_jobs(catalog_in_force(settings), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
     return read_switches(settings.state).applied(declared)
@@ -123,7 +123,7 @@ def component_log(settings: Settings, name: str) -> str:
     Raises:
         ConfigError: there is no such component; names the nearest.
     """
-    known = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(read_catalog(settings.project), settings)]
+    known = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(catalog_in_force(settings), settings)]
     if name not in known and not settings.log(name).exists():
         raise ConfigError(
             [Fault("component", f"no '{name}' (there are: {', '.join(known)})", nearest=nearest(name, known))]

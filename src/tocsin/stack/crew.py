@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.catalog import read_catalog
 from tocsin.metrics import JobState
 from tocsin.settings import Settings
 from tocsin.stack.progress import Line
@@ -17,6 +16,7 @@ from tocsin.supervision.rotation import rotate
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import read_switches
+from tocsin.versions import catalog_in_force
 
 _CHARGE = "jobs"
 _STOP_SECONDS = 20.0
@@ -36,7 +36,9 @@ class Crew:
         charge = Charge(
             name=_CHARGE,
             state=settings.state,
-            launch=lambda job, spec: job_launch(settings, Labels(instance, job, spec), java_home),
+            launch=lambda start: job_launch(
+                settings, Labels(instance, start.job, start.spec), java_home, beside=start.beside
+            ),
         )
         self._supervisor = Supervisor(charge, self._runner)
         self._desired: dict[str, Desired] = {}
@@ -51,7 +53,7 @@ class Crew:
         Raises:
             OSError: the state folder cannot be written.
         """
-        catalog = read_catalog(self._settings.project)
+        catalog = catalog_in_force(self._settings)
         declared = desired_jobs(catalog, self._settings)
         self._desired = declared if self._supervises else read_switches(self._settings.state).applied(declared)
         if start and self._supervises:

@@ -56,7 +56,9 @@ class Servers:
         self._servers = servers
         self._launches = {name: server.launch(instance) for name, server in self._servers.items()}
         self._runner = LocalRunner(instance, settings.log, tethered=True)
-        charge = Charge(name="servers", state=settings.state, launch=lambda name, _: self._launches[name], pace=_PACE)
+        charge = Charge(
+            name="servers", state=settings.state, launch=lambda start: self._launches[start.job], pace=_PACE
+        )
         self._supervisor = Supervisor(charge, self._runner)
         self._desired = {name: Desired(one.labels.spec, beats=False) for name, one in self._launches.items()}
         self._waiting: dict[str, str | None] = dict.fromkeys([*self._servers, TOPICS], "its start")

@@ -47,7 +47,8 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
 def _detector(spec: DetectorSpec, source: Source, settings: Settings) -> Desired:
     """A changed detector replaces its own job alone; what does not touch its findings (owner, stage) replaces none."""
     reads = [_plain(source), spec.version, str(spec.slide), str(spec.score)]
-    return Desired(_spec(_code(*_SPARK), _spark_settings(settings), *reads), heavy=True, memory_bytes=spec.memory)
+    of = _spec(_code(*_SPARK), _spark_settings(settings), *reads)
+    return Desired(of, heavy=True, memory_bytes=spec.memory, hands_over=True)
 
 
 def _spark_settings(settings: Settings) -> str:

@@ -20,8 +20,8 @@ _ENTRY_POINTS = {"ingest": "ingest.py", "detector": "detect.py"}
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "TOCSIN_HOME")
 
 
-def job_launch(settings: Settings, labels: Labels, java_home: Path) -> Launch:
-    """How to start the job that `labels` names.
+def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False) -> Launch:
+    """How to start the job that `labels` names; `beside` the process that leads it, to take over from that one.
 
     Raises:
         ConfigError: PySpark is not installed.
@@ -29,7 +29,7 @@ def job_launch(settings: Settings, labels: Labels, java_home: Path) -> Launch:
     paths = here()
     return Launch(
         labels=labels,
-        command=(*_command(paths, labels.job), *labels.arguments()),
+        command=(*_command(paths, labels.job), *(("--beside",) if beside else ()), *labels.arguments()),
         environment=job_environment(settings, java_home),
         directory=paths.root,
         log=settings.log(labels.job),

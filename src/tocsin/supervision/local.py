@@ -44,11 +44,14 @@ class LocalRunner:
                 they end with the thread. Otherwise they outlive it.
         """
         self._instance, self._log, self._tethered = instance, log, tethered
-        self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}
+        self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
+        self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. A log that has grown too long is rotated first."""
-        self._children.pop(launch.labels.job, None)
+        before = self._children.pop(launch.labels.job, None)
+        if before is not None and before[1].poll() is None:
+            self._leaving.append(before)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
         asked = exits.asked(self._exit(launch.labels.job))
@@ -123,7 +126,8 @@ class LocalRunner:
 
     def _ending(self) -> Iterator[Process]:
         """Children that are not gone yet; at its end a process loses its command line before it can be waited for."""
-        for own, child in self._children.values():
+        self._leaving = [(own, child) for own, child in self._leaving if child.poll() is None]
+        for own, child in (*self._children.values(), *self._leaving):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.poll() is None:
                     yield Process(own, child.pid, psutil.Process(child.pid).create_time())

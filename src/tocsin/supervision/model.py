@@ -43,6 +43,7 @@ class Pace:
         stop_grace: between asking a process to stop and ending it.
         stagger: between the starts of two heavy jobs.
         locked_retry: before the next try when another copy holds the lock.
+        hand_overs: how many jobs hand over at once: two processes of one job take twice its memory.
     """
 
     first_delay: float = 2.0
@@ -55,6 +56,7 @@ class Pace:
     stop_grace: float = 20.0
     stagger: float = 2.0
     locked_retry: float = 5.0
+    hand_overs: int = 2
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Desired:
         beats: whether it gives heartbeats.
         readable: False when it cannot be told whether it should run: then it is left alone.
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
+        hands_over: whether a process from another spec runs on until one from this spec can take over from it.
     """
 
     spec: str
@@ -74,6 +77,7 @@ class Desired:
     beats: bool = True
     readable: bool = True
     memory_bytes: int | None = None
+    hands_over: bool = False
 
 
 UNREADABLE = Desired("", readable=False)
@@ -89,6 +93,8 @@ class Live:
         beat_at: last heartbeat of this very process; None before the first.
         rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
         leader: False for a process whose leader is gone.
+        leads: whether it says that it is the one that works for the job; False before its first heartbeat.
+        ready: whether it says that it can take over from the one that leads.
     """
 
     job: str
@@ -98,6 +104,8 @@ class Live:
     beat_at: float | None = None
     rss_bytes: int = 0
     leader: bool = True
+    leads: bool = False
+    ready: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +123,7 @@ class Past:
     Attributes:
         spec: what it was started with last.
         started_at: of that start.
-        expected: whether a process should be there: started or seen, and not asked to stop.
+        expected: whether a process from that spec should be there: started or seen, and not asked to stop.
         failures: times of the failures that count.
         retry_at: not to be started before.
         condition, reason: how it fares and why, in words.
@@ -142,11 +150,12 @@ class History:
 
 @dataclass(frozen=True)
 class Start:
-    """Start `job` from `spec`."""
+    """Start `job` from `spec`; with `beside` while a process from another spec runs, from which it is to take over."""
 
     job: str
     spec: str
     reason: str
+    beside: bool = False
 
 
 @dataclass(frozen=True)

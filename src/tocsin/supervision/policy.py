@@ -5,11 +5,15 @@ another spec; start it if nothing of it is there and its back-off is over. The f
 ones after a delay that doubles up to a bound. Several failures within a time are a crash loop: said once, and still
 tried at the bound. A healthy period or a changed spec forgives everything.
 
+A job that hands over is not stopped for a changed spec: the new process starts beside the old one, which is stopped
+when the new one says that it is ready. As long as the new one fails, the old one runs on.
+
 Standard library only.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -43,7 +47,7 @@ def reconcile(
     """
     if desired is None:
         return [], history
-    round_ = _Round(actual, now, pace or Pace(), history.heavy_start_at)
+    round_ = _Round(actual, now, pace or Pace(), history)
     jobs = dict.fromkeys([*desired, *history.jobs, *(process.job for process in actual.live)])
     pasts = {job: round_.job(job, desired.get(job), history.jobs.get(job, Past())) for job in jobs}
     kept = {job: past for job, past in pasts.items() if past is not None}
@@ -72,10 +76,13 @@ def under_way(desired: Mapping[str, Desired], history: History, until: float) ->
 class _Round:
     """One call of `reconcile`."""
 
-    def __init__(self, actual: Actual, now: float, pace: Pace, heavy_start_at: float) -> None:
+    def __init__(self, actual: Actual, now: float, pace: Pace, history: History) -> None:
         self.actions: list[Action] = []
-        self.heavy_start_at = heavy_start_at
+        self.heavy_start_at = history.heavy_start_at
         self._actual, self._now, self._pace = actual, now, pace
+        asked = {(job, pid) for job, past in history.jobs.items() for pid in past.asked}
+        specs = {(p.job, p.spec) for p in actual.live if p.leader and (p.job, p.pid) not in asked}
+        self._handing_over = {job for job, count in Counter(job for job, _ in specs).items() if count > 1}
 
     def job(self, job: str, wanted: Desired | None, past: Past) -> Past | None:
         """Act on one job; what to remember of it, None for nothing."""
@@ -90,20 +97,33 @@ class _Round:
         if past.spec != wanted.spec:
             past = replace(past, failures=(), retry_at=0.0)
         kept = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
+        before = None if kept is not None and (kept.leads or kept.ready) else self._before(live, wanted, past)
         for process in live:
-            if process is not kept:
+            if process not in (kept, before):
                 past = self._dismissed(process, wanted, past)
         if kept is not None:
             return replace(past, spec=kept.spec, started_at=kept.started_at, expected=True)
+        if before is not None:
+            return self._started_beside(job, wanted, past) if live == [before] else past
         return past if live else self._started(job, wanted, past)
+
+    def _before(self, live: list[Live], wanted: Desired, past: Past) -> Live | None:
+        """The process that runs on until one from the wanted spec can take over; None when there is none."""
+        if not wanted.hands_over:
+            return None
+        others = [p for p in live if p.spec != wanted.spec and p.leader and p.pid not in past.asked]
+        sound = [p for p in others if self._failure(p, wanted) is None]
+        return min(sound, key=lambda p: not p.leads, default=None)  # of equals the oldest
 
     def _settled(self, job: str, live: list[Live], past: Past) -> Past:
         """What became of the processes that were there at the last call."""
         asked = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
         past = replace(past, asked=asked)
-        if not live and past.expected:
-            return self._failed(job, past, self._actual.exits.get(job))
-        started = min((p.started_at for p in live if p.pid not in asked), default=self._now)
+        own = [p for p in live if p.spec == past.spec]
+        if not own and past.expected:
+            runs_on = any(p.leader and p.pid not in asked for p in live)
+            return self._failed(job, past, self._actual.exits.get(job), runs_on)
+        started = min((p.started_at for p in own if p.pid not in asked), default=self._now)
         patience = (
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
         )
@@ -111,10 +131,10 @@ class _Round:
             return replace(self._changed(job, past, Condition.FINE, "runs again"), failures=())
         return past
 
-    def _failed(self, job: str, past: Past, code: int | None) -> Past:
-        """The job ended by itself."""
+    def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
+        """The job ended by itself; if it `runs_on`, a process of another version is still there."""
         past = replace(past, expected=False)
-        reason = _reason(code)
+        reason = f"{_reason(code)}; the version before it runs on" if runs_on else _reason(code)
         if code == Exit.LOCKED:
             past = replace(past, retry_at=self._now + self._pace.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
@@ -146,7 +166,7 @@ class _Round:
         if not process.leader:
             return "has lost its leader"
         if process.spec != wanted.spec:
-            return "was started from another spec"
+            return _OTHER_SPEC
         return self._failure(process, wanted)
 
     def _failure(self, process: Live, wanted: Desired) -> str | None:
@@ -165,6 +185,8 @@ class _Round:
         fault = self._fault(process, wanted)
         if fault is not None and fault == self._failure(process, wanted) and process.pid not in past.asked:
             past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
+        if wanted.hands_over and process.spec != wanted.spec:
+            fault = "hands over to another version" if fault == _OTHER_SPEC else fault
         reason = fault or ("was asked to stop" if process.pid in past.asked else "is there twice")
         return self._stopped([process], replace(past, expected=False), reason)
 
@@ -178,7 +200,16 @@ class _Round:
                 self.actions.append(Stop(process.job, process.pid, reason, force))
         return replace(past, asked=asked)
 
-    def _started(self, job: str, wanted: Desired, past: Past) -> Past:
+    def _started_beside(self, job: str, wanted: Desired, past: Past) -> Past:
+        """Start what takes over from the process that runs, if its time has come and not too many do that already."""
+        if job not in self._handing_over and len(self._handing_over) >= self._pace.hand_overs:
+            return past
+        after = self._started(job, wanted, past, beside=True)
+        if after is not past:
+            self._handing_over.add(job)
+        return after
+
+    def _started(self, job: str, wanted: Desired, past: Past, *, beside: bool = False) -> Past:
         """Start the job if its time has come."""
         if not self._due(past.retry_at, self._pace.longest_delay):
             return past
@@ -186,8 +217,9 @@ class _Round:
             return past
         if wanted.heavy:
             self.heavy_start_at = self._now
-        reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else "is to run"
-        self.actions.append(Start(job, wanted.spec, reason))
+        first = "is to take over from the version that runs" if beside else "is to run"
+        reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else first
+        self.actions.append(Start(job, wanted.spec, reason, beside))
         return replace(past, spec=wanted.spec, started_at=self._now, expected=True)
 
     def _due(self, at: float, longest: float) -> bool:
@@ -195,6 +227,7 @@ class _Round:
         return self._now >= at or at - self._now > longest
 
 
+_OTHER_SPEC = "was started from another spec"
 # A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
 _UNLOCKED = 4
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from tocsin.errors import ConfigError, TransientError
-from tocsin.heartbeat import read_beat
+from tocsin.heartbeat import Beat, read_beat
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobReport, JobState
 from tocsin.supervision.chronicle import Event, Look, What, record
@@ -38,13 +38,13 @@ class Charge:
     Attributes:
         name: of the lock and the memory in `state`.
         state: the state folder.
-        launch: how to start a job from a spec; may raise ConfigError.
+        launch: how a start is carried out; may raise ConfigError.
         pace: how fast things happen.
     """
 
     name: str
     state: Path
-    launch: Callable[[str, str], Launch]
+    launch: Callable[[Start], Launch]
     pace: Pace = field(default_factory=Pace)
 
 
@@ -164,17 +164,24 @@ class Supervisor:
 
     def _live_one(self, process: Process) -> Live:
         """`process`, and the last sign of life of this very one."""
-        beat = read_beat(self._charge.state, process.labels.job)
-        known = beat is not None and beat.report.pid == process.pid
+        beat, leads = self._beat(process, beside=False), True
+        if beat is None:
+            beat, leads = self._beat(process, beside=True), False
         return Live(
             job=process.labels.job,
             pid=process.pid,
             spec=process.labels.spec,
             started_at=process.started_at,
-            beat_at=self._clock() - beat.age_seconds - _standstill(beat.report) if beat and known else None,
-            rss_bytes=beat.report.rss_bytes if beat and known else 0,
+            beat_at=self._clock() - beat.age_seconds - _standstill(beat.report) if beat else None,
+            rss_bytes=beat.report.rss_bytes if beat else 0,
             leader=process.leader,
+            leads=beat is not None and leads,
+            ready=beat is not None and beat.report.state is JobState.READY,
         )
+
+    def _beat(self, process: Process, *, beside: bool) -> Beat | None:
+        beat = read_beat(self._charge.state, process.labels.job, beside=beside)
+        return beat if beat is not None and beat.report.pid == process.pid else None
 
     def _act(self, action: Action, processes: Mapping[int, Process]) -> None:
         if isinstance(action, Change):
@@ -189,7 +196,7 @@ class Supervisor:
     def _start(self, action: Start) -> None:
         """Start a job; one that cannot be started is found missing by the next look, which counts it as failed."""
         try:
-            pid = self._runner.start(self._charge.launch(action.job, action.spec))
+            pid = self._runner.start(self._charge.launch(action))
         except (ConfigError, OSError) as error:
             log.error("cannot be started", of=action.job, error=str(error))
             self._note(action.job, What.REFUSED, f"cannot be started: {error}")

@@ -40,7 +40,7 @@ def test_of_two_copies_the_older_stays() -> None:
     (first,) = world.running(JOB)
     second = world.add(JOB, "v1")
     world.run(5)
-    assert world.running(JOB) == [replace(first, beat_at=world.now)]
+    assert world.running(JOB) == [replace(first, beat_at=world.now, leads=True)]
     assert world.stops(JOB) == [Stop(JOB, second.pid, "is there twice")]
 
 

@@ -58,8 +58,8 @@ class Bench:
         charge = Charge(name="jobs", state=self.state, launch=self.launch, pace=QUICK)
         return Supervisor(charge, runner) if clock is None else Supervisor(charge, runner, clock)
 
-    def launch(self, job: str, spec: str) -> Launch:
-        return launch(self.state, Labels(self.instance, job, spec), self.codes.get(job, SLEEP))
+    def launch(self, start: Start) -> Launch:
+        return launch(self.state, Labels(self.instance, start.job, start.spec), self.codes.get(start.job, SLEEP))
 
     def tick(self, desired: dict[str, Desired]) -> list[Action]:
         actions = self.supervisor.tick(desired)
@@ -200,7 +200,7 @@ def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
 
 
 def test_a_job_that_cannot_be_started_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(job: str, spec: str) -> Launch:
+    def broken(start: Start) -> Launch:
         raise ConfigError.one("PySpark", "is not installed")
 
     supervisor = Supervisor(Charge(name="jobs", state=bench.state, launch=broken, pace=QUICK), bench.runner)
@@ -277,7 +277,7 @@ def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
 
 
 def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_program(job: str, spec: str) -> Launch:
+    def no_program(start: Start) -> Launch:
         raise ConfigError.one("locks/python.txt", "holds no PySpark")
 
     monkeypatch.setattr(bench, "launch", no_program)

@@ -13,12 +13,17 @@ FOREVER = float("inf")
 
 @dataclass(frozen=True)
 class Nature:
-    """How processes of a job behave: for how long they live, how they end, when they obey, whether they beat."""
+    """How processes of a job behave.
+
+    For how long they live, how they end, when they obey, whether they beat, and when one that runs beside another is
+    ready to take over.
+    """
 
     lives: float = FOREVER
     code: int = 1
     obeys_after: float = 0.5
     beats: bool = True
+    ready_after: float = 5.0
 
 
 @dataclass
@@ -53,7 +58,9 @@ class World:
                 del self.ends[pid]
         for pid, one in self.live.items():
             if self.nature(one.job).beats:
-                self.live[pid] = replace(one, beat_at=self.now)
+                leads = one.leads or not any(p.job == one.job and p.leads for p in self.live.values())
+                ready = not leads and self.now - one.started_at >= self.nature(one.job).ready_after
+                self.live[pid] = replace(one, beat_at=self.now, leads=leads, ready=ready)
         actual = Actual(live=list(self.live.values()), exits=dict(self.exits))
         actions, self.history = reconcile(self.desired, actual, self.history, self.now, self.pace)
         for action in actions:

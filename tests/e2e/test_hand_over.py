@@ -1,0 +1,152 @@
+"""A new version of a detector starts beside the one that runs and takes over from it, under load; and back again."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.broker import Broker, await_that
+from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job
+from tocsin.heartbeat import read_beat
+from tocsin.metrics import JobReport, JobState
+from tocsin.versions import kept_versions, roll_back, roll_forward, version_in_force
+
+pytestmark = pytest.mark.timeout(600)
+
+PLAN = "action = 'login failed'"
+OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"
+UNKNOWN_COLUMN = "no_such_column = 1"
+
+
+class Load:
+    """Bursts around the limits, two a second, and ticks, until the end of the block."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._stop = topic, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        counts = itertools.cycle((40, 50, 51, 100, 101, 130))
+        for number in itertools.count():
+            self._topic.burst(f"user{number}", next(counts), partition=number % 2)
+            self._topic.tick(datetime.now(UTC))
+            self._topic.flush()
+            if self._stop.wait(0.5):
+                return
+
+
+class Deployment:
+    """The detect job, its file, and the process that leads."""
+
+    def __init__(self, job: DetectJob) -> None:
+        self.job, self.topic = job, job.make_topics()
+        self.file = job.settings.project / "detectors" / f"{DETECTOR}.py"
+        self.leading = job.start()
+        job.await_report(lambda r: r.state is JobState.RUNNING)
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.file.read_text()
+        assert old in text
+        self.file.write_text(text.replace(old, new))
+
+    def start_beside(self) -> subprocess.Popen[bytes]:
+        return self.job.start(DETECTOR, "--beside")
+
+    def beside(self, new: subprocess.Popen[bytes], wanted: Callable[[JobReport], bool]) -> JobReport:
+        """What `new` says of itself once that is `wanted`; meanwhile the other one leads."""
+        seen: list[JobReport] = []
+
+        def came() -> bool:
+            beat = read_beat(self.job.settings.state, JOB, beside=True)
+            seen[:] = [beat.report] if beat is not None and beat.report.pid == new.pid else []
+            return bool(seen) and wanted(seen[0])
+
+        await_that(lambda: came() or new.poll() is not None, READY_SECONDS)
+        assert new.poll() is None, self.job.log.read_text()[-4000:]
+        assert self.leading.poll() is None
+        return seen[0]
+
+    def replace(self, how: signal.Signals = signal.SIGTERM) -> subprocess.Popen[bytes]:
+        """Start a process beside, end the leading one when the new one is ready, and wait until that one leads."""
+        new = self.start_beside()
+        self.beside(new, lambda r: r.state is JobState.READY)
+        self.leading.send_signal(how)
+        self.leading.wait(30)
+        self.job.await_report(lambda r: r.pid == new.pid and r.state is JobState.RUNNING)
+        self.leading = new
+        return new
+
+    def checkpoints(self) -> set[str]:
+        return {path.parent.name for path in self.job.settings.checkpoint(JOB).glob("*/start.json")}
+
+
+@pytest.fixture
+def deployed(tmp_path: Path, broker: Broker) -> Iterator[Deployment]:
+    with detect_job(tmp_path, broker) as job:
+        yield Deployment(job)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_same_state_goes_over_to_the_next_process_exactly(deployed: Deployment, how: signal.Signals) -> None:
+    before = deployed.checkpoints()
+    with Load(deployed.topic):
+        deployed.replace(how)
+    deployed.job.await_truth(deployed.topic.truth)
+    assert deployed.checkpoints() == before, "no state was made anew"
+
+
+def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deployment) -> None:
+    """While two versions run, and whichever is in force, each finding is there once, with its score."""
+    settings = deployed.job.settings
+    with Load(deployed.topic):
+        first = version_in_force(settings, DETECTOR)
+        deployed.edit(PLAN, OTHER_PLAN)
+        deployed.replace()
+        assert len(deployed.checkpoints()) == 2
+        second = version_in_force(settings, DETECTOR)
+        assert [one.version for one in kept_versions(settings, DETECTOR)] == [first, second]
+
+        assert roll_back(settings, DETECTOR).version == first
+        deployed.replace()
+        report = deployed.job.report()
+        assert report is not None
+        assert report.version == first
+        assert report.reason.startswith(f"rolled back to version {first}; ")
+
+        assert roll_forward(settings, DETECTOR)
+        deployed.replace()
+        report = deployed.job.report()
+        assert report is not None
+        assert report.version == second
+    deployed.job.await_truth(deployed.topic.truth)
+    assert len(deployed.checkpoints()) == 2, "each version went on from its own"
+
+
+def test_a_new_version_that_cannot_run_leaves_the_old_one_in_peace(deployed: Deployment) -> None:
+    with Load(deployed.topic):
+        deployed.edit(PLAN, UNKNOWN_COLUMN)
+        new = deployed.start_beside()
+        assert new.wait(READY_SECONDS) == 2, "misconfigured"
+    assert deployed.leading.poll() is None
+    deployed.job.await_truth(deployed.topic.truth)
+    assert len(kept_versions(deployed.job.settings, DETECTOR)) == 1, "it never ran"
+
+
+def test_a_second_process_that_is_not_to_take_over_ends_at_once(deployed: Deployment) -> None:
+    assert deployed.job.start().wait(READY_SECONDS) == 3
+    assert deployed.leading.poll() is None
