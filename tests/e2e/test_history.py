@@ -35,7 +35,7 @@ START = begin(DAY)
 @pytest.fixture
 def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
     with detect_job(tmp_path, broker) as one:
-        one.settings = one.settings.model_copy(update={"history": HistorySettings(grace=timedelta(0))})
+        one.settings = one.settings.model_copy(update={"history": HistorySettings(grace=timedelta(seconds=1))})
         yield one
 
 
@@ -44,7 +44,7 @@ def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
     jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
     done = subprocess.run(
         [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, JOBS / program, *words],
-        env=job_environment(job.settings, find_java().home) | {"TOCSIN_HISTORY__GRACE": "0 seconds"},
+        env=job_environment(job.settings, find_java().home) | {"TOCSIN_HISTORY__GRACE": "1 second"},
         capture_output=True,
         text=True,
         timeout=200,
