@@ -50,6 +50,7 @@ class Event:
             it was killed while its parent was gone.
         ran_seconds: how long the process had run that ended or was asked to stop; None for other events.
         forced: whether a process was ended by force rather than asked.
+        failed: whether it counts as a failure: it ended by itself, was hung or took too much, or could not be started.
     """
 
     at: float
@@ -59,6 +60,7 @@ class Event:
     exit_code: int | None = None
     ran_seconds: float | None = None
     forced: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,26 +81,30 @@ class Look:
 
     def _end(self, job: str) -> Event:
         after = self.after.jobs.get(job, Past())
-        ran = max(0.0, self.at - self.before.jobs[job].started_at)
-        code = self.actual.exits.get(job)
-        reason = after.reason or "ended by itself"
         return Event(
-            at=self.at, what=What.END, reason=reason, condition=after.condition, exit_code=code, ran_seconds=ran
+            at=self.at,
+            what=What.END,
+            reason=after.reason or "ended by itself",
+            condition=after.condition,
+            exit_code=self.actual.exits.get(job),
+            ran_seconds=max(0.0, self.at - self.before.jobs[job].started_at),
+            failed=True,
         )
 
     def _event(self, action: Action) -> Event:
-        condition = self.after.jobs.get(action.job, Past()).condition
+        after = self.after.jobs.get(action.job, Past())
         if isinstance(action, Change):
             return Event(at=self.at, what=What.CONDITION, reason=action.reason, condition=action.condition)
         if isinstance(action, Start):
-            return Event(at=self.at, what=What.START, reason=action.reason, condition=condition)
+            return Event(at=self.at, what=What.START, reason=action.reason, condition=after.condition)
         return Event(
             at=self.at,
             what=What.STOP,
             reason=action.reason,
-            condition=condition,
+            condition=after.condition,
             ran_seconds=self._ran(action),
             forced=action.force,
+            failed=self.at in after.failures,
         )
 
     def _ran(self, stop: Stop) -> float | None:
@@ -109,6 +115,11 @@ class Look:
 _EVENT = TypeAdapter(Event)
 
 
+def chronicle_of(state: Path, job: str) -> Path:
+    """The file of `job`; its time changes with each event."""
+    return state / "supervision" / "chronicle" / f"{file_name(job)}.jsonl"
+
+
 def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
     """Write each event to the file of its job. Only one supervisor may do so at a time; it looks under a lock.
 
@@ -116,7 +127,7 @@ def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
     """
     for job, event in events:
         try:
-            _append(_path(state, job), _EVENT.dump_json(_short(event)) + b"\n")
+            _append(chronicle_of(state, job), _EVENT.dump_json(_short(event)) + b"\n")
         except OSError as error:
             log.warning("cannot be recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
 
@@ -127,7 +138,7 @@ def read_events(state: Path, job: str) -> list[Event]:
     A line that was torn by a crash is left out.
     """
     try:
-        lines = _path(state, job).read_bytes().splitlines()
+        lines = chronicle_of(state, job).read_bytes().splitlines()
     except OSError:
         return []
     return [event for line in lines if (event := _parsed(line)) is not None]
@@ -158,7 +169,3 @@ def _append(path: Path, line: bytes) -> None:
     draft = path.with_name(f".{path.name}")
     draft.write_bytes(newer.partition(b"\n")[2] + line)
     draft.replace(path)
-
-
-def _path(state: Path, job: str) -> Path:
-    return state / "supervision" / "chronicle" / f"{file_name(job)}.jsonl"

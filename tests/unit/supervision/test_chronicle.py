@@ -34,7 +34,7 @@ def test_a_job_that_ended_is_told_with_its_code_its_life_and_what_follows() -> N
     found = look(Actual(exits={JOB: -9}), running()).events()
     assert [(job, one.what) for job, one in found] == [(JOB, What.END), (JOB, What.CONDITION), (JOB, What.START)]
     end, change, start = (one for _, one in found)
-    assert (end.exit_code, end.ran_seconds, end.condition) == (-9, 100.0, Condition.RESTARTING)
+    assert (end.exit_code, end.ran_seconds, end.condition, end.failed) == (-9, 100.0, Condition.RESTARTING, True)
     assert end.reason == change.reason == "was ended by signal 9"
     assert start.reason == "restart 1: was ended by signal 9"
 
@@ -56,14 +56,14 @@ def test_memory_over_the_declared_is_the_cause_of_the_stop() -> None:
     wanted = {JOB: Desired("v1", memory_bytes=500_000_000)}
     found = look(Actual(live=[live(7, rss_bytes=600_000_000)]), running(), wanted).events()
     stop = next(one for _, one in found if one.what is What.STOP)
-    assert stop.reason == "takes 600 MB of memory; it declares 500 MB"
+    assert (stop.reason, stop.failed) == ("takes 600 MB of memory; it declares 500 MB", True)
 
 
 def test_a_restart_that_was_asked_for_says_so() -> None:
-    actual, before = Actual(live=[live(7)]), running()
+    actual, before = Actual(live=[live(7)]), running(failures=(150.0,), condition=Condition.RESTARTING)
     actions, after = restarted(JOB, actual, before, 200.0)
     ((_, one),) = Look(200.0, actual, before, after, actions).events()
-    assert (one.what, one.reason) == (What.STOP, "a restart was asked for")
+    assert (one.what, one.reason, one.failed) == (What.STOP, "a restart was asked for", False)
 
 
 def test_a_look_at_which_nothing_happens_tells_nothing() -> None:

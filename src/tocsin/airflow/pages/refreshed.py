@@ -1,0 +1,63 @@
+"""Values that take long to get: got in a thread, and only while somebody asks for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Got(Generic[_Value]):
+    """What is known of a value.
+
+    Attributes:
+        value: as it was got last; None before the first time.
+        at: epoch seconds of that; None before the first time.
+        error: why it could not be got the last time; empty when it could.
+    """
+
+    value: _Value | None = None
+    at: float | None = None
+    error: str = ""
+
+
+class Refreshed(Generic[_Value]):
+    """One value. Whoever asks gets what is known and never waits; if that is old, it is got anew meanwhile."""
+
+    def __init__(self, get: Callable[[], _Value], seconds: float) -> None:
+        """A value that `get` gets; it is asked at most every `seconds`, and may raise anything."""
+        self._get, self._seconds = get, seconds
+        self._lock = threading.Lock()
+        self._known: Got[_Value] = Got()
+        self._tried_at = float("-inf")
+        self._thread: threading.Thread | None = None
+
+    def known(self) -> Got[_Value]:
+        """What is known now."""
+        with self._lock:
+            idle = self._thread is None or not self._thread.is_alive()
+            if idle and time.monotonic() - self._tried_at >= self._seconds:
+                self._tried_at = time.monotonic()
+                self._thread = threading.Thread(target=self._refresh, name="tocsin-refresh", daemon=True)
+                self._thread.start()
+            return self._known
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the attempt under way, if there is one, at most `seconds`."""
+        if (thread := self._thread) is not None:
+            thread.join(seconds)
+
+    def _refresh(self) -> None:
+        try:
+            known = Got(self._get(), time.time())
+        except Exception as error:  # whatever it is, it is shown beside what was known before
+            with self._lock:
+                known = Got(self._known.value, self._known.at, str(error) or type(error).__name__)
+        with self._lock:
+            self._known = known
+            self._tried_at = time.monotonic()

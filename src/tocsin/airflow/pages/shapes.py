@@ -1,0 +1,186 @@
+"""What the pages are told, as JSON. All times are epoch seconds, what is not known is null.
+
+Text that comes from logs, files or errors has passed `printable`; the pages show it as text and never as markup.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Severity(StrEnum):
+    """How loud something is shown; in this order."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    OK = "ok"
+    OFF = "off"
+
+
+class Restart(_Shape):
+    """The last time a process of the job was started after another one: when, and why that one had ended."""
+
+    at: float
+    cause: str
+
+
+class Today(_Shape):
+    """What the job took today, UTC, as far as the alerts DB knows."""
+
+    cpu_seconds: float
+    rows_in: int
+    rows_out: int
+    findings: int
+    restarts: int
+
+
+class Row(_Shape):
+    """One job.
+
+    Attributes:
+        job, name: such as detector:failed_logins, and failed_logins.
+        kind: detector, ingest, indexer or notifier.
+        title: one line about it.
+        dag: its DAG.
+        stage: of a detector; empty for other jobs, and for a detector whose file cannot be read.
+        severity, state, reason: how it fares, in one word or two, and why.
+        mode: "real-time", "micro-batch" or empty.
+        pid, started_at: of its process; null when none runs.
+        told_at: when it last gave a sign of life.
+        lag_records, lag_seconds: how far behind it is.
+        rss_bytes, declared_bytes: memory held, and the most that its file allows.
+        over_memory: whether it holds more than that.
+        cores, cores_seconds: how many it keeps busy, on average over that time.
+        busy: whether it eats a core.
+        today: null when not known.
+        last_finding_at, last_restart: null for none, or when not known.
+        off: whether its switch is off; null for a job without one, or when it is not known.
+        may_switch, may_restart: what makes sense for it now, and the user who asks may do.
+    """
+
+    job: str
+    name: str
+    kind: str
+    title: str
+    dag: str
+    stage: str
+    severity: Severity
+    state: str
+    reason: str
+    mode: str = ""
+    pid: int | None = None
+    started_at: float | None = None
+    told_at: float | None = None
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    rss_bytes: int | None = None
+    declared_bytes: int | None = None
+    over_memory: bool = False
+    cores: float | None = None
+    cores_seconds: float | None = None
+    busy: bool = False
+    today: Today | None = None
+    last_finding_at: float | None = None
+    last_restart: Restart | None = None
+    off: bool | None = None
+    may_switch: bool = False
+    may_restart: bool = False
+
+
+class Note(_Shape):
+    """Something about the whole: what is not known, and why."""
+
+    severity: Severity
+    text: str
+
+
+class Board(_Shape):
+    """All jobs, at one moment.
+
+    Attributes:
+        now: the clock of the server.
+        looked_at: when files and processes were looked at with success; null for never.
+        notes: what is wrong with the whole.
+        rows: problems first, then detectors, then the jobs of the platform.
+    """
+
+    now: float
+    looked_at: float | None
+    notes: list[Note]
+    rows: list[Row]
+
+
+class Episode(_Shape):
+    """The end of one process of a job, and what followed.
+
+    Attributes:
+        at: when it was noticed, or asked for.
+        failed: whether it was a failure.
+        cause: in words.
+        exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
+        ran_seconds: how long it had run.
+        condition: how the job fared then.
+        back_seconds: until the next process was started; null as long as none was.
+    """
+
+    at: float
+    failed: bool
+    cause: str
+    exit_code: int | None = None
+    ran_seconds: float | None = None
+    condition: str = ""
+    back_seconds: float | None = None
+
+
+class Fact(_Shape):
+    """One thing that the file of a detector declares."""
+
+    name: str
+    text: str
+
+
+class Story(_Shape):
+    """One job in detail.
+
+    Attributes:
+        row: how it fares.
+        episodes: the newest first.
+        facts: of its file.
+    """
+
+    row: Row
+    episodes: list[Episode]
+    facts: list[Fact]
+
+
+class Stories(_Shape):
+    """The jobs of one DAG; none for a DAG that handles no job."""
+
+    now: float
+    looked_at: float | None
+    notes: list[Note]
+    jobs: list[Story]
+
+
+class LogTail(_Shape):
+    """The end of the log of a job.
+
+    Attributes:
+        now: the clock of the server.
+        path: of the file.
+        lines: the last ones, oldest first; the very long ones are cut.
+        written_at: when the file was last written; null when there is none.
+        cut: whether there is more in the file.
+    """
+
+    now: float
+    path: str
+    lines: list[str]
+    written_at: float | None
+    cut: bool

@@ -1,0 +1,120 @@
+// The tab on the page of a DAG: how its jobs fare, how they ended before, the end of their logs, what is declared.
+
+import "./theme.js";
+import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
+import { ago, badge, count, cpu, el, memory, put, span, utc } from "./words.js";
+
+const EVERY_SECONDS = 3;
+const FEW = 5;
+const dag = new URLSearchParams(location.search).get("dag_id") ?? "";
+const place = (id) => document.getElementById(id);
+let last = { jobs: [], notes: [], looked_at: null };
+let chosen = "";
+let all = false;
+
+const query = (path, values) => `${path}?${new URLSearchParams({ dag_id: dag, ...values })}`;
+const soon = keepAsking(() => query("api/job", {}), EVERY_SECONDS, show, (error) => showNotes(place("notes"), last.notes, error));
+const soonLog = keepAsking(() => chosen && query("api/log", { job: chosen }), EVERY_SECONDS, showLog, () => {});
+
+place("more").addEventListener("click", () => {
+  all = !all;
+  show(last);
+});
+
+function show(told) {
+  last = told;
+  showNotes(place("notes"), told.notes, null);
+  const story = told.jobs.find((one) => one.row.job === chosen) ?? told.jobs[0];
+  place("story").hidden = !story;
+  place("empty").hidden = Boolean(story);
+  if (!story) {
+    put(place("empty"), [told.looked_at], () => ["No job belongs to this DAG. All jobs are on ",
+      el("a", { href: airflow("plugin/detectors"), "data-airflow": true, text: "Detectors" }), "."]);
+    return;
+  }
+  if (story.row.job !== chosen) {
+    chosen = story.row.job;
+    soonLog();
+  }
+  showChoice(told.jobs);
+  showState(story.row, told.looked_at);
+  showEpisodes(story.episodes);
+  place("declared").hidden = story.facts.length === 0;
+  put(place("facts"), story.facts, () =>
+    story.facts.flatMap((fact) => [el("dt", { text: fact.name }), el("dd", { text: fact.text })]));
+}
+
+function showChoice(jobs) {
+  place("choice").hidden = jobs.length < 2;
+  put(place("choice"), [chosen, jobs.map((one) => [one.row.job, one.row.severity])], () =>
+    jobs.map(({ row }) => {
+      const made = el("button", { type: "button", "aria-pressed": String(row.job === chosen) },
+        row.severity === "ok" ? null : badge(row), row.severity === "ok" ? null : " ", row.job);
+      made.addEventListener("click", () => choose(row.job));
+      return made;
+    }));
+}
+
+function choose(job) {
+  chosen = job;
+  all = false;
+  place("lines").replaceChildren();
+  show(last);
+  soonLog();
+  place("choice").querySelector('[aria-pressed="true"]')?.focus();
+}
+
+function showState(row, looked_at) {
+  place("name").textContent = row.kind === "detector" ? row.name : row.job;
+  put(place("state"), [row.state, row.severity, row.mode, row.stage], () =>
+    [badge(row), row.mode ? el("span", { class: "muted", text: ` ${row.mode}` }) : null,
+      row.stage ? " " : null, row.stage ? el("span", { class: "badge stage", text: row.stage }) : null]);
+  place("reason").textContent = row.reason;
+  showFreshness(place("freshness"), looked_at);
+  showActions(place("actions"), row, soon);
+  const figures = [
+    ["process", row.pid === null ? [] : [`pid ${row.pid}`, el("small", {}, "since ", ago(row.started_at))]],
+    ["last sign of life", row.told_at === null ? [] : [ago(row.told_at)]],
+    ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records ? `${span(row.lag_seconds)} behind` : "records" })]],
+    ["memory", memory(row)],
+    ["CPU, of one core", cpu(row)],
+    ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} out` })] : []],
+    ["CPU time today", row.today ? [span(row.today.cpu_seconds), el("small", { text: `${row.today.restarts} restarts` })] : []],
+    ["findings today", row.kind === "detector" && row.today ? [count(row.today.findings),
+      row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at))] : []],
+  ].filter(([, made]) => made.length);
+  put(place("figures"), figures.map(([what, made]) => [what, made.map((one) => one?.textContent ?? one)]), () =>
+    figures.map(([what, made]) => el("div", {}, el("dt", { text: what }), el("dd", {}, ...made))));
+}
+
+function showEpisodes(episodes) {
+  const some = all ? episodes : episodes.slice(0, FEW);
+  put(place("episodes"), some, () => some.map((one) =>
+    el("tr", { class: one.failed ? "failed" : null },
+      el("td", {}, ago(one.at), el("small", { text: utc(one.at) })),
+      el("td", { class: "cause", text: one.cause }),
+      cell("Exit code", one.exit_code === null ? "–" : one.exit_code, "number"),
+      cell("Had run", one.ran_seconds === null ? "–" : span(one.ran_seconds), "number"),
+      cell("Condition then", one.condition || "–"),
+      cell("Back after", one.back_seconds === null ? "not yet" : span(one.back_seconds), "number"))));
+  place("episodes").parentElement.hidden = episodes.length === 0;
+  place("quiet").hidden = episodes.length > 0;
+  place("more").hidden = episodes.length <= FEW;
+  place("more").textContent = all ? `Show the last ${FEW}` : `Show all ${episodes.length}`;
+}
+
+function cell(label, text, kind) {
+  return el("td", { class: kind, "data-label": label, text });
+}
+
+function showLog(told) {
+  const lines = place("lines");
+  const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 24;
+  put(lines, told.lines, () => [told.lines.join("\n")]);
+  if (atEnd) lines.scrollTop = lines.scrollHeight;
+  lines.hidden = told.lines.length === 0;
+  put(place("about-log"), [told.path, told.written_at, told.cut, told.lines.length], () =>
+    told.written_at === null
+      ? [`There is no log in ${told.path}.`]
+      : [`The last ${count(told.lines.length)} lines${told.cut ? "" : ", all there are"}, written `, ago(told.written_at), `: ${told.path}`]);
+}

@@ -1,0 +1,133 @@
+// Asks our application what is known, and Airflow's own API to act, so that Airflow's permissions and audit log hold.
+
+import { ago, el, put, setClock } from "./words.js";
+
+const AIRFLOW = new URL("../", location.href);
+const DONE_SECONDS = 120;
+
+export function airflow(path) {
+  return new URL(path, AIRFLOW).href;
+}
+
+async function ask(path, options = {}) {
+  const answer = await fetch(path, { credentials: "same-origin", headers: { Accept: "application/json" }, ...options });
+  if (answer.ok) return answer.json();
+  const told = await answer.json().catch(() => ({}));
+  const error = new Error(typeof told.detail === "string" ? told.detail : `Airflow answers ${answer.status}`);
+  error.status = answer.status;
+  throw error;
+}
+
+/** Ask `path()` again and again while somebody looks, unless it is null: `show` gets what was told, `fail` the error.
+ * Returns a function that asks now. */
+export function keepAsking(path, seconds, show, fail) {
+  let timer;
+  let asking = 0;
+  async function once() {
+    clearTimeout(timer);
+    const mine = ++asking;
+    const wanted = path();
+    try {
+      const told = wanted && (await ask(wanted));
+      if (mine !== asking) return;
+      if (told) {
+        setClock(told.now);
+        show(told);
+      }
+    } catch (error) {
+      if (mine !== asking) return;
+      fail(error);
+    }
+    if (!document.hidden) timer = setTimeout(once, seconds * 1000);
+  }
+  document.addEventListener("visibilitychange", () => document.hidden || once());
+  once();
+  return once;
+}
+
+/** The notes above a page: what the server says, and what this page cannot know. */
+export function showNotes(place, notes, error) {
+  const all = error ? [{ severity: "problem", text: faultText(error) }, ...notes] : notes;
+  put(place, all, () => all.map((note) => el("p", { class: `note ${note.severity}`, text: note.text })));
+}
+
+function faultText(error) {
+  if (error.status === 401) return "Your login has ended. Reload Airflow and log in again; what is shown is old.";
+  if (error.status === 403) return "You may not see this.";
+  if (error.status) return `The page cannot be refreshed: ${error.message}. What is shown is old.`;
+  return "Airflow does not answer; the jobs go on without it. What is shown is old.";
+}
+
+/** When what is shown was looked at. */
+export function showFreshness(place, looked_at) {
+  put(place, [looked_at], () => (looked_at === null ? ["never read"] : ["looked ", ago(looked_at)]));
+}
+
+let hide;
+
+export function say(text, severity = "") {
+  const place = document.getElementById("said");
+  place.textContent = text;
+  place.className = `said shown ${severity}`;
+  clearTimeout(hide);
+  hide = setTimeout(() => (place.className = "said"), 6000);
+}
+
+const WAYS = {
+  pause: { label: "Pause", doing: "Pausing…", done: (row) => row.pid === null },
+  unpause: { label: "Unpause", doing: "Starting…", done: (row) => row.pid !== null },
+  restart: { label: "Restart", doing: "Restarting…", done: (row, before) => row.pid !== null && row.pid !== before.pid },
+};
+const pending = new Map();
+
+function call(action, row) {
+  const dag = encodeURIComponent(row.dag);
+  const json = { "Content-Type": "application/json", Accept: "application/json" };
+  if (action === "restart") {
+    const conf = row.kind === "detector" ? { action } : { action, job: row.job };
+    const body = JSON.stringify({ logical_date: null, conf });
+    return ask(airflow(`api/v2/dags/${dag}/dagRuns`), { method: "POST", headers: json, body });
+  }
+  const body = JSON.stringify({ is_paused: action === "pause" });
+  return ask(airflow(`api/v2/dags/${dag}`), { method: "PATCH", headers: json, body });
+}
+
+/** The buttons for one job: those that the user may press, and what is under way. `soon` asks the server anew. */
+export function showActions(place, row, soon) {
+  const waits = pending.get(row.job);
+  if (waits && (WAYS[waits.action].done(row, waits.before) || Date.now() > waits.until)) pending.delete(row.job);
+  const doing = pending.get(row.job)?.action ?? null;
+  const ways = doing ? [doing] : [];
+  if (!doing && row.may_switch) ways.push(row.off ? "unpause" : "pause");
+  if (!doing && row.may_restart) ways.push("restart");
+  const focused = place.contains(document.activeElement);
+  place.row = row;
+  place.soon = soon;
+  put(place, [row.job, ways, doing], () => ways.map((action) => button(place, action, doing)));
+  if (focused && !place.contains(document.activeElement)) place.querySelector("button")?.focus();
+}
+
+function button(place, action, doing) {
+  const text = doing ? WAYS[action].doing : WAYS[action].label;
+  // What is under way keeps the focus, so it is not disabled; pressing it does nothing.
+  const attributes = { type: "button", "data-action": action, "aria-label": `${text} ${place.row.job}` };
+  const made = el("button", { ...attributes, "aria-disabled": doing ? "true" : null, text });
+  if (!doing) made.addEventListener("click", () => act(place, action));
+  return made;
+}
+
+async function act(place, action) {
+  const { row, soon } = place;
+  pending.set(row.job, { action, before: row, until: Date.now() + DONE_SECONDS * 1000 });
+  showActions(place, row, soon);
+  try {
+    await call(action, row);
+    say(`${row.name}: ${WAYS[action].doing}`);
+  } catch (error) {
+    pending.delete(row.job);
+    const why = error.status === 403 ? "you may not do that" : error.message;
+    say(`${row.name}: ${why}`, "problem");
+    showActions(place, row, soon);
+  }
+  soon();
+}

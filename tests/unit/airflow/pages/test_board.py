@@ -1,0 +1,333 @@
+"""What the page of all jobs says, from what lies in the state folder and what runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.supervision.dummies import SLEEP, launch, wait_for
+from tocsin.airflow.pages import board as module
+from tocsin.airflow.pages.board import Installation
+from tocsin.airflow.pages.shapes import Board, Row, Severity, Today
+from tocsin.airflow.pages.usage import Taken
+from tocsin.errors import TransientError
+from tocsin.heartbeat import beat
+from tocsin.metrics import JobReport, JobState
+from tocsin.settings import Settings
+from tocsin.supervision.chronicle import Event, What, record
+from tocsin.supervision.history import write_history
+from tocsin.supervision.labels import Labels, instance_of
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Condition, History, Past
+from tocsin.supervision.standing import memory_of
+from tocsin.supervision.switches import ask_switches
+
+ROOT = Path(__file__).resolve().parents[4]
+JOB = "detector:failed_logins"
+DAG = "detector__failed_logins"
+PLATFORM = ["ingest:logins", "indexer", "notifier"]
+
+
+@dataclass
+class Place:
+    """An installation that never ran, and what a test lets run in it."""
+
+    settings: Settings
+    taken: dict[str, Taken] = field(default_factory=dict)
+    usage_fault: str = ""
+    kafka_fault: str = ""
+    pids: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.runner = LocalRunner(instance_of(self.settings), self.settings.log)
+        self.page = Installation(self.settings)
+
+    def declare(self, name: str, old: str = "", new: str = "") -> None:
+        text = (ROOT / "detectors" / "failed_logins.py").read_text()
+        assert old in text
+        (self.settings.project / "detectors" / f"{name}.py").write_text(text.replace(old, new))
+
+    def run(self, job: str) -> int:
+        labels = Labels(instance_of(self.settings), job, "v1")
+        self.pids[job] = self.runner.start(launch(self.settings.state, labels, SLEEP))
+        return self.pids[job]
+
+    def stop(self) -> None:
+        for process in self.runner.list():
+            self.runner.stop(process, force=True)
+        wait_for(lambda: self.runner.list() == [])
+
+    def says(self, job: str, state: JobState = JobState.RUNNING, *, ago: float = 0.0, **fields: Any) -> None:
+        now = datetime.now(UTC)
+        about = {"at": now, "started_at": now - timedelta(seconds=100), "pid": self.pids.get(job, 1)} | fields
+        beat(self.settings.state, JobReport(job=job, state=state, **about))
+        path = self.settings.state / "heartbeats" / f"{job.replace(':', '__')}.json"
+        os.utime(path, (time.time() - ago, time.time() - ago))
+
+    def remembers(self, **pasts: Past) -> None:
+        known = {name.replace("__", ":"): past for name, past in pasts.items()}
+        write_history(memory_of(self.settings.state, "jobs"), History(jobs=known))
+
+    def board(self, **off: bool) -> Board:
+        self.page.board(off)
+        for value in (self.page._usage, self.page._kafka):
+            value.wait(10)
+        self.page._looked = float("-inf")
+        return self.page.board(off)
+
+    def row(self, job: str, **off: bool) -> Row:
+        (row,) = [row for row in self.board(**off).rows if row.job == job]
+        return row
+
+    def verdict(self, job: str = JOB) -> tuple[Severity, str, str]:
+        row = self.row(job)
+        return row.severity, row.state, row.reason
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    project = tmp_path / "project"
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "state").mkdir()
+    made = Place(Settings(project=project, state=tmp_path / "state"))
+
+    def read(settings: Settings) -> dict[str, Taken]:
+        if made.usage_fault:
+            raise TransientError(made.usage_fault)
+        return made.taken
+
+    def ask(kafka: object) -> None:
+        if made.kafka_fault:
+            raise TransientError(made.kafka_fault)
+
+    monkeypatch.setattr(module, "read_usage", read)
+    monkeypatch.setattr(module, "ask", ask)
+    yield made
+    made.stop()
+
+
+def test_every_declared_job_has_its_row_detectors_first(place: Place) -> None:
+    rows = place.board().rows
+    assert [row.job for row in rows] == [JOB, *PLATFORM]
+    assert [row.dag for row in rows] == [DAG, "platform", "platform", "platform"]
+    assert rows[0].stage == "live"
+    assert rows[0].title.startswith("Bursts of failed logins")
+
+
+def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place) -> None:
+    pid = place.run(JOB)
+    place.says(JOB, mode="real-time", lag_records=7, lag_seconds=0.2, rss_bytes=500_000_000, cpu_seconds=25.0)
+    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5), 1000.0)
+    row = place.row(JOB)
+    assert (row.severity, row.state, row.mode, row.pid) == (Severity.OK, "running", "real-time", pid)
+    assert (row.lag_records, row.lag_seconds, row.rss_bytes) == (7, 0.2, 500_000_000)
+    assert row.cores == pytest.approx(0.25)
+    assert (row.today, row.last_finding_at) == (place.taken[JOB].today, 1000.0)
+    assert row.told_at == pytest.approx(time.time(), abs=5)
+
+
+def test_what_an_earlier_process_said_is_not_said_of_this_one(place: Place) -> None:
+    place.run(JOB)
+    place.says(JOB, pid=1, rss_bytes=5, lag_records=9)
+    row = place.row(JOB)
+    assert (row.severity, row.state, row.rss_bytes, row.lag_records) == (Severity.WARNING, "starting", None, None)
+
+
+def test_memory_above_the_declared_is_marked(place: Place) -> None:
+    place.declare("failed_logins", 'stage="live"', 'memory="700 MB", stage="live"')
+    place.run(JOB)
+    place.says(JOB, rss_bytes=812_000_000)
+    row = place.row(JOB)
+    assert (row.severity, row.over_memory, row.declared_bytes) == (Severity.WARNING, True, 700_000_000)
+    place.says(JOB, rss_bytes=600_000_000)
+    assert not place.row(JOB).over_memory
+
+
+def test_a_job_that_eats_a_core_is_marked(place: Place) -> None:
+    place.run(JOB)
+    began = datetime.now(UTC)
+    for seconds in (0, 40):
+        place.says(JOB, at=began + timedelta(seconds=seconds), cpu_seconds=100.0 + seconds)
+        row = place.row(JOB)
+    assert (row.severity, row.busy) == (Severity.WARNING, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "severity"),
+    [
+        (JobState.DRAINING, Severity.OK),
+        (JobState.WAITING, Severity.WARNING),
+        (JobState.STOPPING, Severity.WARNING),
+        (JobState.FAILED, Severity.PROBLEM),
+    ],
+)
+def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Severity) -> None:
+    place.run(JOB)
+    place.says(JOB, state, reason="as it says")
+    assert place.verdict() == (severity, str(state), "as it says")
+
+
+def test_silence_is_a_problem(place: Place) -> None:
+    place.run(JOB)
+    place.says(JOB, ago=60)
+    severity, state, reason = place.verdict()
+    assert (severity, state) == (Severity.PROBLEM, "silent")
+    assert "it was running then" in reason
+
+
+def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
+    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s", expected=False)
+    place.remembers(notifier=looping)
+    assert place.verdict("notifier") == (Severity.PROBLEM, "crash loop", "4 failures within 600 s")
+    assert place.board().rows[0].job == "notifier"
+    place.run("notifier")
+    place.says("notifier")
+    assert place.verdict("notifier")[2] == "4 failures within 600 s. It is being tried again"
+
+
+def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
+    place.remembers(notifier=Past(expected=True))
+    place.says("notifier")
+    assert place.verdict("notifier")[:2] == (Severity.PROBLEM, "gone")
+
+
+def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(place: Place) -> None:
+    (place.settings.project / "detectors" / "worse.py").write_text("def detect(:")
+    row = place.board().rows[0]
+    assert (row.job, row.severity, row.state) == ("detector:worse", Severity.PROBLEM, "broken")
+    assert row.reason.startswith("It is not started. detectors/worse.py:1: ")
+    assert not row.may_restart, "supervision leaves alone what it cannot read: it would stop and not come back"
+
+
+@pytest.mark.parametrize("stage", ["draft", "retired"])
+def test_a_stage_that_does_not_run_is_told_last_and_quietly(place: Place, stage: str) -> None:
+    place.declare("a_first", 'stage="live"', f'stage="{stage}"')
+    assert [row.job for row in place.board().rows][:2] == [JOB, "detector:a_first"]
+    row = place.row("detector:a_first", detector__a_first=False)
+    assert (row.severity, row.state, row.may_switch, row.may_restart) == (Severity.OFF, stage, False, False)
+
+
+def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) -> None:
+    place.run(JOB)
+    place.says(JOB)
+    row = place.row(JOB, **{DAG: True})
+    assert (row.severity, row.state) == (Severity.WARNING, "stopping")
+    assert (row.off, row.may_switch, row.may_restart) == (True, True, False)
+    place.stop()
+    row = place.row(JOB, **{DAG: True})
+    assert (row.severity, row.state) == (Severity.OFF, "paused")
+
+
+def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Place) -> None:
+    assert place.row(JOB).off is None
+    assert not place.row(JOB).may_switch, "Airflow has not read the file yet"
+    ask_switches(place.settings.state, ["failed_logins"], lambda _: True)
+    assert place.row(JOB).off
+    row = place.row(JOB, **{DAG: False})
+    assert (row.off, row.may_switch) == (False, True)
+
+
+def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place) -> None:
+    ended = Event(at=10, what=What.END, reason="was ended by signal 9", exit_code=-9, ran_seconds=5, failed=True)
+    record(place.settings.state, [(JOB, ended), (JOB, Event(at=12, what=What.START, reason="restart 1"))])
+    restart = place.row(JOB).last_restart
+    assert restart is not None
+    assert (restart.at, restart.cause) == (12, "was ended by signal 9")
+    (story,) = place.page.stories(DAG, {}).jobs
+    assert [one.exit_code for one in story.episodes] == [-9]
+    assert {fact.name: fact.text for fact in story.facts}["limits"] == "e-mail above 50, urgent above 100"
+    record(place.settings.state, [(JOB, Event(at=20, what=What.END, reason="again", failed=True))])
+    place.page._looked = float("-inf")
+    assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == ["again", "was ended by signal 9"]
+
+
+def test_a_dag_has_its_own_jobs_and_no_others(place: Place) -> None:
+    assert place.page.jobs_of(DAG) == [JOB]
+    assert place.page.jobs_of("platform") == PLATFORM
+    assert place.page.jobs_of("housekeeping") == []
+    assert place.page.stories("housekeeping", {}).jobs == []
+
+
+def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Place) -> None:
+    assert place.board().notes == []
+    place.kafka_fault = "Kafka does not answer (127.0.0.1:9092: timed out)"
+    place.page._kafka._tried_at = float("-inf")
+    board = place.board()
+    assert [note.severity for note in board.notes] == [Severity.PROBLEM]
+    assert board.notes[0].text.startswith(place.kafka_fault)
+    assert len(board.rows) == 4
+
+
+def test_when_the_usage_cannot_be_read_the_page_says_so_and_keeps_what_it_knew(place: Place) -> None:
+    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    assert place.row(JOB).today is not None
+    place.usage_fault = "no such DB"
+    place.page._usage._tried_at = float("-inf")
+    board = place.board()
+    assert "(no such DB); what is shown is older" in board.notes[0].text
+    assert place.row(JOB).today is not None
+
+
+def test_when_the_state_cannot_be_read_the_last_look_stays_with_its_time(place: Place) -> None:
+    place.run(JOB)
+    place.says(JOB, lag_records=7)
+    before = place.board()
+    place.settings.state.rename(place.settings.state.with_name("away"))
+    after = place.board()
+    place.settings.state.with_name("away").rename(place.settings.state)
+    assert "cannot be read (FileNotFoundError" in after.notes[0].text
+    assert after.looked_at == before.looked_at
+    assert [row.lag_records for row in after.rows] == [row.lag_records for row in before.rows]
+    assert place.board().notes == []
+
+
+def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, place: Place) -> None:
+    page = Installation(Settings(project=tmp_path, state=tmp_path / "nowhere"))
+    board = page.board({})
+    assert (board.rows, board.looked_at) == ([], None)
+    assert "cannot be read" in board.notes[0].text
+    assert page.jobs_of(DAG) == []
+    for value in (page._usage, page._kafka):
+        value.wait(10)
+
+
+def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:
+    ask_switches(place.settings.state, [], lambda _: None)
+    assert place.board().notes == []
+    path = place.settings.state / "supervision" / "desired.json"
+    path.write_text(f'{{"read_at": {time.time() - 400}}}')
+    (note,) = place.board().notes
+    assert "The supervisor has not looked at the jobs for 7 min" in note.text
+
+
+def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        place.declare(f"one_{number:02}")
+    looks: list[float] = []
+
+    def counted(look: Callable[[], object]) -> Callable[[], object]:
+        def looked() -> object:
+            looks.append(time.monotonic())
+            return look()
+
+        return looked
+
+    monkeypatch.setattr(place.page._looker, "look", counted(place.page._looker.look))
+    assert len(place.board().rows) == 54
+    began = time.process_time()
+    place.page._looked = float("-inf")
+    place.page.board({})
+    assert time.process_time() - began < 0.5, "nothing that has not changed is read again"
+    looks.clear()
+    for _ in range(20):
+        place.page.board({})
+    assert len(looks) <= 1, "all who look share one look"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from tocsin.airflow.pages.episodes import episodes, last_restart
+from tocsin.airflow.pages.shapes import Restart
+from tocsin.supervision.chronicle import Event, What
+from tocsin.supervision.model import Condition
+
+
+def start(at: float) -> Event:
+    return Event(at=at, what=What.START, reason="is to run", condition=Condition.FINE)
+
+
+def crash(at: float, code: int | None = -9) -> Event:
+    condition = Condition.RESTARTING
+    return Event(
+        at=at, what=What.END, reason="it broke", condition=condition, exit_code=code, ran_seconds=9, failed=True
+    )
+
+
+def stop(at: float, reason: str = "a restart was asked for", *, forced: bool = False) -> Event:
+    return Event(at=at, what=What.STOP, reason=reason, condition=Condition.FINE, ran_seconds=5, forced=forced)
+
+
+def test_a_crash_tells_its_code_its_life_and_when_the_next_process_came() -> None:
+    (one,) = episodes([start(1), crash(10), start(12.5)])
+    assert (one.at, one.failed, one.exit_code, one.ran_seconds) == (10, True, -9, 9)
+    assert (one.cause, one.condition, one.back_seconds) == ("it broke", "restarting", 2.5)
+
+
+def test_the_newest_is_first_and_may_not_be_back_yet() -> None:
+    newest, oldest = episodes([start(1), crash(10), start(12), crash(20)])
+    assert (newest.at, newest.back_seconds) == (20, None)
+    assert (oldest.at, oldest.back_seconds) == (10, 2)
+
+
+def test_a_stop_that_was_asked_for_is_no_failure() -> None:
+    (one,) = episodes([start(1), stop(10), start(11)])
+    assert (one.failed, one.cause, one.exit_code) == (False, "a restart was asked for", None)
+
+
+def test_one_process_ends_once_however_often_that_is_told() -> None:
+    (one,) = episodes([start(1), stop(10), stop(30, "was asked to stop", forced=True), crash(31), start(40)])
+    assert one.cause == "a restart was asked for; it did not stop when asked, and was ended by force"
+    assert (one.at, one.back_seconds, one.failed) == (10, 30, False)
+
+
+def test_where_two_ran_the_other_one_was_there_at_once() -> None:
+    (one,) = episodes([start(1), start(5), stop(10, "another version has taken over")])
+    assert one.back_seconds == 0
+
+
+def test_a_start_that_was_refused_is_a_failure() -> None:
+    refused = Event(at=5, what=What.REFUSED, reason="cannot be started: no PySpark")
+    assert [one.failed for one in episodes([start(1), refused])] == [True]
+
+
+def test_what_happened_before_the_beginning_of_the_record_does_no_harm() -> None:
+    assert [one.at for one in episodes([stop(3), start(4), crash(5), crash(6)])] == [6, 5, 3]
+
+
+def test_the_last_restart_is_the_last_start_after_an_end() -> None:
+    told = episodes([start(1), crash(10), start(12), stop(20)])
+    assert last_restart(told) == Restart(at=12, cause="it broke")
+    assert last_restart(episodes([start(1)])) is None
+
+
+def test_a_cause_hides_nothing() -> None:
+    (one,) = episodes([Event(at=1, what=What.END, reason="\x1b[31m\u202eevil", failed=True)])
+    assert one.cause == r"\x1b[31m\u202eevil"
