@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker import await_that
+from tocsin.heartbeat import read_beat
+from tocsin.metrics import JobReport
 from tocsin.settings import Settings, load_settings
 from tocsin.stack.launcher import servers_instance, sweep
 from tocsin.supervision.labels import instance_of
@@ -83,6 +85,12 @@ class Stack:
     def pid(self, name: str) -> int | None:
         """The process of a server or job."""
         return next((one.pid for one in self.processes() if one.labels.job == name and one.leader), None)
+
+    def report(self, job: str) -> JobReport:
+        """What the process that leads `job` said last."""
+        beat = read_beat(self.state, job)
+        assert beat is not None, job
+        return beat.report
 
     def end(self) -> None:
         """Whatever state it is in: nothing of it is left."""

@@ -192,12 +192,38 @@ def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(ru
     assert "its last window can still change" in told(now, now + timedelta(hours=1), "failed")
 
 
-def test_an_edited_detector_is_replaced_and_nothing_else(running: Running) -> None:
+def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:
     others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
+    first = running.stack.report(DETECTOR).version
     path = running.stack.project / "detectors" / "failed_logins.py"
     path.write_text(path.read_text().replace("urgent=100", "urgent=110"))
-    running.await_new(DETECTOR, old)
+    await_that(lambda: running.stack.report(DETECTOR).version not in ("", first), 2 * SECONDS)
+    second = running.stack.report(DETECTOR)
+    assert second.pid != old
+
+    running.admin.trigger(DAG, action="roll back")
+    await_that(lambda: running.stack.report(DETECTOR).version == first, 2 * SECONDS)
     assert running.pids(DETECTOR) == others
+    running.admin.trigger(DAG, action="roll forward")
+    await_that(lambda: running.stack.report(DETECTOR).version == second.version, 2 * SECONDS)
+
+
+def test_a_change_that_cannot_run_stops_nothing_is_told_and_can_be_taken_back(running: Running) -> None:
+    before = running.pids()
+    path = running.stack.project / "detectors" / "failed_logins.py"
+    text = path.read_text()
+    path.write_text(text.replace("action = 'login failed'", "no_such_column = 1"))
+    await_that(lambda: running.condition(DETECTOR) == "misconfigured", 120)
+    owner = "security@example.com"
+    subject = f"[tocsin] {DETECTOR}: misconfigured"
+    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to(owner)], SECONDS)
+    (mail,) = [mail for mail in running.mails_to(owner) if mail["subject"] == subject]
+    assert "the version before it runs on" in mail["html"]
+
+    running.admin.trigger(DAG, action="roll back")
+    await_that(lambda: running.condition(DETECTOR) == "fine", SECONDS)
+    path.write_text(text)
+    assert running.pids() == before, "the process that ran before the change still runs"
 
 
 def test_to_pause_is_to_stop_and_to_unpause_is_to_start(running: Running) -> None:
