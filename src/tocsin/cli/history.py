@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.history.rows import FileForm
 
 if TYPE_CHECKING:
     from tocsin.catalog import Catalog
@@ -29,6 +31,8 @@ _Days = Annotated[
 _Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Read anew what a run has landed.")]
 _Anew = Annotated[bool, typer.Option("--anew", help="Begin at what the topic holds now: it was made anew.")]
 _To = Annotated[str | None, typer.Option("--to", metavar="VERSION", help="To this one, not the one before.")]
+_Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Such as logins-2026-01-31.jsonl.gz.")]
+_Form = Annotated[FileForm | None, typer.Option("--form", help="What the files hold; else their names say it.")]
 _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare every byte; reads all files.")]
 
 
@@ -125,6 +129,36 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
         line(what, style="red")
     line(f"{counted(len(found), 'fault')} in the history of {counted(len(declared), 'source')}")
     if found:
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_(source: _Source, files: _Files, form: _Form = None) -> None:
+    """Bring past events of a source in from files: lines as they are sent, CSV or Parquet; lines and CSV may be gzip.
+
+    They are read by the rules of ingest. A file that is imported again changes nothing. Takes a Spark session. Exit
+    code 1 when a row cannot be used.
+    """
+    from tocsin.spark.importing import import_file
+
+    settings, declared = _project(source)
+    refused = 0
+    for path in files:
+        done = import_file(settings, declared, path, form)
+        file = done.entry.imported
+        if done.known or file is None:
+            line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
+            continue
+        refused += file.refused
+        days = sorted({landed.day for landed in done.entry.files})
+        span = f" of {days[0]} to {days[-1]}" if days else ""
+        line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
+        if done.refused is not None:
+            reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
+            what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
+            line(f"{path}: {what}; see {done.refused}", style="yellow")
+    line(f"tocsin history seal --source {source} publishes the days")
+    if refused:
         raise typer.Exit(1)
 
 

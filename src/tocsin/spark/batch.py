@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -32,7 +31,7 @@ from tocsin.spark.findings import Emission, findings
 from tocsin.spark.function import load_detect, scored
 from tocsin.spark.history import sealed_events, with_tick
 from tocsin.spark.plan import read_plan
-from tocsin.spark.session import batch_session, clean_scratch, kafka_options
+from tocsin.spark.session import kafka_options, running_batch
 from tocsin.spark.topic import Topic
 from tocsin.versions import catalog_in_force
 
@@ -81,7 +80,7 @@ def run(settings: Settings, wanted: Range) -> int:
     _check(wanted, spec, source, datetime.now(UTC))
     with hold(settings.checkpoint(job) / "lock"):
         read = _reading(settings, spec, source, wanted)
-        with _session(settings, job) as spark:
+        with running_batch(settings, job) as spark:
             rows = _rows(spark, read, spec, source, wanted).persist()
             count = rows.count()
             rows.write.format("kafka").options(**kafka_options(settings), topic=settings.names.findings).save()
@@ -197,16 +196,6 @@ def _reach(spec: DetectorSpec) -> timedelta:
 
 def _first(wanted: Range, spec: DetectorSpec) -> datetime:
     return wanted.start - _reach(spec)
-
-
-@contextmanager
-def _session(settings: Settings, job: str) -> Iterator[SparkSession]:
-    clean_scratch(settings, job)
-    spark = batch_session(settings, job=job)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _moment(text: str) -> datetime:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 
 import structlog
-from pyspark.sql import SparkSession
 
 from tocsin import exits, logs
 from tocsin.catalog import read_catalog
@@ -22,14 +19,13 @@ from tocsin.history.standing import known
 from tocsin.history.table import DayTable
 from tocsin.lock import LockHeld, hold
 from tocsin.names import sealing_job
-from tocsin.provision.java import find_java
 from tocsin.quality.verdict import Severity
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
 from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK, UNWRITABLE
 from tocsin.spark.failures import unwritable
 from tocsin.spark.seal import Gate, Sealed, Sealer
-from tocsin.spark.session import batch_session, clean_scratch
+from tocsin.spark.session import running_batch
 
 WARNED, REFUSED = 10, 20
 """Exit codes: a verdict was a warning; a verdict was critical, and that day is not published."""
@@ -85,7 +81,7 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
         if wanted:
-            with _session(settings, job) as spark:
+            with running_batch(settings, job) as spark:
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
                     _one(outcome, day, lambda day=day: sealer.seal(day, facts.ledger))  # type: ignore[misc]
@@ -138,15 +134,3 @@ def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
         outcome.failed[day] = str(error)
         outcome.disk |= isinstance(error, OSError) and unwritable(error)
         log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
-
-
-@contextmanager
-def _session(settings: Settings, job: str) -> Iterator[SparkSession]:
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and has found a Java
-        os.environ["JAVA_HOME"] = str(find_java().home)
-    clean_scratch(settings, job)
-    spark = batch_session(settings, job=job)
-    try:
-        yield spark
-    finally:
-        spark.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -12,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tocsin.errors import ConfigError
+from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.settings import Settings
 from tocsin.spark import archive
@@ -62,6 +65,23 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+@contextmanager
+def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
+    """`batch_session` while the block runs, in a clean scratch folder. Only for the holder of the job's lock.
+
+    Raises:
+        ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and runs on a Java already
+        os.environ["JAVA_HOME"] = str(find_java().home)
+    clean_scratch(settings, job)
+    spark = batch_session(settings, job=job)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _submitted_to() -> str:
