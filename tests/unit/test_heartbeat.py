@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.heartbeat import beat, read_beat
+from tocsin.heartbeat import beat, end_beside, read_beat
 from tocsin.metrics import JobReport, JobState
 
 REPORT = JobReport(job="ingest:logins", at=datetime(2026, 1, 1, tzinfo=UTC), state=JobState.WAITING, pid=7)
@@ -42,3 +42,16 @@ def test_a_full_disk_still_renews_the_time_of_the_last_beat(tmp_path: Path, monk
     assert found is not None
     assert found.age_seconds < 60
     assert list(written.parent.iterdir()) == [written]
+
+
+def test_the_process_beside_the_leading_one_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
+    beat(tmp_path, REPORT)
+    beat(tmp_path, REPORT.model_copy(update={"pid": 8}), beside=True)
+    leads, beside = read_beat(tmp_path, "ingest:logins"), read_beat(tmp_path, "ingest:logins", beside=True)
+    assert leads is not None
+    assert beside is not None
+    assert (leads.report.pid, beside.report.pid) == (7, 8)
+    end_beside(tmp_path, "ingest:logins")
+    end_beside(tmp_path, "ingest:logins")
+    assert read_beat(tmp_path, "ingest:logins", beside=True) is None
+    assert read_beat(tmp_path, "ingest:logins") is not None

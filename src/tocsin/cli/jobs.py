@@ -17,6 +17,7 @@ _STANDING = {
     JobState.WAITING: Standing.WARNING,
     JobState.DRAINING: Standing.OK,
     JobState.RUNNING: Standing.OK,
+    JobState.READY: Standing.WARNING,
     JobState.STOPPING: Standing.WARNING,
     JobState.STOPPED: Standing.PROBLEM,
     JobState.FAILED: Standing.PROBLEM,
@@ -33,6 +34,12 @@ def reports(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, JobRepor
     except TransientError as error:
         beats = {job: heartbeat.read_beat(settings.state, job) for job in jobs}
         return {job: beat.report for job, beat in beats.items() if beat is not None}, str(error)
+
+
+def besides(settings: Settings, jobs: Iterable[str]) -> dict[str, JobReport]:
+    """The last report of each process on this machine that is to take over from the one that leads its job."""
+    beats = {job: heartbeat.read_beat(settings.state, job, beside=True) for job in jobs}
+    return {job: beat.report for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS}
 
 
 def statuses(

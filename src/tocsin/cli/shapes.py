@@ -33,11 +33,13 @@ class JobStatus(JobReport):
         standing: ok, warning (it waits or starts) or problem (failed, stopped, silent or missing).
         age_seconds: since the job last gave a sign of life; null when it never did.
         last_finding_at: when a finding of the detector last arrived; null when none did.
+        beside: the last report of the process that is to take over from this one; null when there is none.
     """
 
     standing: Standing
     age_seconds: float | None = None
     last_finding_at: datetime | None = None
+    beside: JobReport | None = None
 
 
 class DetectorShape(_Shape):

@@ -32,6 +32,8 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     reports, away = jobs.reports(settings, wanted)
     known = {name: report for name, report in reports.items() if job in (None, name)}
     shown = jobs.statuses(wanted, known, _last_findings(settings, wanted), datetime.now(UTC))
+    beside = jobs.besides(settings, wanted)
+    shown = [one.model_copy(update={"beside": beside.get(one.job)}) for one in shown]
     if away:
         note(f"{away}; these are the last signs of life of jobs on this machine", style="yellow")
     if json:
@@ -83,6 +85,8 @@ def _show(shown: list[JobStatus]) -> None:
     for one in shown:
         if one.reason:
             line(f"{one.job}: {one.reason}", style="red" if one.standing == "problem" else "")
+        if one.beside is not None:
+            line(f"{one.job}: version {one.beside.version} starts beside it, to take over: {one.beside.state}")
 
 
 def _row(one: JobStatus) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> 
         (JobState.RUNNING, 1, Standing.OK),
         (JobState.DRAINING, 1, Standing.OK),
         (JobState.STARTING, 1, Standing.WARNING),
+        (JobState.READY, 1, Standing.WARNING),
         (JobState.WAITING, 1, Standing.WARNING),
         (JobState.STOPPING, 1, Standing.WARNING),
         (JobState.STOPPED, 1, Standing.PROBLEM),
@@ -150,3 +151,11 @@ class TestVerb:
         assert code == 0
         assert "waits for Kafka" in out
         assert err == "Kafka is away; these are the last signs of life of jobs on this machine\n"
+
+    def test_a_version_that_is_to_take_over_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        new = report("ingest:logins", JobState.DRAINING).model_copy(update={"version": "abc"})
+        heartbeat.beat(self.state, new, beside=True)
+        code, out, _ = self.call()
+        assert code == 0
+        assert "ingest:logins: version abc starts beside it, to take over: draining" in out
