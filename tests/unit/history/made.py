@@ -1,0 +1,90 @@
+"""Ledger entries and versions that tests put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from tocsin.history.facts import DayFacts, Hole
+from tocsin.history.ledger import Entry, ImportedFile, LandedFile, Ledger, Span
+from tocsin.history.versions import DayVersion
+
+DAY = date(2026, 11, 19)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def entry(run: str, *days: date, tick: datetime | None = NOON, at: int = 0, holes: Iterable[Hole] = ()) -> Entry:
+    """A run of landing that brought one event for each of `days`, from offset `at` of partition 0 on."""
+    end = at + len(days)
+    span = Span(from_offset=at, to_offset=end, events=len(days), newest_tick=tick, holes=tuple(holes))
+    return Entry(
+        run=run,
+        began=datetime(2026, 11, 18, 12, tzinfo=UTC),
+        ended=NOON,
+        topic="events.logins",
+        partitions={0: span},
+        columns={"user_id": "string"},
+        files=tuple(landed(run, day) for day in days),
+    )
+
+
+def imported(run: str, *days: date) -> Entry:
+    file = ImportedFile(name="a.jsonl", sha256="00", rows=len(days), refused=0)
+    files = tuple(landed(run, day, partition=-1) for day in days)
+    return Entry(run=run, began=NOON, ended=NOON, columns={"user_id": "string"}, files=files, imported=file)
+
+
+def landed(run: str, day: date, *, partition: int = 0) -> LandedFile:
+    return LandedFile(
+        path=Path(f"landing/logins/dt={day}/run={run}/part-00000.parquet"),
+        day=day,
+        rows={partition: 1},
+        late=0,
+        newest_event=NOON,
+        newest_append=NOON,
+        bytes=100,
+        sha256="00",
+    )
+
+
+def ledger(*entries: Entry) -> Ledger:
+    return Ledger("logins", entries)
+
+
+def version(
+    name: str,
+    *runs: str,
+    published: datetime | None = NOON,
+    severity: str | None = "pass",
+) -> DayVersion:
+    facts = DayFacts(
+        source="logins",
+        day=DAY,
+        version=name,
+        rows=1,
+        landed=1,
+        duplicates=0,
+        imported=0,
+        late=0,
+        partitions={},
+        newest_event=None,
+        newest_append=None,
+        read_through=None,
+        previous_rows=None,
+        quarantined=None,
+    )
+    return DayVersion(
+        version=name,
+        sealed_at=NOON,
+        code="0",
+        key="user_id",
+        buckets=32,
+        columns={},
+        runs=frozenset(runs),
+        base=None,
+        facts=facts,
+        files=(),
+        severity=severity,
+        published_at=published,
+    )

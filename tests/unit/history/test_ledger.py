@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.history.made import DAY, NOON, entry, imported, ledger
+from tocsin.history.facts import Hole
+from tocsin.history.ledger import BrokenLedger, forget, read_ledger, record
+from tocsin.history.places import Places, stamp
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path, "logins")
+
+
+def test_what_was_recorded_is_read_imports_first_then_runs_in_their_order(places: Places) -> None:
+    entries = [entry("r2", DAY, at=1), entry("r1", DAY), imported("import-1", DAY)]
+    for one in entries:
+        record(places, one)
+    found = read_ledger(places)
+    assert found.entries == (entries[2], entries[1], entries[0])
+    assert (found.last, found.first) == (entries[0], entries[1])
+    assert found.runs(DAY) == {"r1", "r2", "import-1"}
+    assert sum(file.total for file in found.files(DAY)) == 3
+    forget(places, entries[1])
+    assert read_ledger(places).runs(DAY) == {"r2", "import-1"}
+
+
+def test_an_entry_that_cannot_be_read_stops_everything_and_is_named(places: Places) -> None:
+    record(places, entry("r1", DAY))
+    path = places.ledger / "r1.json"
+    path.write_text(path.read_text()[:50])
+    with pytest.raises(BrokenLedger, match=r"r1\.json cannot be read"):
+        read_ledger(places)
+
+
+def test_a_draft_of_an_entry_is_none(places: Places) -> None:
+    record(places, entry("r1", DAY))
+    (places.ledger / ".r2.json.abcd").write_text("{")
+    assert len(read_ledger(places).entries) == 1
+
+
+def test_breaks_between_runs_are_found() -> None:
+    assert ledger(entry("r1", DAY), entry("r2", DAY, at=1)).breaks() == []
+    (told,) = ledger(entry("r1", DAY), entry("r2", DAY, at=5)).breaks()
+    assert told == "run r2 begins partition 0 at offset 5, not at 1"
+
+
+def test_read_through_is_the_oldest_of_the_newest_ticks_and_unknown_without_one() -> None:
+    assert ledger(entry("r1")).read_through == NOON
+    assert ledger().read_through is None
+    one = entry("r1")
+    silent = one.partitions[0].model_copy(update={"newest_tick": None})
+    assert ledger(one.model_copy(update={"partitions": one.partitions | {1: silent}})).read_through is None
+    later = one.partitions[0].model_copy(update={"newest_tick": NOON + HOUR})
+    assert ledger(one.model_copy(update={"partitions": one.partitions | {1: later}})).read_through == NOON
+
+
+def test_a_hole_concerns_the_days_in_which_it_was_written() -> None:
+    begin = datetime(2026, 11, 19, tzinfo=UTC)
+    spans = {
+        "before": (begin - 2 * HOUR, begin - HOUR),
+        "into": (begin - HOUR, begin + HOUR),
+        "within": (begin + HOUR, begin + 2 * HOUR),
+        "grace": (begin + 24 * HOUR + HOUR / 2, begin + 30 * HOUR),
+        "behind": (begin + 26 * HOUR, begin + 30 * HOUR),
+        "unknown": (None, None),
+    }
+    for name, (after, before) in spans.items():
+        hole = Hole(from_offset=1, to_offset=4, removed=True, after=after, before=before)
+        found = ledger(entry("r1", DAY, holes=[hole])).partitions(DAY, HOUR)[0]
+        assert found.rows == 1
+        assert bool(found.holes) == (name not in ("before", "behind")), name
+
+
+def test_imported_rows_belong_to_no_partition() -> None:
+    assert ledger(imported("import-1", DAY)).partitions(DAY, HOUR) == {}
+
+
+def test_names_of_runs_sort_by_time_even_if_the_clock_goes_back() -> None:
+    first = stamp(NOON)
+    assert first == "20261120T120000000Z"
+    assert stamp(NOON, first) == "20261120T120000001Z"
+    assert stamp(NOON - HOUR, first) == "20261120T120000001Z"
+    assert stamp(NOON + HOUR, first) == "20261120T130000000Z"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
+from tocsin.history.ledger import Ledger
+from tocsin.history.planning import Known, Plan, plan
+
+NEXT = DAY + timedelta(days=1)
+
+
+def planned(known: Ledger, **changed: Any) -> Plan:
+    facts: dict[str, Any] = {"versions": {}, "published": {}, "now": NOON, "grace": timedelta(hours=1)}
+    facts |= {"kept": timedelta(days=60)} | changed
+    return plan(Known(ledger=known, **facts))
+
+
+def test_a_day_is_ready_when_its_grace_is_over_and_landing_has_read_beyond_it() -> None:
+    assert planned(ledger(entry("r1", DAY))).ready == (DAY,)
+    early = datetime(2026, 11, 20, 0, 59, tzinfo=UTC)
+    assert planned(ledger(entry("r1", DAY)), now=early).waiting == {DAY: "is waited for until 2026-11-20 01:00 UTC"}
+    behind = planned(ledger(entry("r1", DAY, tick=early)))
+    assert behind.ready == ()
+    assert "landing has read up to 2026-11-20 00:59:00 UTC" in behind.waiting[DAY]
+    silent = planned(ledger(entry("r1", DAY, tick=None)))
+    assert "is its ingest running?" in silent.waiting[DAY]
+
+
+def test_a_day_of_imported_events_alone_needs_no_ticks() -> None:
+    assert planned(ledger(imported("import-1", DAY))).ready == (DAY,)
+    assert planned(ledger(imported("import-1", DAY), entry("r1", DAY, tick=None))).ready == ()
+
+
+def test_a_day_is_sealed_again_only_when_more_has_landed() -> None:
+    sealed: dict[str, Any] = {"versions": {DAY: [version("v1", "r1")]}, "published": {DAY: "v1"}}
+    assert planned(ledger(entry("r1", DAY)), **sealed).ready == ()
+    assert planned(ledger(entry("r1", DAY), entry("r2", NEXT)), **sealed).ready == ()
+    assert planned(ledger(entry("r1", DAY), entry("r2", DAY)), **sealed).ready == (DAY,)
+
+
+def test_a_refused_day_waits_for_more_and_an_unfinished_one_does_not() -> None:
+    refused = version("v1", "r1", published=None, severity="critical")
+    assert planned(ledger(entry("r1", DAY)), versions={DAY: [refused]}).ready == ()
+    assert planned(ledger(entry("r1", DAY), entry("r2", DAY)), versions={DAY: [refused]}).ready == (DAY,)
+    for severity in (None, "pass", "warning"):
+        unfinished = version("v1", "r1", published=None, severity=severity)
+        assert planned(ledger(entry("r1", DAY)), versions={DAY: [unfinished]}).ready == (DAY,)
+    published = {"versions": {DAY: [version("v1", "r1", published=None)]}, "published": {DAY: "v1"}}
+    assert planned(ledger(entry("r1", DAY)), **published).ready == (), "it was killed behind the commit"
+
+
+def test_a_day_that_was_rolled_back_stays_so() -> None:
+    versions = {DAY: [version("v1", "r1"), version("v2", "r1", "r2")]}
+    rolled: dict[str, Any] = {"versions": versions, "published": {DAY: "v1"}}
+    assert planned(ledger(entry("r1", DAY), entry("r2", DAY)), **rolled).ready == ()
+    assert planned(ledger(entry("r1", DAY), entry("r2", DAY), entry("r3", DAY)), **rolled).ready == (DAY,)
+
+
+def test_a_day_without_events_is_sealed_when_landing_has_covered_it_and_a_missing_one_is_not() -> None:
+    assert planned(ledger(entry("r1"))).ready == (DAY,), "landing began the day before"
+    assert planned(ledger(imported("import-1", DAY - timedelta(days=2), DAY))).ready == (DAY - timedelta(days=2), DAY)
+    assert planned(ledger(entry("r1", tick=None))).ready == ()
+
+
+def test_days_further_back_than_history_is_kept_are_told_and_not_sealed() -> None:
+    old = date(2026, 9, 20)
+    found = planned(ledger(entry("r1", old, old + timedelta(days=1))))
+    assert (found.too_old, found.ready[0]) == ((old,), old + timedelta(days=1))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tests.unit.history.made import DAY, NOON, version
+from tocsin.history.retention import Held, Leftovers, leftovers
+from tocsin.history.versions import DayVersion
+
+WEEK = timedelta(days=7)
+
+
+def left(*versions: DayVersion, folders: tuple[str, ...] = (), **changed: Any) -> Leftovers:
+    names = folders or tuple(one.version for one in versions)
+    facts: dict[str, Any] = {"published": {DAY: "v2"}, "landed_folders": (), "now": NOON}
+    facts |= {"kept": timedelta(days=60), "grace": timedelta(hours=1)} | changed
+    return leftovers(Held(versions={DAY: list(versions)}, version_folders=tuple((DAY, n) for n in names), **facts))
+
+
+def test_an_earlier_version_goes_a_week_after_it_was_replaced() -> None:
+    versions = version("v1", published=NOON - timedelta(days=9)), version("v2", published=NOON - timedelta(days=3))
+    assert left(*versions).versions == ()
+    assert left(*versions, now=NOON + timedelta(days=4)).versions == ((DAY, "v1"),)
+
+
+def test_what_counts_stays_even_if_it_cannot_be_read() -> None:
+    assert left(folders=("v2",)).versions == ()
+
+
+def test_what_is_not_whole_goes_at_once() -> None:
+    assert left(version("v2"), folders=("v1", "v2", "v3")).versions == ((DAY, "v1"), (DAY, "v3"))
+    unfinished = version("v3", published=None, severity=None)
+    assert left(version("v2"), unfinished).versions == ((DAY, "v3"),)
+
+
+def test_a_refused_version_stays_until_a_later_one_is_published() -> None:
+    refused = version("v1", published=None, severity="critical")
+    assert left(refused, published={}).versions == ()
+    assert left(refused, version("v2")).versions == ((DAY, "v1"),)
+
+
+def test_days_that_are_no_longer_history_go_with_all_they_have() -> None:
+    late = NOON + timedelta(days=60)
+    gone = left(version("v2", "r1"), now=late, landed_folders=((DAY, "r1"), (DAY, "r9")))
+    assert gone == Leftovers((DAY,), ((DAY, "v2"),), ((DAY, "r1"), (DAY, "r9")))
+    assert left(version("v2"), now=late - timedelta(days=1)).days == ()
+
+
+def test_landed_files_go_once_what_is_published_has_them_and_the_day_is_over() -> None:
+    landed = ((DAY, "r1"), (DAY, "r2"))
+    assert left(version("v2", "r1"), landed_folders=landed).landed == ((DAY, "r1"),)
+    early = NOON.replace(hour=0)
+    assert left(version("v2", "r1"), landed_folders=landed, now=early).landed == ()
+    assert (
+        left(version("v1", "r1", published=None, severity="critical"), published={}, landed_folders=landed).landed == ()
+    )
