@@ -86,7 +86,9 @@ class Source(BaseModel):
         columns: declared columns and their types, in order.
         optional: those of them that may be missing or null.
         max_bytes: a longer record goes to quarantine.
-        max_ahead: an event time further after its append time than this goes to quarantine.
+        max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
+            told otherwise, one second at least: what is ahead of its time moves the watermark, and so takes as much
+            from the lateness of all other events.
         partitions: of its raw and events topics.
         history_days: for how many days its history is kept.
         schema_version: counted up by hand when a column changes its meaning.
@@ -105,7 +107,7 @@ class Source(BaseModel):
     event_time: str
     event_time_format: str = "iso8601"
     lateness: timedelta = timedelta(seconds=10)
-    max_ahead: timedelta = timedelta(minutes=5)
+    max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
     max_bytes: int = Field(default=262_144, gt=0, le=LONGEST)
     partitions: int = Field(default=4, ge=1, le=256)
     history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)

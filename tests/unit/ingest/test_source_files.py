@@ -37,8 +37,21 @@ def faults(tmp_path: Path, text: str, name: str = "visits") -> list[str]:
 def test_a_small_file_has_sound_defaults(tmp_path: Path) -> None:
     source = read(tmp_path, GOOD)
     assert (source.name, source.formats, source.event_time_format) == ("visits", (Format.JSON,), "iso8601")
-    assert (source.partitions, source.max_bytes, source.max_ahead.total_seconds()) == (4, 262_144, 300)
+    assert (source.partitions, source.max_bytes) == (4, 262_144)
     assert source.columns == {"visitor": "string", "at": "timestamp"}
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("", 5),
+        ('lateness = "1 minute"', 30),
+        ('lateness = "1 second"', 1),
+        ('lateness = "1 minute"\nmax_ahead = "5 minutes"', 300),
+    ],
+)
+def test_an_event_may_be_ahead_by_half_of_what_it_may_be_late(tmp_path: Path, given: str, seconds: int) -> None:
+    assert read(tmp_path, f"{given}\n{GOOD}").max_ahead.total_seconds() == seconds
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
