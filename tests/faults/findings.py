@@ -160,11 +160,11 @@ class Told:
 
     @classmethod
     def of(cls, observed: Observed) -> Told:
-        """What the alerts DB and the mail server know."""
+        """What the alerts DB knows of the detector that notifies, and the mail server of all."""
         told = cls(mails=Counter(observed.message_ids()))
         store = open_store(observed.settings)
         try:
-            for alert in list_alerts(store, AlertFilter(limit=100_000)):
+            for alert in list_alerts(store, AlertFilter(detector=DETECTOR, limit=100_000)):
                 details = show_alert(store, alert.id)
                 assert details is not None
                 told.sent[alert.entity["user_id"]] += [n.kind for n in details.notifications if n.state == "sent"]

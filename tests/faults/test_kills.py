@@ -18,5 +18,4 @@ def test_kills_lose_nothing_double_nothing_and_tell_nobody_twice(broker: Broker,
     outcome = run(tmp_path, broker, [*plan(DETECT, DETECT_KILLS), *plan(INGEST, INGEST_KILLS)])
     assert not outcome.verdict.faults, report(outcome)
     assert outcome.verdict.findings > 20, "the load was too thin to prove anything"
-    # A busy machine may let the moment that one was aimed at go by.
-    assert sum(kill.hit for kill in outcome.kills) >= len(outcome.kills) - 1, report(outcome)
+    assert all(kill.hit for kill in outcome.kills), report(outcome)
