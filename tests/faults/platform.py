@@ -1,0 +1,148 @@
+"""A whole platform under test: `tocsin dev up --airflow`, as a person starts it, with three detectors on one source."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+from email.parser import BytesHeaderParser
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from tests.airflow_api import Api
+from tests.faults.observed import DETECTOR, INGEST, Observed, low_limits
+from tests.stack import Stack
+from tocsin.heartbeat import read_beat
+from tocsin.lock import LockHeld, hold
+from tocsin.metrics import JobState
+from tocsin.names import INDEXER, NOTIFIER, detector_job
+from tocsin.stack.airflow import COMPONENTS, PREFIX
+from tocsin.supervision.history import read_history, write_history
+from tocsin.supervision.labels import instance_of
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import History, Past
+from tocsin.supervision.runner import Process
+from tocsin.supervision.standing import memory_of
+from tocsin.supervision.switches import read_switches
+
+# They find what the first finds and notify nobody.
+SHADOWS = ("second_opinion", "third_opinion")
+DETECTORS = (DETECTOR, *SHADOWS)
+JOBS = (INGEST, *map(detector_job, DETECTORS), INDEXER, NOTIFIER)
+AIRFLOW = tuple(f"{PREFIX}{component}" for component in COMPONENTS)
+ALL_OF_AIRFLOW = "all of Airflow"
+_AT_WORK = (JobState.RUNNING, JobState.DRAINING)
+
+
+class Platform(Observed):
+    """A stack with Airflow; leaving the `with` block ends all of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stack = Stack(folder)
+        low_limits(self.stack.project)
+        detectors = self.stack.project / "detectors"
+        text = (detectors / f"{DETECTOR}.py").read_text()
+        assert 'stage="live"' in text
+        for shadow in SHADOWS:
+            (detectors / f"{shadow}.py").write_text(text.replace('stage="live"', 'stage="shadow"'))
+        super().__init__(self.stack.settings)
+
+    def __enter__(self) -> Self:
+        try:
+            # Short batches, so that there are many boundaries to hit.
+            short = {"TOCSIN_SPARK__TRIGGER_SECONDS": "5", "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": "5"}
+            self.stack.up("--free-ports", "--airflow", **short)
+            self.stack.ready()
+        except BaseException:
+            self.stack.end()
+            raise
+        self.settings = self.stack.settings
+        about = json.loads((self.settings.state / "stack.json").read_text())
+        self.runner = LocalRunner(instance_of(self.settings), self.settings.log)
+        self._home = self.settings.state / "airflow"
+        self.api = Api(about["airflow_url"], self._home / "passwords.json", "operator")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stack.end()
+
+    def message_ids(self) -> list[str]:
+        kept = (self.settings.state / "mail").glob("*.eml")
+        return [str(BytesHeaderParser().parsebytes(path.read_bytes())["Message-ID"]) for path in kept]
+
+    # --- what runs ----------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[Process]:
+        """The live processes of all jobs: leaders, and parts that have lost theirs."""
+        return list(self.runner.list())
+
+    def pids(self) -> dict[str, int]:
+        """The leader of each job."""
+        return {process.labels.job: process.pid for process in self.jobs() if process.leader}
+
+    def lacks(self) -> list[str]:
+        """What is not as it should be, in words; nothing when each job runs once and all of Airflow is there."""
+        processes = self.jobs()
+        running = {process.labels.job: process.pid for process in processes if process.leader}
+        found = [f"{one.labels.job} ({one.pid}) has lost its leader" for one in processes if not one.leader]
+        found += [f"{job} does not run" for job in JOBS if not self._works(job, running.get(job))]
+        if len(running) != sum(process.leader for process in processes):
+            found.append(f"a job runs twice: {processes}")
+        return found + [f"{name} does not run" for name in AIRFLOW if self.stack.pid(name) is None]
+
+    def looked_at(self) -> float:
+        """When the last look of a supervisor began, seconds since the epoch."""
+        return read_switches(self.settings.state).read_at
+
+    def forgive(self, job: str) -> None:
+        """Let supervision forget that `job` has failed, so that it is started at once the next time."""
+        memory = memory_of(self.settings.state, "jobs")
+        while True:
+            with contextlib.suppress(LockHeld), hold(memory.with_suffix(".lock")):
+                history = read_history(memory)
+                kept = history.jobs[job]
+                past = Past(spec=kept.spec, started_at=kept.started_at, expected=kept.expected, asked=kept.asked)
+                write_history(memory, History(jobs={**history.jobs, job: past}, heavy_start_at=history.heavy_start_at))
+                return
+
+    # --- kills --------------------------------------------------------------------------------------------------------
+
+    def kill(self, victim: str, chance: random.Random | None = None) -> str:
+        """SIGKILL to a job (given a `chance`, perhaps to a part of it), a component of Airflow, or ALL_OF_AIRFLOW.
+
+        Returns what exactly was killed, in words.
+        """
+        if victim == ALL_OF_AIRFLOW:
+            _kill(self._all_of_airflow())
+            return victim
+        if victim in AIRFLOW:
+            pid = self.stack.pid(victim)
+            _kill([] if pid is None else [psutil.Process(pid)])
+            return victim
+        leader = psutil.Process(self.pids()[victim])
+        jvms = [child for child in leader.children(recursive=True) if "java" in child.name()]
+        what = chance.choice(["all", "python", "jvm"]) if jvms and chance else "all"
+        _kill({"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what])
+        return f"{victim} ({what})"
+
+    def _works(self, job: str, pid: int | None) -> bool:
+        beat = read_beat(self.settings.state, job)
+        return beat is not None and beat.report.pid == pid and beat.report.state in _AT_WORK
+
+    def _all_of_airflow(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("AIRFLOW_HOME") == str(self._home):
+                    found.append(process)
+        return found
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
