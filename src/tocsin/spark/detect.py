@@ -95,7 +95,7 @@ class Detection:
         if not self._owns(run, self._folder / plan.fingerprint):
             return None
         checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory())
-        self._keep_versions(plan.fingerprint)
+        self._keep_version(plan.fingerprint, run)
         self._is_overtaken = functools.partial(checkpoint.is_overtaken, run.topic)
         if checkpoint.gap is not None:
             self._leave_out(checkpoint.gap, run)
@@ -173,10 +173,11 @@ class Detection:
                     return False
         return True
 
-    def _keep_versions(self, fingerprint: str) -> None:
-        """Note that this version runs, and remove checkpoints that no kept version can go back to."""
+    def _keep_version(self, fingerprint: str, run: Run) -> None:
+        """Note that this version runs; who leads removes the checkpoints that no kept version can go back to."""
         kept = keep_version(self._settings, self.spec, self._text, fingerprint)
-        forget(self._folder, {one.fingerprint for one in kept})
+        if run.reporter.leads:
+            forget(self._folder, {one.fingerprint for one in kept})
 
     # --- plan and mode ------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from typing import Never
 import pytest
 
 from tests.unit.spark.test_reading import batch
+from tocsin.lock import hold
 from tocsin.spark import checkpoint as module
 from tocsin.spark import gaps
-from tocsin.spark.checkpoint import Checkpoint, open_checkpoint
+from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
 from tocsin.spark.gaps import Cause, Hole, read_gaps
 
 NAME = "events.logins"
@@ -225,3 +226,15 @@ def test_without_a_backlog_there_is_nothing_to_skip_and_the_state_stays(tmp_path
     assert one.gap is None
     assert one.query.exists()
     assert not gaps.is_asked_to_skip(tmp_path)
+
+
+def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes_it(tmp_path: Path) -> None:
+    topic = Kept((0, 10))
+    for fingerprint in ("f1", "f2", "f3"):
+        opened(tmp_path, topic, fingerprint)
+    (tmp_path / "versions").mkdir()
+    with hold(tmp_path / "f2" / "lock"):
+        forget(tmp_path, {"f3"})
+    assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
+    forget(tmp_path, {"f3"})
+    assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}
