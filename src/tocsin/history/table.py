@@ -7,8 +7,8 @@ which takes the files of the day's earlier version away. The same commit writes 
 
 from __future__ import annotations
 
+import random
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -41,12 +41,11 @@ KEPT = timedelta(days=7)
 """How long a version that counts no more stays, so that a day can be rolled back and a running batch can end."""
 
 _POINTER = "tocsin.day."
-_ATTEMPTS = 8
+_ATTEMPTS = 12
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    "commit.retry.min-wait-ms": "20",
-    "commit.retry.max-wait-ms": "500",
+    "commit.retry.num-retries": "0",  # each attempt here begins with the table as it is then
     "format-version": "2",
 }
 
@@ -132,15 +131,15 @@ class DayTable:
         """Put a version on a branch of its own, where nothing that counts is; returns the branch."""
         branch, paths = audit_branch(day, version), [str(path) for path in files]
         if paths and branch not in self._existing().refs():
-            self._commit(lambda tx: tx.add_files(paths, properties, branch=branch, check_duplicate_files=False))
+            self._commit(lambda _, tx: tx.add_files(paths, properties, branch=branch, check_duplicate_files=False))
         return branch
 
     def publish(self, day: date, version: str, files: Iterable[Path], properties: dict[str, str]) -> None:
         """Let `version` count for `day`, in one commit; its audit branch is dropped with it."""
         paths = [str(path) for path in files]
 
-        def change(transaction: Transaction) -> None:
-            _clear(transaction, day, properties)
+        def change(table: Table, transaction: Transaction) -> None:
+            _clear(table, transaction, day, properties)
             if paths:
                 transaction.add_files(paths, properties)
             transaction.set_properties({f"{_POINTER}{day}": version})
@@ -150,15 +149,15 @@ class DayTable:
 
     def drop_audit(self, branch: str) -> None:
         """Forget a staged version."""
-        self._commit(lambda transaction: _drop(transaction, branch))
+        self._commit(lambda _, transaction: _drop(transaction, branch))
 
     def withdraw(self, days: Iterable[date], properties: dict[str, str]) -> None:
         """Let no version of `days` count, in one commit."""
         gone = list(days)
 
-        def change(transaction: Transaction) -> None:
+        def change(table: Table, transaction: Transaction) -> None:
             for day in gone:
-                _clear(transaction, day, properties)
+                _clear(table, transaction, day, properties)
             transaction.remove_properties(*[f"{_POINTER}{day}" for day in gone])
 
         if gone:
@@ -183,12 +182,11 @@ class DayTable:
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
-    def _commit(self, change: Callable[[Transaction], object]) -> None:
+    def _commit(self, change: Callable[[Table, Transaction], object]) -> None:
         def attempt() -> None:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Delete operation did not match any records")
-                with self._existing().transaction() as transaction:
-                    change(transaction)
+            table = self._existing()
+            with table.transaction() as transaction:
+                change(table, transaction)
 
         _retried(attempt)
 
@@ -242,10 +240,11 @@ def audit_branch(day: date, version: str) -> str:
     return f"audit-{day}-{version}"
 
 
-def _clear(transaction: Transaction, day: date, properties: dict[str, str]) -> None:
+def _clear(table: Table, transaction: Transaction, day: date, properties: dict[str, str]) -> None:
     """Take the files of `day` away."""
     its_own = f"event_time >= '{begin(day).isoformat()}' and event_time < '{end(day).isoformat()}'"
-    transaction.delete(its_own, properties)
+    if any(True for _ in table.scan(its_own).plan_files()):
+        transaction.delete(its_own, properties)
 
 
 def _drop(transaction: Transaction, branch: str) -> None:
@@ -260,7 +259,11 @@ def _retried(attempt: Callable[[], _Result]) -> _Result:
         try:
             return _reached(attempt)
         except (CommitFailedException, ValidationException):
-            time.sleep(0.05 * 2**number)
+            pass
+        except ValueError as error:  # what pyiceberg says when another branch has moved on meanwhile
+            if "sequence number" not in str(error):
+                raise
+        time.sleep(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2**number))
     raise TransientError("others publish at the same time, again and again")
 
 

@@ -1,0 +1,157 @@
+"""The Iceberg table: which version of each day counts, whoever else publishes, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.postgres import emptied, running_postgres
+from tests.unit.history.made import DAY
+from tocsin.errors import ConfigError
+from tocsin.history.events import arrow_schema, columns_of
+from tocsin.history.places import Places, begin
+from tocsin.history.table import DayTable, audit_branch
+from tocsin.setting_blocks import HistorySettings
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.source_file import read_source
+
+LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
+NEXT = DAY + timedelta(days=1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    with running_postgres() as address:
+        yield address
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state=tmp_path)
+
+
+def table(settings: Settings, **columns: str) -> DayTable:
+    return DayTable(settings, _with(**columns))
+
+
+def files(settings: Settings, day: date, version: str, rows: int, **columns: str) -> list[Path]:
+    folder = Places.of(settings, "logins").version(day, version)
+    folder.mkdir(parents=True)
+    known = {"raw_topic": "raw.logins", "raw_partition": 0, "source": "logins", "schema_version": 1, "user_id": "u"}
+    times = [begin(day) + timedelta(hours=23, milliseconds=number) for number in range(rows)]
+    lines = [known | {"raw_offset": n, "event_time": at, "ingested_at": at} for n, at in enumerate(times)]
+    made = pa.Table.from_pylist(lines, arrow_schema(columns_of(_with(**columns))))
+    parquet.write_table(made, folder / "part_00000.parquet", store_schema=False)
+    return [folder / "part_00000.parquet"]
+
+
+def _with(**columns: str) -> Source:
+    return LOGINS.model_copy(update={"columns": LOGINS.columns | columns})
+
+
+def test_a_version_counts_when_it_is_published_and_not_when_it_is_staged(settings: Settings) -> None:
+    with table(settings) as days:
+        assert (days.published(), days.files(), days.audits()) == ({}, {}, set())
+        first = files(settings, DAY, "v1", 3)
+        days.stage(DAY, "v1", first, {})
+        days.stage(DAY, "v1", first, {})
+        assert (days.published(), days.files()) == ({}, {})
+        assert days.files(audit_branch(DAY, "v1")) == {first[0]: 3}
+        days.publish(DAY, "v1", first, {"tocsin.run": "v1"})
+        assert (days.published(), days.files(), days.audits()) == ({DAY: "v1"}, {first[0]: 3}, set())
+
+
+def test_a_later_version_takes_the_place_of_an_earlier_one_and_of_no_other_day(settings: Settings) -> None:
+    with table(settings) as days:
+        first, other = files(settings, DAY, "v1", 3), files(settings, NEXT, "v1", 2)
+        days.publish(DAY, "v1", first, {})
+        days.publish(NEXT, "v1", other, {})
+        second = files(settings, DAY, "v2", 4)
+        days.publish(DAY, "v2", second, {})
+        assert days.files() == {second[0]: 4, other[0]: 2}
+        days.publish(DAY, "v1", first, {})
+        assert (days.published(), days.files()) == ({DAY: "v1", NEXT: "v1"}, {first[0]: 3, other[0]: 2})
+
+
+def test_a_day_without_events_is_published_too(settings: Settings) -> None:
+    with table(settings) as days:
+        days.stage(DAY, "v1", [], {})
+        days.publish(DAY, "v1", [], {})
+        assert (days.published(), days.files()) == ({DAY: "v1"}, {})
+        events = files(settings, DAY, "v2", 1)
+        days.publish(DAY, "v2", events, {})
+        days.publish(DAY, "v3", [], {})
+        assert (days.published(), days.files()) == ({DAY: "v3"}, {})
+
+
+def test_what_is_withdrawn_and_expired_needs_no_metadata_any_more(settings: Settings) -> None:
+    with table(settings) as days:
+        for number in range(3):
+            day = DAY + timedelta(days=number)
+            days.publish(day, "v1", files(settings, day, "v1", 1), {})
+        days.withdraw([DAY, NEXT], {})
+        assert list(days.published()) == [DAY + timedelta(days=2)]
+        assert len(days.files()) == 1
+        before = days.metadata_in_use()
+        days.expire(datetime.now(UTC) + timedelta(minutes=1))
+        needed = days.metadata_in_use()
+        assert len(needed) < len(before)
+        assert all(path.exists() for path in needed)
+        assert len(days.files()) == 1
+
+
+def test_columns_may_come_and_go_but_not_change_their_type(settings: Settings) -> None:
+    with table(settings) as days:
+        days.publish(DAY, "v1", files(settings, DAY, "v1", 1), {})
+    with table(settings, device="int") as days:
+        days.check()
+        days.publish(NEXT, "v1", files(settings, NEXT, "v1", 1, device="int"), {})
+    with table(settings, device="bigint") as days:
+        days.check()
+        later = NEXT + timedelta(days=1)
+        days.publish(later, "v1", files(settings, later, "v1", 1, device="bigint"), {})
+    with table(settings) as days:
+        days.publish(DAY, "v2", files(settings, DAY, "v2", 1), {})
+        assert len(days.files()) == 3
+    with table(settings, ip_address="int") as days, pytest.raises(ConfigError) as raised:
+        days.check()
+    assert "sources/logins.toml: ip_address is int, but its history holds it as string" in str(raised.value)
+
+
+@pytest.mark.timeout(120)  # threads that wait for each other take their time on a busy machine
+@pytest.mark.parametrize("server", [False, True], ids=["sqlite", "postgres"])
+def test_those_who_publish_at_the_same_time_lose_nothing(
+    server: bool, settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    if server:
+        address = emptied(request.getfixturevalue("postgres")).replace("postgresql://", "postgresql+psycopg://")
+        settings = settings.model_copy(update={"history": HistorySettings(catalog=address)})
+    failed: list[BaseException] = []
+
+    def publish(number: int) -> None:
+        day = DAY + timedelta(days=number)
+        try:
+            with table(settings) as days:
+                made = files(settings, day, "v1", 1)
+                days.stage(day, "v1", made, {})
+                days.publish(day, "v1", made, {})
+        except BaseException as error:
+            failed.append(error)
+
+    with table(settings) as days:
+        days.publish(DAY, "v0", [], {})
+        threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert days.published() == {DAY + timedelta(days=number): "v1" for number in range(4)}
+        assert (len(days.files()), days.audits()) == (4, set())
