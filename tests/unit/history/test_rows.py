@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tocsin.errors import ConfigError
+from tocsin.history.rows import FileForm, form_of, has_times, stage
+
+
+def staged(path: Path, form: FileForm | None = None, longest: int = 1000) -> list[bytes]:
+    target = path.with_name("staged.parquet")
+    count = stage(path, form or form_of(path), longest, target)
+    rows: list[dict[str, Any]] = parquet.read_table(target).to_pylist()
+    assert [row["row"] for row in rows] == list(range(1, count + 1))
+    return [row["value"] for row in rows]
+
+
+def test_the_name_says_the_form() -> None:
+    names = {
+        "a.jsonl": "lines",
+        "a.log.gz": "lines",
+        "a": "lines",
+        "a.CSV": "csv",
+        "a.csv.gz": "csv",
+        "a.parquet": "parquet",
+    }
+    assert {name: form_of(Path(name)).value for name in names} == names
+
+
+def test_lines_are_records_as_they_are_also_in_gzip(tmp_path: Path) -> None:
+    text = b'{"a":1}\n\nuser_id: x | action: y\r\n\xff\nlast'
+    lines = [b'{"a":1}', b"", b"user_id: x | action: y\r", b"\xff", b"last"]
+    (tmp_path / "a.jsonl").write_bytes(text)
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(text))
+    assert staged(tmp_path / "a.jsonl") == lines
+    assert staged(tmp_path / "b.log.gz") == lines
+
+
+def test_a_line_that_is_too_long_is_cut_behind_the_first_byte_too_many(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"x" * 50 + b"\n" + b"y" * 10 + b"\n" + b"z" * 9_000)
+    assert [len(value) for value in staged(tmp_path / "a.log", longest=10)] == [12, 10, 12]
+
+
+def test_rows_of_csv_become_objects_and_an_empty_cell_no_value(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfuser_id,note\r\nu,"a, ""b""\nc"\r\nv,\r\nw\r\nx,y,z\r\n')
+    values = staged(tmp_path / "a.csv")
+    assert [json.loads(value) for value in values[:3]] == [
+        {"user_id": "u", "note": 'a, "b"\nc'},
+        {"user_id": "v"},
+        {"user_id": "w"},
+    ]
+    assert values[3] == b"x,y,z", "which cell is which is not known, so it must not look like a record"
+    (tmp_path / "b.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(ConfigError, match="column names, each once"):
+        staged(tmp_path / "b.csv")
+
+
+def test_rows_of_parquet_become_objects_with_times_in_utc(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 19, 12, microsecond=5, tzinfo=UTC)
+    parquet.write_table(pa.table({"user_id": ["u", None], "at": [at, None], "n": [1, 2]}), tmp_path / "a.parquet")
+    first, second = (json.loads(value) for value in staged(tmp_path / "a.parquet"))
+    assert first == {"user_id": "u", "at": "2026-11-19T12:00:00.000005Z", "n": 1}
+    assert second == {"n": 2}
+    assert has_times(tmp_path / "a.parquet", "at")
+    assert not has_times(tmp_path / "a.parquet", "n")
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.jsonl.gz", b"plain"), ("a.parquet", b"plain"), ("a.csv", b"")])
+def test_a_file_that_is_not_what_its_name_says_is_named(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=name):
+        staged(tmp_path / name)
+    with pytest.raises(ConfigError, match="missing"):
+        staged(tmp_path / "missing.jsonl")
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(b"x" * 10_000)[:20])
+    with pytest.raises(ConfigError, match="cut"):
+        staged(cut)
