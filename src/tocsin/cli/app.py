@@ -21,6 +21,7 @@ from tocsin.cli import (
     doctor,
     findings,
     history,
+    quality,
     quarantine,
     send,
     skip,
@@ -49,6 +50,7 @@ app.command("findings")(findings.findings)
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(history.app, name="history")
+app.add_typer(quality.app, name="quality")
 app.command("detectors")(check.detectors)
 app.command("skip-backlog")(skip.skip_backlog)
 app.command("versions")(versions.versions)

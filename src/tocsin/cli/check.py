@@ -36,7 +36,7 @@ def detectors(json: options.Json = False) -> None:
 
 
 def check(plan: _Plan = False, json: options.Json = False) -> None:
-    """Check every file in sources/ and detectors/ and tell all faults at once. Exit code 1 when there is one.
+    """Check every file in sources/, detectors/ and expectations/, all faults at once. Exit code 1 when there is one.
 
     The files are read without being imported, so this is quick. With --plan each detector is also imported and planned
     by Spark, as its job would: that shows columns that do not exist, a score whose kind cannot be told, and the mode.
@@ -44,8 +44,9 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     from tocsin.cli.shapes import FaultShape
 
     catalog = _catalog()
-    faults = _faults(catalog)
-    files, well = len(catalog.broken), len(catalog.detectors)
+    suites = _faults_of_suites(catalog)
+    faults = _faults(catalog) + suites
+    files, well = len(catalog.broken) + len({fault.where for fault in suites}), len(catalog.detectors)
     plans: dict[str, Plan] = {}
     if plan:
         from tocsin.settings import load_settings
@@ -83,6 +84,14 @@ def _catalog() -> Catalog:
 
 def _faults(catalog: Catalog) -> list[Fault]:
     return [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults]
+
+
+def _faults_of_suites(catalog: Catalog) -> list[Fault]:
+    from tocsin.quality.suites import faults_of_suites
+    from tocsin.settings import load_settings
+
+    broken = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
+    return faults_of_suites(load_settings().project, catalog.sources, broken)
 
 
 def _row(shown: DetectorShape) -> tuple[object, ...]:

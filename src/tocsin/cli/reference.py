@@ -20,6 +20,8 @@ from tocsin.history.standing import DayStanding
 from tocsin.history.versions import DayVersion, SealedFile
 from tocsin.ingest.quarantined import Origin, QuarantinedRecord
 from tocsin.metrics import JobReport
+from tocsin.quality.profile import ProfileRow
+from tocsin.quality.verdict import Check, DaySummary, Verdict
 from tocsin.stack.control import ComponentStatus
 
 _INTRODUCTION = """# The command `tocsin`
@@ -43,6 +45,8 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin quarantine list": QuarantinedRecord,
     "tocsin history list": DayStanding,
     "tocsin history show": DayVersion,
+    "tocsin quality list": DaySummary,
+    "tocsin quality profile": ProfileRow,
     "tocsin detectors": DetectorShape,
     "tocsin versions": VersionShape,
     "tocsin check": FaultShape,
@@ -52,9 +56,11 @@ LISTS: dict[str, type[BaseModel]] = {
 ONES: dict[str, type[BaseModel]] = {
     "tocsin alerts show": AlertDetails,
     "tocsin quarantine show": QuarantinedRecord,
+    "tocsin quality show": Verdict,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
     *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
+    *(DaySummary, ProfileRow, Verdict, Check),
     *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
     *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
 )

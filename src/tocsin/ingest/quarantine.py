@@ -20,6 +20,7 @@ from tocsin.ingest.quarantined import QuarantinedRecord, read_record
 from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
 from tocsin.ingest.tail import newest_first, read_one
 from tocsin.ingest.topics import RAW_BYTES
+from tocsin.quality.suites import read_row_rules
 from tocsin.settings import Settings
 from tocsin.source import Source
 
@@ -54,8 +55,8 @@ class ReplayResult:
         replayed: ids of records that were written back to the raw topic.
         skipped: ids of records that were not, each with the reason.
         changed: parts of the rules that have changed since at least one of the replayed records was quarantined:
-            `format`, `schema`, `event_time`, `limits`, `parser`. Empty: the same rules judge again, and where the
-            record itself is at fault, it will come back.
+            `format`, `schema`, `event_time`, `limits`, `expectations`, `parser`. Empty: the same rules judge again, and
+            where the record itself is at fault, it will come back.
     """
 
     replayed: list[str] = field(default_factory=list)
@@ -108,9 +109,10 @@ def replay(settings: Settings, source: Source, records: Iterable[QuarantinedReco
     A record of which quarantine keeps only the beginning is read from the raw topic, while that still has it.
 
     Raises:
+        ConfigError: what is expected of the source's events has faults; a retry does not help.
         TransientError: Kafka cannot be reached, or did not take all; a retry helps, and repeats do no harm.
     """
-    result, now = ReplayResult(), rule_parts(source)
+    result, now = ReplayResult(), rule_parts(source, read_row_rules(settings.project, source))
     sender = _Sender(settings)
     for record in sorted(records, key=lambda record: record.quarantined_at):
         payload = _whole_payload(settings, record)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
 import tocsin
+from tocsin.quality.rows import RowRule, digest
 from tocsin.source import Source
 
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
@@ -57,6 +59,8 @@ class Reason(StrEnum):
     """The event time lies before 1971."""
     BAD_REPLAY_HEADER = "bad_replay_header"
     """The headers that a replay sets are incomplete or contradict the record."""
+    RULE = "rule"
+    """A critical rule of `expectations/<source>.rows.json` is broken; its name follows: `rule:known_action`."""
 
 
 def reason_class(reason: str) -> str:
@@ -64,12 +68,13 @@ def reason_class(reason: str) -> str:
     return reason.partition(":")[0]
 
 
-def rule_parts(source: Source) -> dict[str, str]:
+def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, str]:
     """Fingerprints of the parts of the rules of `source`, so that a replay can say which one changed.
 
     Returns:
-        8 hex digits each of `format`, `schema`, `event_time`, `limits` (what the source's file declares) and `parser`
-        (the code that applies it; its comments and docstrings do not count).
+        8 hex digits each of `format`, `schema`, `event_time`, `limits` (what the source's file declares),
+        `expectations` (what is expected of its events) and `parser` (the code that applies all of it; its comments and
+        docstrings do not count).
     """
     parts: dict[str, object] = {
         "format": (sorted(source.formats), source.pattern, source.pair_separator, source.key_separator),
@@ -77,7 +82,9 @@ def rule_parts(source: Source) -> dict[str, str]:
         "event_time": (source.event_time, source.event_time_format, source.max_ahead.total_seconds()),
         "limits": source.max_bytes,
     }
-    return {name: _digest(repr(part))[:8] for name, part in parts.items()} | {"parser": _parser()[:8]}
+    digests = {name: _digest(repr(part)) for name, part in parts.items()}
+    digests |= {"expectations": digest(expected), "parser": _parser()}
+    return {name: of[:8] for name, of in digests.items()}
 
 
 def rules_version(parts: dict[str, str]) -> str:

@@ -95,6 +95,7 @@ def _check(profile: Profile, name: str, usual: Usual) -> Check:
     return Check(
         name=f"usual {name}",
         stage=Stage.DRIFT,
+        about=name,
         severity=Severity.WARNING,
         passed=number is not None and usual.low <= number <= usual.high,
         observed=shown(number),
@@ -108,6 +109,7 @@ def _half(profile: Profile, usual: Usual) -> Check:
     return Check(
         name="half of the usual rows",
         stage=Stage.DRIFT,
+        about="rows",
         severity=Severity.CRITICAL,
         passed=rows >= usual.middle * _HALF,
         observed=shown(rows),

@@ -10,6 +10,7 @@ from typing import Any
 from tocsin.quality.drift import drift_checks, usual_figures
 from tocsin.quality.profile import Profile
 from tocsin.quality.suite import shown
+from tocsin.quality.verdict import Severity
 from tocsin.source import Source
 
 _WIDTH, _HEIGHT, _BASE = 1000, 172, 152
@@ -67,8 +68,8 @@ def drift(profile: Profile, before: Sequence[Profile]) -> list[dict[str, Any]]:
     usual = usual_figures(before)
     rows = []
     for check in drift_checks(profile, usual):
-        name = check.name.removeprefix("usual ")
-        if name not in usual:
+        name = check.about
+        if check.severity is Severity.CRITICAL:
             continue
         of, today = usual[name], profile.number(name)
         past = [number for one in reversed(before) if (number := one.number(name)) is not None]

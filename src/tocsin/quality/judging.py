@@ -34,10 +34,11 @@ def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str,
             Check(
                 name=rule.name,
                 stage=Stage.ROW,
+                about=" and ".join(rule.rule.columns),
                 severity=rule.rule.severity,
                 passed=share is None or 1 - share >= rule.mostly,
-                observed=f"{shown(broken)} broken" + (f" ({share:.3g} of the values)" if broken and share else ""),
-                limit=_subject(rule.rule) + rule.rule.limit,
+                observed=f"{shown(broken)} break it" + (f", {share:.2%} of the values" if broken and share else ""),
+                limit=rule.rule.limit,
                 meaning=rule.rule.meaning,
                 samples=samples.get(rule.name, ()),
             )
@@ -85,10 +86,6 @@ def _filled(suite: Suite, parameters: Mapping[str, Any]) -> dict[str, Rule]:
     return {name: rule for name, rule in filled.items() if rule is not None}
 
 
-def _subject(rule: Rule) -> str:
-    return f"{rule.columns[0]}: " if rule.columns else ""
-
-
 def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
     seen = [shown(profile.figures[name]) if name in profile.figures else "not counted" for name in rule.columns]
     null = any(profile.figures.get(name) is None for name in rule.columns)
@@ -97,10 +94,11 @@ def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
     return Check(
         name=rule.name,
         stage=Stage.DAY,
+        about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or (outcome.passed and not empty),
         observed=_observed(" and ".join(seen), outcome),
-        limit=_subject(rule) + rule.limit + (", as soon as four such days are known" if unusual else ""),
+        limit=rule.limit + (", as soon as four such days are known" if unusual else ""),
         meaning=rule.meaning,
     )
 
@@ -113,10 +111,11 @@ def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
     return Check(
         name=rule.name,
         stage=Stage.FINDING,
+        about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or outcome.passed,
         observed=_observed(seen, outcome),
-        limit=_subject(rule) + rule.limit + ("" if outcome else ", as soon as a day before is known"),
+        limit=rule.limit + ("" if outcome else ", as soon as a day before is known"),
         meaning=rule.meaning,
         samples=() if outcome is None or outcome.passed else outcome.samples,
     )

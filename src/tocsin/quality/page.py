@@ -35,7 +35,6 @@ _SIGNS = {Severity.PASS: "✓", Severity.WARNING: "!", Severity.CRITICAL: "✕"}
 _STAGES = {
     Stage.DAY: "Rules for the day",
     Stage.ROW: "Rules for rows",
-    Stage.DRIFT: "Drift",
     Stage.FINDING: "Rules for findings",
 }
 
@@ -83,7 +82,7 @@ def index_page(records: Records) -> str:
     troubled = sorted(every, key=lambda one: one.day, reverse=True)[:_TROUBLED]
     months = groupby(days, key=lambda day: f"{day:%B %Y}")
     return _pages.get_template("index.html").render(
-        rows=[{"name": name, "days": [_cell(of, day) for day in days]} for name, of in verdicts.items() if of],
+        rows=[{"name": name, "days": [_cell(of, day, days[0]) for day in days]} for name, of in verdicts.items() if of],
         months=[{"name": name, "days": len(list(of))} for name, of in months],
         troubled=[_linked(one) | {"name": one.subject, "failed": _failed(one)} for one in troubled],
     )
@@ -95,8 +94,9 @@ def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
     return {day: record.verdict for day, record in found.items() if record is not None}
 
 
-def _cell(verdicts: dict[date, Verdict], day: date) -> dict[str, str]:
-    return _linked(verdicts[day]) if day in verdicts else {"link": "", "date": str(day)}
+def _cell(verdicts: dict[date, Verdict], day: date, earliest: date) -> dict[str, Any]:
+    shown = _linked(verdicts[day]) if day in verdicts else {"link": "", "date": str(day)}
+    return shown | {"first": day.day == 1 or day == earliest}
 
 
 def _linked(verdict: Verdict) -> dict[str, str]:
@@ -138,6 +138,7 @@ def _sentence(verdict: Verdict) -> str:
 
 
 def _groups(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """The rules by stage; drift has a table of its own."""
     of = {title: [_shown(one) for one in checks if one.stage is stage] for stage, title in _STAGES.items()}
     return [{"title": title, "checks": own} for title, own in of.items() if own]
 

@@ -8,7 +8,6 @@ not there at all when nobody counted it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
@@ -78,15 +77,16 @@ def figure_types(source: Source, rules: Iterable[RowRule] = ()) -> dict[str, str
     return figures
 
 
-@dataclass(frozen=True)
-class ProfileRow:
+class ProfileRow(BaseModel):
     """One figure, as a row of the table that all profiles together are.
 
     Attributes:
         day, source, version: of the sealed day.
-        column: that it is about, or the rule; None for the whole day.
-        metric, value: its name and value.
+        column: that it is about, or the rule; null for the whole day.
+        metric, value: its name and value; null where there is nothing to take it of.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     day: date
     source: str
@@ -94,6 +94,11 @@ class ProfileRow:
     metric: str
     value: Figure
     version: str
+
+    @property
+    def name(self) -> str:
+        """Of the figure, as rules name it."""
+        return f"{self.column}.{self.metric}" if self.column else self.metric
 
 
 class Profile(BaseModel):
@@ -121,7 +126,8 @@ class Profile(BaseModel):
         rows = []
         for name, value in self.figures.items():
             column, _, metric = name.rpartition(".")
-            rows.append(ProfileRow(self.day, self.source, column or None, metric, value, self.version))
+            place = {"day": self.day, "source": self.source, "version": self.version}
+            rows.append(ProfileRow(column=column or None, metric=metric, value=value, **place))
         return rows
 
 

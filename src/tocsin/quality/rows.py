@@ -7,7 +7,9 @@ ASCII.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,8 +47,13 @@ class RowRule:
 
     @property
     def refuses(self) -> bool:
-        """Whether an event that breaks it goes to quarantine; else it is counted and passed on."""
+        """Whether an event that breaks it goes to quarantine; else it is passed on."""
         return self.rule.severity is Severity.CRITICAL
+
+    @property
+    def warns(self) -> bool:
+        """Whether the stream counts an event that breaks it; rules of severity info are for the day alone."""
+        return self.rule.severity is Severity.WARNING
 
     @property
     def mostly(self) -> float:
@@ -103,6 +110,12 @@ class RowRule:
 def row_rules(suite: Suite, columns: Mapping[str, str]) -> tuple[RowRule, ...]:
     """The rules of `suite`, which was read with `columns`, ready to be applied."""
     return tuple(RowRule(rule, {column: columns[column] for column in rule.columns}) for rule in suite.rules)
+
+
+def digest(rules: Iterable[RowRule]) -> str:
+    """64 hex digits that change when, and only when, the rules may judge an event otherwise."""
+    meaning = [(rule.name, rule.refuses, rule.broken()) for rule in rules]
+    return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
 
 
 def _band(value: str, kwargs: Mapping[str, Any], kind: str) -> str:

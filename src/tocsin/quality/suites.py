@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,12 +116,6 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
         except ConfigError as error:
             faults += error.faults
     return faults
-
-
-def digest(rules: tuple[RowRule, ...]) -> str:
-    """Changes when, and only when, the rules may judge an event otherwise; empty without rules."""
-    meaning = [(rule.name, rule.refuses, rule.broken()) for rule in rules]
-    return hashlib.sha256(json.dumps(meaning).encode()).hexdigest() if meaning else ""
 
 
 def _read(project: Path, scope: Scope) -> Suite:

@@ -51,7 +51,8 @@ class Check(BaseModel):
 
     Attributes:
         name: of the rule, unique within its verdict.
-        stage: what it is about.
+        stage: at which it was checked.
+        about: the figure or columns that it is about; empty when it is about the whole.
         severity: how bad a failure is; never `pass`.
         passed: whether the rule holds.
         observed: what was found, for people; "nothing" when there was no value.
@@ -64,6 +65,7 @@ class Check(BaseModel):
 
     name: str
     stage: Stage
+    about: str = ""
     severity: Severity
     passed: bool
     observed: str
@@ -111,6 +113,13 @@ class Verdict(BaseModel):
         return tuple(sorted(broken, key=lambda check: -check.severity.rank))
 
     @property
+    def summary(self) -> DaySummary:
+        """The verdict in short."""
+        told = tuple(check.name for check in self.failed if check.severity is not Severity.INFO)
+        own = {name: getattr(self, name) for name in ("subject", "day", "run_id", "judged_at", "severity", "report")}
+        return DaySummary(**own, checks=len(self.checks), failed=told)
+
+    @property
     def text(self) -> str:
         """One paragraph for a mail or a log: how it stands, what failed, and where to read on."""
         counts = f"{len(self.checks)} check{'s' * (len(self.checks) != 1)}"
@@ -125,6 +134,29 @@ class Verdict(BaseModel):
         return said if self.report is None else f"{said} Report: {self.report}"
 
 
+class DaySummary(BaseModel):
+    """A verdict in short.
+
+    Attributes:
+        subject, day, run_id, judged_at, report: as in the verdict.
+        severity: pass, warning or critical, which is not published.
+        checks: how many there were.
+        failed: names of those that failed, the worst first; without those of severity info.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: str
+    day: date
+    run_id: str
+    judged_at: datetime
+    severity: Severity
+    checks: int
+    failed: tuple[str, ...]
+    report: Path | None
+
+
 def _sentence(check: Check) -> str:
-    what = f"{check.severity.capitalize()}: {check.name} is {check.observed}, allowed is {check.limit}."
+    seen = f"{check.about} is {check.observed}" if check.about and check.stage is not Stage.ROW else check.observed
+    what = f"{check.severity.capitalize()}: {check.name}: {seen}, allowed is {check.limit}."
     return f"{what} {check.meaning.rstrip('.')}." if check.meaning else what

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.ingest.rules import KEPT_BYTES, Reason, rule_parts, rules_version
 from tocsin.names import Names
+from tocsin.quality.rows import RowRule
 from tocsin.source import Source
 
 OBSERVATION = "ingest"
@@ -14,22 +17,28 @@ OBSERVATION = "ingest"
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
 
 
-def observed(parsed: DataFrame) -> DataFrame:
+def observed(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     """`parsed` (see `tocsin.spark.parse`), with the figures of each batch counted under OBSERVATION.
 
     The figures: `records`, `quarantined`, one per reason class (a record counts once in each of its classes),
-    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records).
+    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each of `rules`
+    that warns `warned_<name>`: good records that break it.
     """
     reasons = F.col("reasons")
     bad = reasons != ""
     # `bad` comes first, so that nothing is searched for in a good record.
     marked = F.concat(F.lit(","), reasons)
+    warned = F.concat(F.lit(","), F.col("warnings"), F.lit(","))
+    warnings = [
+        F.count_if(~bad & warned.contains(f",{one.name},")).alias(f"warned_{one.name}") for one in rules if one.warns
+    ]
     classes = [F.count_if(bad & marked.contains(f",{reason}")).alias(reason) for reason in Reason]
     return parsed.observe(
         OBSERVATION,
         F.count(F.lit(1)).alias("records"),
         F.count_if(bad).alias("quarantined"),
         *classes,
+        *warnings,
         F.sum("unknown").alias("unknown_fields"),
         F.sum("repeated").alias("repeated_fields"),
         F.count_if(F.col("replays") > 0).alias("replayed"),
@@ -37,7 +46,7 @@ def observed(parsed: DataFrame) -> DataFrame:
     )
 
 
-def routed(parsed: DataFrame, source: Source, names: Names) -> DataFrame:
+def routed(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
     """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
 
     A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, keyed by its
@@ -47,7 +56,7 @@ def routed(parsed: DataFrame, source: Source, names: Names) -> DataFrame:
     return parsed.select(
         F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
         F.when(good, F.col("columns").getField(source.key).cast("string")).otherwise(_origin_key()).alias("key"),
-        F.when(good, _event(source)).otherwise(_quarantined(source)).alias("value"),
+        F.when(good, _event(source)).otherwise(_quarantined(source, rules)).alias("value"),
     )
 
 
@@ -56,8 +65,8 @@ def _event(source: Source) -> Column:
     return F.to_json(F.struct(*_identity(), F.col("event_time"), *_provenance(source), *fields), _TIMES)
 
 
-def _quarantined(source: Source) -> Column:
-    parts = rule_parts(source)
+def _quarantined(source: Source, rules: Iterable[RowRule]) -> Column:
+    parts = rule_parts(source, rules)
     # Binary columns become base64 in JSON; the function base64() would break it into lines.
     payload = F.substring("value", 1, KEPT_BYTES)
     origin = F.struct(

@@ -23,6 +23,7 @@ from tocsin.ingest.ticks import Ticker, Watched
 from tocsin.ingest.topics import EVENT_BYTES
 from tocsin.metrics import JobState
 from tocsin.names import detector_job, ingest_job
+from tocsin.quality.suites import read_row_rules
 from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
 from tocsin.spark.checkpoint import committed
@@ -44,6 +45,7 @@ class Ingest:
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
         self.source = catalog.source(name)
+        self._rules = read_row_rules(settings.project, self.source)
         self.job = ingest_job(name)
         self.reads = settings.names.raw(name)
         self.writes: tuple[str, ...] = (settings.names.events(name), settings.names.quarantine(name))
@@ -188,7 +190,8 @@ class Ingest:
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
         reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
         reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
-        rows = routed(observed(parsed(reader.load(), self.source)), self.source, self._settings.names)
+        counted = observed(parsed(reader.load(), self.source, self._rules), self._rules)
+        rows = routed(counted, self.source, self._settings.names, self._rules)
         # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
         producer = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
         writer = rows.writeStream.format("kafka").options(**kafka, **producer).outputMode("update")

@@ -9,12 +9,14 @@ higher-order functions, which it interprets, are avoided.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.durations import spark_interval
 from tocsin.ingest.rules import EARLIEST, INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, Reason
+from tocsin.quality.rows import RowRule
 from tocsin.source import Format, Source, numbered_groups
 
 BLANK = " \t\r\n\ufeff"
@@ -25,20 +27,21 @@ _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
-def parsed(records: DataFrame, source: Source) -> DataFrame:
+def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) -> DataFrame:
     """`records` with everything that is known about them.
 
     Args:
         records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic,
             partition, offset, timestamp (append time), headers (may be null).
         source: how a record is written.
+        rules: what is expected of its events; a critical rule that is broken is a reason, another one a warning.
 
     Returns:
         The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append
         time of the record, those of the original if it is a replay), `replays` (int), `event_time` (timestamp, null if
         unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
         were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
-        empty for a good record).
+        empty for a good record), `warnings` (text: names of rules that warn, separated by commas).
     """
     placed = _placed(records, source)
     read = placed.withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
@@ -53,7 +56,12 @@ def parsed(records: DataFrame, source: Source) -> DataFrame:
         F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
         F.size(F.array_except("keys", known)).alias("unknown"),
         (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
-        F.concat_ws(",", *_record_reasons(source), *_column_reasons(source), *_time_reasons(source)).alias("reasons"),
+        F.concat_ws(
+            ",",
+            *[*_record_reasons(source), *_column_reasons(source), *_time_reasons(source)],
+            *_broken([rule for rule in rules if rule.refuses], source, f"{Reason.RULE}:"),
+        ).alias("reasons"),
+        F.concat_ws(",", *_broken([rule for rule in rules if rule.warns], source)).alias("warnings"),
     )
 
 
@@ -246,3 +254,12 @@ def _time_reasons(source: Source) -> list[Column]:
         F.when(F.col("event_time") > latest, F.lit(Reason.TIME_AHEAD)),
         F.when(F.col("event_time") < F.lit(EARLIEST), F.lit(Reason.TIME_TOO_OLD)),
     ]
+
+
+def _broken(rules: Sequence[RowRule], source: Source, before: str = "") -> list[Column]:
+    """Names of the rules that a record breaks, with `before` in front; null for those that it keeps."""
+
+    def refer(column: str) -> str:
+        return f"`c_{column}`" if column in source.columns else f"`{column}`"
+
+    return [F.when(F.col("is_read") & F.expr(rule.broken(refer)), F.lit(f"{before}{rule.name}")) for rule in rules]

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from tocsin.ingest.rules import reason_class, rule_parts, rules_version
+from tocsin.quality.suites import read_row_rules
 from tocsin.source import Source
 from tocsin.source_file import read_source
 
-LOGINS = read_source(Path(__file__).parents[3] / "sources/logins.toml")
+ROOT = Path(__file__).parents[3]
+LOGINS = read_source(ROOT / "sources/logins.toml")
 
 
 def changed(**fields: Any) -> set[str]:
@@ -39,9 +41,17 @@ def test_which_part_changes(fields: dict[str, Any], parts: set[str]) -> None:
 
 def test_the_version_follows_every_part() -> None:
     parts = rule_parts(LOGINS)
-    assert set(parts) == {"format", "schema", "event_time", "limits", "parser"}
+    assert set(parts) == {"format", "schema", "event_time", "limits", "expectations", "parser"}
     versions = {rules_version(parts | {part: "other"}) for part in parts} | {rules_version(parts)}
-    assert len(versions) == 6
+    assert len(versions) == 7
+
+
+def test_what_is_expected_of_events_is_a_part() -> None:
+    expected = read_row_rules(ROOT, LOGINS)
+    before, after = rule_parts(LOGINS), rule_parts(LOGINS, expected)
+    assert {part for part in before if before[part] != after[part]} == {"expectations"}
+    others = [rule_parts(LOGINS, [one for one in expected if one is not rule])["expectations"] for rule in expected]
+    assert len({*others, after["expectations"]}) == len(expected) + 1
 
 
 def test_a_reason_has_a_class() -> None:

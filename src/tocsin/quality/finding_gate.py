@@ -1,0 +1,68 @@
+"""The gate before findings of a backfill are published: the rules of `expectations/<source>.findings.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from tocsin.finding import Finding
+from tocsin.quality.judging import finding_checks
+from tocsin.quality.page import day_page, index_page
+from tocsin.quality.records import Record, Records
+from tocsin.quality.suites import read_suites
+from tocsin.quality.verdict import Verdict
+from tocsin.settings import Settings
+from tocsin.source import Source
+
+
+@dataclass(frozen=True)
+class FoundOn:
+    """The findings of one detector that are about to be published for one day.
+
+    Attributes:
+        detector: its name.
+        day: the UTC day on which their windows begin.
+        run_id: which run computed them; unique for detector and day.
+        findings: all of them, some thousands at most: they are judged in memory.
+        before: how many findings were published on each known day of the 28 before.
+    """
+
+    detector: str
+    day: date
+    run_id: str
+    findings: Sequence[Finding]
+    before: Sequence[int] = ()
+
+
+class FindingGate:
+    """Judges findings of detectors of one source.
+
+    Raises:
+        ConfigError: when it is made: a suite of the source has faults. A retry does not help.
+    """
+
+    def __init__(self, settings: Settings, source: Source) -> None:
+        self._source = source
+        self._suite = read_suites(settings.project, source).findings
+        self._records = Records(settings.state)
+
+    def judge(self, found: FoundOn) -> Verdict:
+        """What is to be said of `found`, kept below `<state>/quality/findings.<detector>/<day>/`.
+
+        Raises:
+            OSError: the report cannot be written; a retry helps once there is room.
+        """
+        subject = f"findings.{found.detector}"
+        verdict = Verdict(
+            subject=subject,
+            day=found.day,
+            run_id=found.run_id,
+            judged_at=datetime.now(UTC),
+            checks=tuple(finding_checks(self._suite, found.findings, found.day, found.before)),
+            report=self._records.place(subject, found.day, found.run_id),
+        )
+        record = Record(verdict=verdict)
+        self._records.write(record, day_page(record, self._records, [], self._source))
+        self._records.write_index(index_page(self._records))
+        return verdict

@@ -1,0 +1,195 @@
+"""Our table of expectations beside Great Expectations itself, and what comes of rules that it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.quality.scene import DAY, VISITS, day_suite, expect, profile, write
+from tocsin.finding import Finding
+from tocsin.quality.drift import Usual
+from tocsin.quality.expectations import KNOWN
+from tocsin.quality.finding_gate import FindingGate, FoundOn
+from tocsin.quality.judging import day_checks, finding_checks
+from tocsin.quality.records import Records
+from tocsin.quality.suites import read_suites
+from tocsin.quality.verdict import Check, Severity, Stage
+from tocsin.settings import Settings
+from tocsin.source_file import read_source
+
+pytestmark = pytest.mark.timeout(120)  # loading Great Expectations takes seconds
+
+ROOT = Path(__file__).parents[3]
+BETWEEN = "column_values_to_be_between"
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def gx_suite(path: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        suite = import_module("great_expectations.core.expectation_suite").ExpectationSuite
+        return suite(**json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "expectations").glob("*.json")), ids=lambda path: path.stem)
+def test_a_shipped_suite_is_one_of_great_expectations_and_comes_back_as_it_was(path: Path) -> None:
+    back, written = gx_suite(path).to_json_dict(), json.loads(path.read_text())
+    assert back["name"] == written["name"]
+    for entry, own in zip(back["expectations"], written["expectations"], strict=True):
+        assert {key: entry[key] for key in own} == own
+
+
+def test_every_known_expectation_and_argument_is_one_of_great_expectations() -> None:
+    gx_suite(ROOT / "expectations/logins.day.json")  # loads it
+    get_expectation_impl = import_module("great_expectations.expectations.registry").get_expectation_impl
+    for name, known in KNOWN.items():
+        fields = get_expectation_impl(name).__fields__
+        assert set(known.arguments) <= set(fields), name
+        assert all(not fields[key].required or key in known.needed for key in fields), name
+
+
+def one(checks: list[Check]) -> Check:
+    assert len(checks) == 1
+    return checks[0]
+
+
+def test_a_rule_for_the_day_holds_and_fails(tmp_path: Path) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, "warning", column="rows", min_value=2400))
+    held, failed = one(day_checks(suite, profile(), {})), one(day_checks(suite, profile(rows=2399), {}))
+    assert (held.passed, failed.passed) == (True, False)
+    assert (failed.stage, failed.severity, failed.about) == (Stage.DAY, Severity.WARNING, "rows")
+    assert (failed.observed, failed.limit) == ("2,399", "at least 2,400")
+
+
+def test_what_is_usual_is_filled_in_or_waited_for(tmp_path: Path) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, column="rows", max_value={"$PARAMETER": "usual_rows * 10"}))
+    waiting = one(day_checks(suite, profile(rows=10**6), {}))
+    assert waiting.passed
+    assert waiting.limit == "at most usual_rows * 10, as soon as four such days are known"
+    usual = {"rows": Usual(240.0, 200.0, 280.0)}
+    assert one(day_checks(suite, profile(rows=2400), usual)).passed
+    broken = one(day_checks(suite, profile(rows=2401), usual))
+    assert (broken.passed, broken.limit) == (False, "at most 2,400")
+
+
+def test_times_of_the_day_are_compared_as_times(tmp_path: Path) -> None:
+    band: dict[str, Any] = {
+        "min_value": {"$PARAMETER": "day_start"},
+        "max_value": {"$PARAMETER": "day_end"},
+        "strict_max": True,
+    }
+    suite = day_suite(tmp_path, expect(BETWEEN, column="last_event", **band))
+    assert one(day_checks(suite, profile(), {})).passed
+    late = one(day_checks(suite, profile(last_event=START + timedelta(days=1)), {}))
+    assert (late.passed, late.observed) == (False, "2026-11-22 00:00:00 UTC")
+
+
+def test_a_figure_without_a_value_opens_no_gate(tmp_path: Path) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, column="amount.mean", min_value=0))
+    empty = one(day_checks(suite, profile(amount__mean=None), {}))
+    assert (empty.passed, empty.observed) == (False, "nothing")
+    expected = day_suite(tmp_path, expect("column_values_to_be_null", column="amount.mean"))
+    assert one(day_checks(expected, profile(amount__mean=None), {})).passed
+    assert not one(day_checks(expected, profile(amount__mean=1.5), {})).passed
+
+
+def test_of_a_figure_that_nobody_counted_nothing_is_expected(tmp_path: Path) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, column="quarantine_ratio", max_value=0.5))
+    unknown = one(day_checks(suite, profile(), {}))
+    assert (unknown.passed, unknown.observed) == (True, "not counted")
+    assert not one(day_checks(suite, profile(quarantine_ratio=0.6), {})).passed
+
+
+def test_two_figures_are_compared(tmp_path: Path) -> None:
+    pair = {"column_A": "amount.maximum", "column_B": "amount.minimum"}
+    suite = day_suite(tmp_path, expect("column_pair_values_a_to_be_greater_than_b", **pair))
+    assert one(day_checks(suite, profile(amount__maximum=2.0, amount__minimum=1.0), {})).passed
+    same = one(day_checks(suite, profile(amount__maximum=1.0, amount__minimum=1.0), {}))
+    assert (same.passed, same.observed, same.about) == (False, "1 and 1", "amount.maximum and amount.minimum")
+
+
+def finding(number: int = 0, **fields: Any) -> Finding:
+    own: dict[str, Any] = {
+        "finding_id": f"f{number}",
+        "detector": "d",
+        "version": "v",
+        "entity": {"user_id": "mallory"},
+    }
+    own |= {
+        "window_start": START,
+        "window_end": START + timedelta(seconds=10),
+        "level": "email",
+        "score": 60.0,
+        "limit": 50.0,
+    }
+    return Finding.model_construct(**(own | fields))
+
+
+SHIPPED = read_suites(ROOT, read_source(ROOT / "sources/logins.toml"))
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        ({"score": math.nan}, "has_score"),
+        ({"score": math.inf}, "finite_score"),
+        ({"score": 50.0}, "above_its_limit"),
+        ({"level": "loud"}, "known_level"),
+        ({"window_start": START - timedelta(seconds=1)}, "window_of_the_day"),
+        ({"window_start": START + timedelta(days=1)}, "window_of_the_day"),
+        ({"finding_id": "f1"}, "one_identity"),
+    ],
+)
+def test_the_shipped_rules_stop_bad_findings(broken: dict[str, Any], rule: str) -> None:
+    findings = [finding(number) for number in range(1, 21)] + [finding(99, **broken)]
+    failed = {
+        check.name: check for check in finding_checks(SHIPPED.findings, findings, DAY, [20, 20]) if not check.passed
+    }
+    assert rule in failed
+    assert failed.keys() <= {rule, "above_its_limit"}, "NaN is above nothing either"
+    assert findings[-1].finding_id in failed[rule].samples
+    assert failed[rule].stage is Stage.FINDING
+
+
+def test_the_shipped_rules_let_good_findings_pass_also_when_there_are_none() -> None:
+    for findings in ([], [finding(number) for number in range(30)]):
+        for before in ([], [0] * 28, [20, 30]):
+            checks = finding_checks(SHIPPED.findings, findings, DAY, before)
+            assert [check.name for check in checks if not check.passed] == []
+            assert [check.name for check in checks] == [rule.name for rule in SHIPPED.findings.rules]
+
+
+def test_a_flood_of_findings_is_stopped_by_the_days_before() -> None:
+    findings = [finding(number) for number in range(161)]
+    count = next(c for c in finding_checks(SHIPPED.findings, findings, DAY, [3, 20]) if c.name == "not_too_many")
+    assert (count.passed, count.observed, count.limit) == (False, "161", "at most 160 rows")
+    assert next(
+        c for c in finding_checks(SHIPPED.findings, findings[:160], DAY, [3, 20]) if c.name == "not_too_many"
+    ).passed
+
+
+def test_ten_samples_at_most(tmp_path: Path) -> None:
+    write(tmp_path, "findings", expect("column_values_to_be_in_set", column="level", value_set=["urgent"]))
+    suite = read_suites(tmp_path, VISITS).findings
+    check = one(finding_checks(suite, [finding(number) for number in range(50)], DAY, []))
+    assert (check.observed, len(check.samples)) == ("50 of 50 break it", 10)
+
+
+def test_the_gate_of_findings_keeps_its_verdict_and_its_page(tmp_path: Path) -> None:
+    write(tmp_path, "findings", expect("column_values_to_be_in_set", column="level", value_set=["email"]))
+    gate = FindingGate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
+    good = gate.judge(FoundOn("bursts", DAY, "run-1", [finding()]))
+    bad = gate.judge(FoundOn("bursts", DAY, "run-2", [finding(level="urgent")]))
+    assert (good.publishable, bad.publishable) == (True, False)
+    assert bad.report is not None
+    assert "level_in_set" in (tmp_path / "state" / bad.report).read_text()
+    record = Records(tmp_path / "state").latest("findings.bursts", DAY)
+    assert record is not None
+    assert record.verdict == bad

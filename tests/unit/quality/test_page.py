@@ -1,0 +1,135 @@
+"""The pages: that they tell all, lead somewhere, load nothing, and show values from data as text."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.quality.scene import DAY, VISITS, profile
+from tocsin.quality.drift import drift_checks, usual_figures, weekdays_before
+from tocsin.quality.page import day_page, index_page
+from tocsin.quality.profile import Profile
+from tocsin.quality.records import INDEX, Record, Records
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+
+NASTY = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
+
+
+class Read(HTMLParser):
+    """What a page says, loads and leads to; fails on tags that are not closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a":
+            self.links.append(given["href"] or "")
+        self.loads += [f"{tag} {value}" for name, value in attrs if name in ("src", "xlink:href", "data")]
+        self.loads += [tag] if tag in ("script", "link", "iframe", "img") else []
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        self.text += " " * (tag == "td")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self._open[-1:] != ["style"] else ""
+
+
+def check(name: str = "rule", **fields: Any) -> Check:
+    own: dict[str, Any] = {"stage": Stage.DAY, "severity": Severity.CRITICAL, "passed": False, "observed": "4"}
+    return Check(**(own | {"name": name, "limit": "at most 3"} | fields))
+
+
+def record(day: Any = DAY, *checks: Check, of: Profile | None = None) -> Record:
+    at = datetime(2026, 11, 22, 2, tzinfo=UTC)
+    return Record(verdict=Verdict(subject="visits", day=day, run_id="v1", judged_at=at, checks=checks), profile=of)
+
+
+def test_a_page_tells_what_failed_and_what_held(tmp_path: Path) -> None:
+    broken = check("broken_rule", meaning="It is bad", samples=("raw.visits/0/42",))
+    shown = record(DAY, broken, check("good", passed=True), of=profile())
+    text = Read(day_page(shown, Records(tmp_path), [], VISITS)).text
+    words = ("visits, Saturday, 21 November 2026", "NOT PUBLISHED", "1 of 2 checks failed: broken_rule.", "It is bad.")
+    for what in (*words, "raw.visits/0/42", "at most 3", "Visits of the web shop", "2,400", "24 of 24"):
+        assert what in text
+    assert text.index("broken_rule") < text.index("good")
+
+
+def test_values_from_data_are_text(tmp_path: Path) -> None:
+    bad = check("r", observed=NASTY, limit=NASTY, about=NASTY, samples=(NASTY,), meaning=NASTY)
+    nasty = VISITS.model_copy(update={"title": NASTY, "owner": NASTY})
+    records = Records(tmp_path)
+    page = day_page(record(DAY, bad, of=profile()), records, [], nasty)
+    assert Read(page).loads == []
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert r"<script>alert(1)</script>\x1b[2J\u202e" in Read(page).text
+    records.write(record(DAY, check(NASTY), of=profile()), page)
+    assert Read(index_page(records)).loads == []
+
+
+def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
+    page = day_page(record(DAY, check(), of=profile()), Records(tmp_path), [], VISITS)
+    assert Read(page).loads == []
+    assert not re.search(r"https?:|url\(|@import", page)
+
+
+def past() -> list[Profile]:
+    return [profile(day, 2400) for day in weekdays_before(DAY)]
+
+
+def test_drift_is_drawn_beside_the_weeks_before(tmp_path: Path) -> None:
+    today, before = profile(rows=1000), past()
+    checks = drift_checks(today, usual_figures(before))
+    page = day_page(record(DAY, *checks, of=today), Records(tmp_path), before, VISITS)
+    text = " ".join(Read(page).text.split())
+    assert "Beside the Saturdays before" in text
+    assert "rows 1,000 2,400 2,160 to 2,640" in text
+    assert "usual on Saturdays (median of 8)" in text
+    assert page.count("<polyline") == 2, "rows and page.null_ratio"
+    young = Read(day_page(record(DAY, of=today), Records(tmp_path), before[:1], VISITS)).text
+    assert "1 of the four Saturdays that are needed to say what is usual is known" in young
+
+
+@pytest.mark.parametrize("rows", [0, 1, 10**15])
+def test_days_of_any_size_can_be_drawn(tmp_path: Path, rows: int) -> None:
+    empty = {"last_event": None, "page.null_ratio": None, "hours": 0} if not rows else {}
+    today = profile(rows=rows).model_copy(update={"figures": profile(rows=rows).figures | empty})
+    page = day_page(record(DAY, of=today), Records(tmp_path), past(), VISITS)
+    assert Read(page).text
+    assert not re.search(r"(nan|inf)\b", page)
+
+
+def test_pages_lead_to_each_other(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    for back in range(3, -1, -1):
+        day = DAY - timedelta(days=back)
+        of = record(day, *([check()] if back == 2 else []), of=profile(day))
+        records.write(of, day_page(of, records, [], VISITS))
+        records.write_index(index_page(records))
+    index = Read((records.folder / INDEX).read_text())
+    assert len(index.links) == 4 + 1, "four days, and the one that was not well again"
+    assert all((records.folder / link).is_file() for link in index.links)
+    page = tmp_path / records.place("visits", DAY, "v1")
+    links = Read(page.read_text()).links
+    assert len(links) == 1 + 4 + 1, "the index, four days, the JSON"
+    assert all((page.parent / link).resolve().is_file() for link in links)
+
+
+def test_an_index_of_nothing_says_so(tmp_path: Path) -> None:
+    assert "No day has been judged yet." in Read(index_page(Records(tmp_path))).text

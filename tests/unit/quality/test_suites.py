@@ -1,0 +1,235 @@
+"""Suites: what is read, and that every fault is told at once, with its place and the nearest valid name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.quality.scene import VISITS, expect, faults, write
+from tocsin.catalog import read_catalog
+from tocsin.quality.expectations import KNOWN
+from tocsin.quality.suites import faults_of_suites, read_suites
+from tocsin.quality.verdict import Severity, Stage
+
+ROOT = Path(__file__).parents[3]
+BETWEEN = "column_values_to_be_between"
+
+
+def told(project: Path) -> list[str]:
+    return [str(fault).partition("visits.")[2] for fault in faults(project)]
+
+
+def test_the_shipped_suites_are_good() -> None:
+    catalog = read_catalog(ROOT)
+    assert faults_of_suites(ROOT, catalog.sources) == []
+    suites = read_suites(ROOT, catalog.source("logins"))
+    assert {rule.name for rule in suites.rows} >= {"known_action"}
+    assert all(rule.meaning for rule in (*suites.day.rules, *suites.findings.rules))
+
+
+def test_a_source_without_suites_expects_nothing(tmp_path: Path) -> None:
+    suites = read_suites(tmp_path, VISITS)
+    assert (suites.rows, suites.day.rules, suites.findings.rules) == ((), (), ())
+
+
+def test_a_rule_is_read_with_all_that_it_says(tmp_path: Path) -> None:
+    entry = expect(BETWEEN, "warning", column="amount", min_value=0, max_value=9.5, strict_max=True)
+    write(tmp_path, "rows", entry | {"description": "Prices end at 9.49"})
+    rule = read_suites(tmp_path, VISITS).rows[0]
+    assert (rule.name, rule.rule.severity, rule.rule.meaning) == (
+        "amount_between",
+        Severity.WARNING,
+        "Prices end at 9.49",
+    )
+    assert rule.rule.limit == "at least 0 and less than 9.5"
+    assert (rule.refuses, rule.warns, rule.mostly) == (False, True, 1.0)
+
+
+# What is written, where the fault is told, what it says.
+WRONG_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown expectation": (
+        expect("column_values_to_be_in_sett", column="page", value_set=["a"]),
+        "type: 'expect_column_values_to_be_in_sett' is not an expectation that is possible here"
+        " (docs/quality.md lists them); did you mean 'expect_column_values_to_be_in_set'?",
+    ),
+    "not for rows": (expect("column_mean_to_be_between", column="amount", max_value=1), "type: expect_column_mean"),
+    "not needed": (
+        expect("column_values_to_be_of_type", column="page", type_="str"),
+        "what the source's file declares",
+    ),
+    "unknown column": (
+        expect("column_values_to_not_be_null", column="pages"),
+        "kwargs.column: 'pages' is not a column of the source; did you mean 'page'?",
+    ),
+    "column that is no text": (expect("column_values_to_not_be_null", column=3), "kwargs.column: 3 is not a column"),
+    "unknown argument": (
+        expect("column_values_to_not_be_null", column="page", mostlyy=0.5),
+        "kwargs.mostlyy: is not an argument of this expectation; did you mean 'mostly'?",
+    ),
+    "missing argument": (expect("column_values_to_be_in_set", column="page"), "kwargs.value_set: is missing"),
+    "no limit": (expect(BETWEEN, column="amount"), "kwargs: needs min_value or max_value"),
+    "limit of the wrong type": (
+        expect(BETWEEN, column="amount", max_value="9"),
+        "max_value: must be a number, not '9'",
+    ),
+    "limit that is true": (expect(BETWEEN, column="amount", max_value=True), "must be a number, not True"),
+    "limit of a time": (expect(BETWEEN, column="at", min_value=5), "write one such as 2026-01-31T00:00:00Z, not 5"),
+    "limits the wrong way": (expect(BETWEEN, column="tries", min_value=5, max_value=4), "is below min_value: 4 < 5"),
+    "band of a text": (expect(BETWEEN, column="page", max_value=4), "'page' is a string; this expectation is about"),
+    "pattern of a number": (expect("column_values_to_match_regex", column="tries", regex="1"), "'tries' is a int"),
+    "broken pattern": (
+        expect("column_values_to_match_regex", column="page", regex="(a"),
+        "is not a regular expression",
+    ),
+    "pattern of Python": (expect("column_values_to_match_regex", column="page", regex="(?P<n>a)"), "is read by Java"),
+    "values of another type": (
+        expect("column_values_to_be_in_set", column="tries", value_set=[1, "2"]),
+        "value_set: holds '2', which is no int",
+    ),
+    "no values": (expect("column_values_to_be_in_set", column="tries", value_set=[]), "value_set: must be a list"),
+    "set of times": (
+        expect("column_values_to_be_in_set", column="at", value_set=["x"]),
+        "a set of times is not possible",
+    ),
+    "length that is no number": (
+        expect("column_value_lengths_to_be_between", column="page", max_value=2.5),
+        "max_value: must be a whole number from 0 on, not 2.5",
+    ),
+    "share above 1": (
+        expect("column_values_to_not_be_null", column="page", mostly=1.5),
+        "mostly: must be a number above 0",
+    ),
+    "flag that is none": (expect(BETWEEN, column="tries", max_value=1, strict_max="yes"), "must be true or false"),
+    "columns that differ": (
+        expect("column_pair_values_to_be_equal", column_A="page", column_B="tries"),
+        "column_B: 'tries' is a int, 'page' a string; they cannot be compared",
+    ),
+    "unknown choice": (
+        expect("column_pair_values_to_be_equal", column_A="page", column_B="visitor", ignore_row_if="both_missing"),
+        "ignore_row_if: must be both_values_are_missing",
+    ),
+    "parameter": (
+        expect(BETWEEN, column="tries", max_value={"$PARAMETER": "usual_rows"}),
+        "no $PARAMETER is possible in rules for rows",
+    ),
+    "unknown severity": (
+        expect("column_values_to_not_be_null", "criticl", column="page"),
+        "severity: must be critical, warning or info, not 'criticl'; did you mean 'critical'?",
+    ),
+    "unknown key": (
+        expect("column_values_to_not_be_null", column="visitor") | {"severty": "info"},
+        "severty: is not a key of an expectation; did you mean 'severity'?",
+    ),
+    "name of the wrong form": (expect("column_values_to_not_be_null", name="a,b", column="page"), "meta.name: must be"),
+    "no arguments": ({"type": "expect_column_values_to_not_be_null"}, "kwargs: must be an object"),
+    "no object": ({"kwargs": {}}, 'expectations[0]: must be an object with a "type"'),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ROWS)
+def test_a_fault_is_told_with_its_place(tmp_path: Path, name: str) -> None:
+    entry, what = WRONG_ROWS[name]
+    write(tmp_path, "rows", entry)
+    assert len(told(tmp_path)) == 1
+    assert what in told(tmp_path)[0]
+
+
+def test_all_faults_of_all_files_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "rows", *[entry for entry, _ in WRONG_ROWS.values() if "type" in entry], name="other")
+    write(tmp_path, "day", expect(BETWEEN, column="row", min_value=1))
+    write(tmp_path, "findings", expect("column_values_to_be_unique", column="id"))
+    found = faults(tmp_path)
+    assert len(found) == (len(WRONG_ROWS) - 1) + 1 + 1 + 1
+    lines = path.read_text().splitlines()
+    for fault in found:
+        if fault.where == str(path) and fault.line is not None:
+            assert '"type"' in lines[fault.line - 1]
+    assert sum(fault.line is None for fault in found) == 1, "the name of the suite"
+
+
+def test_two_rules_need_two_names(tmp_path: Path) -> None:
+    twice = [expect("column_values_to_be_in_set", column="page", value_set=[value]) for value in ("a", "b")]
+    write(tmp_path, "rows", *twice)
+    assert ["page_in_set: is the name of 2 rules" in text for text in told(tmp_path)] == [True, True]
+    write(tmp_path, "rows", twice[0], twice[1] | {"meta": {"name": "other"}})
+    assert told(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "is not JSON"),
+        ('{"name": "visits.rows", "expectations": [NaN]}', "NaN is no number of JSON"),
+        ("[]", 'must be an object with a "name"'),
+        ('{"name": "visits.rows"}', 'must be an object with a "name" and a list of "expectations"'),
+        ('{"name": "visits.rows", "expectations": [], "expectation": []}', "did you mean 'expectations'?"),
+        ('{"name": "visits.row", "expectations": []}', "name: must be 'visits.rows', as the file, not 'visits.row'"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_told(tmp_path: Path, text: str, what: str) -> None:
+    write(tmp_path, "rows").write_text(text)
+    assert [what in fault for fault in told(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        (
+            expect(BETWEEN, column="page.nul_ratio", max_value=1),
+            "not a figure of the profile; did you mean 'page.null_ratio'",
+        ),
+        (expect(BETWEEN, column="rows", mostly=0.5, min_value=1), "means nothing on the profile, which has one row"),
+        (
+            expect(BETWEEN, column="last_event", max_value={"$PARAMETER": "usual_rows"}),
+            "is a number, the column holds times",
+        ),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "day_end"}), "is a time and belongs, alone"),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "usual_row * 2"}), "did you mean 'usual_rows'?"),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "max(usual_rows)"}), "is no arithmetic of parameters"),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "2 * 3"}), "names no parameter"),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": 5}), "$PARAMETER must be a text"),
+        (expect("table_row_count_to_be_between", min_value=1), "is not possible in a suite of stage day"),
+    ],
+)
+def test_faults_of_a_suite_for_the_day(tmp_path: Path, entry: dict[str, Any], what: str) -> None:
+    write(tmp_path, "day", entry)
+    assert [what in fault for fault in told(tmp_path)] == [True], told(tmp_path)
+
+
+def test_the_day_knows_the_figures_of_the_rules_for_rows(tmp_path: Path) -> None:
+    write(
+        tmp_path, "rows", expect("column_values_to_be_in_set", "warning", "known_page", column="page", value_set=["a"])
+    )
+    write(
+        tmp_path,
+        "day",
+        expect(BETWEEN, column="known_page.violation_ratio", max_value={"$PARAMETER": "usual_rows / 2"}),
+    )
+    assert told(tmp_path) == []
+
+
+def test_a_file_that_belongs_to_nothing_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "expectations"
+    folder.mkdir()
+    for name in ("visit.rows.json", "visits.row.json", "notes.txt", "broken.rows.json", ".hidden"):
+        (folder / name).write_text("{}")
+    found = {
+        fault.where.rpartition("/")[2]: fault for fault in faults_of_suites(tmp_path, {"visits": VISITS}, {"broken"})
+    }
+    assert found.keys() == {"visit.rows.json", "visits.row.json", "notes.txt"}
+    assert found["visit.rows.json"].nearest == "visits"
+    assert found["visits.row.json"].nearest == "rows"
+
+
+def test_what_is_read_goes_to_great_expectations_unchanged() -> None:
+    suites = read_suites(ROOT, read_catalog(ROOT).source("logins"))
+    written = json.loads((ROOT / "expectations/logins.day.json").read_text())["expectations"]
+    for rule, entry in zip(suites.day.rules, written, strict=True):
+        assert rule.as_gx() == {key: entry[key] for key in ("type", "kwargs", "severity", "meta")}
+
+
+def test_every_expectation_is_possible_somewhere() -> None:
+    assert all(known.stages <= {Stage.ROW, Stage.DAY, Stage.FINDING} and known.stages for known in KNOWN.values())
