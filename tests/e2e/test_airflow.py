@@ -21,6 +21,7 @@ from tests.airflow_api import Api
 from tests.broker import await_that
 from tests.stack import Stack
 from tocsin.supervision.standing import memory_of
+from tocsin.versions import version_in_force
 
 DETECTOR = "detector:failed_logins"
 COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
@@ -193,19 +194,23 @@ def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(ru
 
 
 def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:
+    def runs(version: str) -> bool:
+        return running.stack.report(DETECTOR).version == version
+
     others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
-    first = running.stack.report(DETECTOR).version
+    first = version_in_force(running.stack.settings, "failed_logins")
+    await_that(lambda: runs(first), SECONDS)
     path = running.stack.project / "detectors" / "failed_logins.py"
     path.write_text(path.read_text().replace("urgent=100", "urgent=110"))
-    await_that(lambda: running.stack.report(DETECTOR).version not in ("", first), 2 * SECONDS)
-    second = running.stack.report(DETECTOR)
-    assert second.pid != old
+    second = version_in_force(running.stack.settings, "failed_logins")
+    await_that(lambda: runs(second), 2 * SECONDS)
+    assert running.stack.report(DETECTOR).pid != old
 
     running.admin.trigger(DAG, action="roll back")
-    await_that(lambda: running.stack.report(DETECTOR).version == first, 2 * SECONDS)
+    await_that(lambda: runs(first), 2 * SECONDS)
     assert running.pids(DETECTOR) == others
     running.admin.trigger(DAG, action="roll forward")
-    await_that(lambda: running.stack.report(DETECTOR).version == second.version, 2 * SECONDS)
+    await_that(lambda: runs(second), 2 * SECONDS)
 
 
 def test_a_change_that_cannot_run_stops_nothing_is_told_and_can_be_taken_back(running: Running) -> None:
