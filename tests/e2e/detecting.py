@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -253,6 +254,24 @@ def detect_job(folder: Path, broker: Broker, **spark: Any) -> Iterator[DetectJob
         yield job
     finally:
         job.close()
+
+
+@contextlib.contextmanager
+def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do `action` again and again, so many seconds apart, until the end of the block."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def read_all(settings: Settings, topic: str) -> list[bytes]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.broker import Broker, await_that
-from tests.e2e.detecting import JOB, READY_SECONDS, DetectJob, Topic, detect_job
+from tests.e2e.detecting import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
 from tocsin.metrics import JobState
 from tocsin.names import ingest_job
 from tocsin.reporting import Reporter
@@ -27,25 +27,14 @@ def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
         yield one
 
 
-class Ticking:
+def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:
     """Ticks each second, as an ingest that keeps up writes them."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic, self._stop = topic, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def tick() -> None:
+        topic.tick(datetime.now(UTC))
+        topic.flush()
 
-    def __enter__(self) -> Ticking:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(1):
-            self._topic.tick(datetime.now(UTC))
-            self._topic.flush()
+    return repeated(tick, 1)
 
 
 def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> None:
@@ -72,7 +61,7 @@ def test_a_kill_in_real_time_mode_repeats_and_loses_nothing(job: DetectJob) -> N
     topic = job.make_topics()
     process = job.start()
     job.await_report(lambda r: r.mode == "real-time")
-    with Ticking(topic):
+    with ticking(topic):
         for number, count in enumerate((51, 100, 50, 101, 160)):
             topic.burst(f"before{number}", count, partition=number % 2)
         await_that(lambda: len(job.findings()) >= 3, READY_SECONDS)
@@ -130,7 +119,7 @@ def test_ticks_alone_move_the_watermark_of_an_idle_detector(job: DetectJob) -> N
     job.start()
     job.await_report(lambda r: r.mode == "real-time")
     began = datetime.now(UTC)
-    with Ticking(topic):
+    with ticking(topic):
         topic.event("ann", began, began, 0, action="login succeeded")
         topic.event(None, began, began, 1)  # type: ignore[arg-type]  # an entity may be missing
         job.await_report(
@@ -169,7 +158,7 @@ def test_a_changed_state_gets_a_new_checkpoint_and_publishes_whole_windows(job: 
     topic = job.make_topics()
     process = job.start()
     job.await_report(lambda r: r.mode == "real-time")
-    with Ticking(topic):
+    with ticking(topic):
         topic.burst("first", 60)
         job.await_truth(topic.truth)
         job.await_report(lambda r: r.rows_in >= 60)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker import Broker, await_that
-from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job
+from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport, JobState
 from tocsin.versions import kept_versions, roll_back, roll_forward, version_in_force
@@ -25,29 +25,17 @@ OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"
 UNKNOWN_COLUMN = "no_such_column = 1"
 
 
-class Load:
+def load(topic: Topic) -> contextlib.AbstractContextManager[None]:
     """Bursts around the limits, two a second, and ticks, until the end of the block."""
+    counts, numbers = itertools.cycle((40, 50, 51, 100, 101, 130)), itertools.count()
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic, self._stop = topic, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def burst() -> None:
+        number = next(numbers)
+        topic.burst(f"user{number}", next(counts), partition=number % 2)
+        topic.tick(datetime.now(UTC))
+        topic.flush()
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        counts = itertools.cycle((40, 50, 51, 100, 101, 130))
-        for number in itertools.count():
-            self._topic.burst(f"user{number}", next(counts), partition=number % 2)
-            self._topic.tick(datetime.now(UTC))
-            self._topic.flush()
-            if self._stop.wait(0.5):
-                return
+    return repeated(burst, 0.5)
 
 
 class Deployment:
@@ -104,7 +92,7 @@ def deployed(tmp_path: Path, broker: Broker) -> Iterator[Deployment]:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_same_state_goes_over_to_the_next_process_exactly(deployed: Deployment, how: signal.Signals) -> None:
     before = deployed.checkpoints()
-    with Load(deployed.topic):
+    with load(deployed.topic):
         deployed.replace(how)
     deployed.job.await_truth(deployed.topic.truth)
     assert deployed.checkpoints() == before, "no state was made anew"
@@ -113,7 +101,7 @@ def test_the_same_state_goes_over_to_the_next_process_exactly(deployed: Deployme
 def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deployment) -> None:
     """While two versions run, and whichever is in force, each finding is there once, with its score."""
     settings = deployed.job.settings
-    with Load(deployed.topic):
+    with load(deployed.topic):
         first = version_in_force(settings, DETECTOR)
         deployed.edit(PLAN, OTHER_PLAN)
         deployed.replace()
@@ -138,7 +126,7 @@ def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deploymen
 
 
 def test_a_new_version_that_cannot_run_leaves_the_old_one_in_peace(deployed: Deployment) -> None:
-    with Load(deployed.topic):
+    with load(deployed.topic):
         deployed.edit(PLAN, UNKNOWN_COLUMN)
         new = deployed.start_beside()
         assert new.wait(READY_SECONDS) == 2, "misconfigured"
