@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker import Broker, await_that
 from tests.e2e.detecting import JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
-from tests.e2e.test_detect import Ticking
+from tests.e2e.test_detect import ticking
 from tocsin.metrics import JobState
 from tocsin.spark import gaps
 from tocsin.spark.gaps import Cause, Gap, read_gaps
@@ -56,7 +56,7 @@ def run_and_stop(job: DetectJob, topic: Topic) -> dict[int, int]:
 
 def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_published(job: DetectJob) -> None:
     topic = job.make_topics()
-    with Ticking(topic):
+    with ticking(topic):
         position = run_and_stop(job, topic)
         half = datetime.now(UTC)
         topic.burst("cut", 60, moment=half)
@@ -98,7 +98,7 @@ def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(job: DetectJob)
 def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(job: DetectJob) -> None:
     topic = job.make_topics()
     folder = job.settings.checkpoint(JOB)
-    with Ticking(topic):
+    with ticking(topic):
         position = run_and_stop(job, topic)
         topic.burst("skipped", 60)
         forget(topic, "skipped")
