@@ -19,7 +19,7 @@ from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsi
 def mails(dag: Any) -> set[str]:
     """Who gets a mail of a failed run that carries news: those whom the template of the callback comes to."""
     run = {"conf": {"event": {"job": "indexer"}}}
-    templates = [back.to for task in dag.tasks for back in task.on_failure_callback or ()]
+    templates = [back.to for task in dag.tasks for back in task.on_failure_callback or () if back.to]
     return {dag.get_template_env().from_string(template).render(dag_run=run) for template in templates}
 
 

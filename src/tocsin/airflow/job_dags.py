@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.actions import RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
 from tocsin.airflow.cards import Card, cards
+from tocsin.airflow.news_mail import NewsMail
 from tocsin.catalog import read_catalog
 from tocsin.settings import load_settings
 from tocsin.supervision.switches import read_switches
@@ -64,7 +64,7 @@ def _dag(card: Card) -> DAG:
             op_kwargs={"jobs": card.jobs},
             execution_timeout=timedelta(minutes=1),
             retries=0,
-            on_failure_callback=_mail(card),
+            on_failure_callback=_tell(card),
         )
     return dag
 
@@ -81,10 +81,10 @@ def _form(card: Card) -> dict[str, Param]:
     }
 
 
-def _mail(card: Card) -> SmtpNotifier | None:
-    """What a failed run sends: to whom follows from the declared files, never from what a run says of itself."""
+def _tell(card: Card) -> NewsMail:
+    """What a failed run does: to whom follows from the declared files, never from what a run says of itself."""
     if not card.recipients:
-        return None
+        return NewsMail(to="", subject=_SUBJECT, html_content=_PAGE)
     known = json.dumps(card.recipients)
     otherwise = json.dumps(card.recipients[card.jobs[-1]])
-    return SmtpNotifier(to=f"{{{{ {known}.get({_JOB}, {otherwise}) }}}}", subject=_SUBJECT, html_content=_PAGE)
+    return NewsMail(to=f"{{{{ {known}.get({_JOB}, {otherwise}) }}}}", subject=_SUBJECT, html_content=_PAGE)

@@ -20,7 +20,7 @@ from tocsin.supervision.jobs import job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired, Start
-from tocsin.supervision.news import News, news, read_news, write_news
+from tocsin.supervision.news import News, forget_told, news, read_news, was_told, write_news
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.runner import Launch
 from tocsin.supervision.standing import Standing, memory_of, standings
@@ -87,21 +87,27 @@ class Jobs:
         turned = {"switch"} if turned_since(self.settings.state, switches) else set()
         return self._supervisor.drift(switches.applied(self._declared)) | turned
 
-    def untold(self, is_told: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+    def untold(self, is_under_way: Callable[[str, str], bool]) -> list[dict[str, Any]]:
         """What is to be told now: for each piece of news a DAG, the id of its run there, and the `conf` of that run.
 
+        News are told once: whoever has told them calls `note_told`. What is not told is returned again, at most once a
+        minute.
+
         Args:
-            is_told: whether a DAG has a run with an id.
+            is_under_way: whether a DAG has a run with an id that is not over.
 
         Raises:
             OSError: the state folder cannot be written.
         """
-        before = read_news(self.settings.state)
-        standing = news(read_history(memory_of(self.settings.state, _CHARGE)), before, time.time())
-        standing = {job: replace(one, told=one.told or is_told(dag_of(job), one.name)) for job, one in standing.items()}
+        state, now, before = self.settings.state, time.time(), read_news(self.settings.state)
+        standing = news(read_history(memory_of(state, _CHARGE)), before, now)
+        standing = {job: replace(one, told=one.told or was_told(state, one)) for job, one in standing.items()}
+        due = [one for one in standing.values() if one.is_due(now) and not is_under_way(dag_of(one.job), one.name)]
+        standing |= {one.job: replace(one, tried_at=now) for one in due}
         if standing != before:
-            write_news(self.settings.state, standing)
-        return [self._message(one) for one in standing.values() if not one.told]
+            write_news(state, standing)
+            forget_told(state, standing)
+        return [self._message(one) for one in due]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`."""

@@ -18,13 +18,14 @@ from tocsin.names import dag_of, detector_job
 from tocsin.settings import load_settings
 
 SUPERVISOR_DAG = "supervisor"
+_UNDER_WAY = ["queued", "running"]
 _DOC = """
 Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
 the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
 failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
 
 `look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition; that run fails, which mails
-the job's owner, once.
+the job's owner, once. As long as the mail cannot leave, the same run is tried again each minute.
 
 Pause this DAG and nothing is started, stopped or restarted any more.
 """
@@ -53,7 +54,7 @@ def supervisor_dag() -> DAG:
         TriggerDagRunOperator.partial(
             task_id="tell",
             logical_date=None,
-            skip_when_already_exists=True,
+            reset_dag_run=True,  # what was not told then is told by the same run, once more
             map_index_template="{{ task.trigger_dag_id }}",
         ).expand_kwargs(look.output)
     return dag
@@ -72,6 +73,6 @@ def _is_paused(ti: Any, dag: str) -> bool | None:
 def _look(ti: Any) -> list[dict[str, Any]]:
     jobs = Jobs(load_settings())
     jobs.look(lambda detector: _is_paused(ti, dag_of(detector_job(detector))))
-    untold = jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run])))
+    untold = jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=_UNDER_WAY)))
     # The DAG of a new file may not be there yet; then a later look tells.
     return [one for one in untold if _is_paused(ti, one["trigger_dag_id"]) is not None]

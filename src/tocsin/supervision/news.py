@@ -1,7 +1,8 @@
 """What people are to be told about jobs, once for each time that a job comes into a failing condition.
 
 Level-triggered: what is to be told follows from how the jobs stand and what was told, so nothing is lost with a process
-that ends between the two. The name of a piece of news is the same at each attempt, so none is told twice.
+that ends between the two. The name of a piece of news is the same at each attempt. Whoever has told it notes that, and
+until then it is told again: a mail server that is away keeps nobody from hearing of it later.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tocsin.names import file_name
 from tocsin.supervision import kept
 from tocsin.supervision.model import Condition, History
+
+_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,7 @@ class News:
         job, condition, reason: which, how it fares and why, in words.
         at: epoch seconds at which this was found.
         told: whether it has reached those whose business it is.
+        tried_at: epoch seconds of the last attempt to tell it; 0 before the first.
     """
 
     job: str
@@ -32,12 +37,17 @@ class News:
     reason: str
     at: float
     told: bool = False
+    tried_at: float = 0.0
 
     @property
     def name(self) -> str:
-        """Tells it from all other news of the same job."""
+        """Tells it from all other news, also of another job that came into the same condition at the same moment."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
-        return f"{self.condition.replace(' ', '-')}__{when}"
+        return f"{self.condition.replace(' ', '-')}__{self.job}__{when}"
+
+    def is_due(self, now: float) -> bool:
+        """Whether to try to tell it now."""
+        return not self.told and now - self.tried_at >= _AGAIN_SECONDS
 
 
 def news(history: History, before: Mapping[str, News], now: float) -> dict[str, News]:
@@ -73,3 +83,34 @@ def write_news(state: Path, standing: dict[str, News]) -> None:
         OSError: the state folder cannot be written.
     """
     kept.write(state / "supervision" / "news.json", _NEWS, standing)
+
+
+def note_told(state: Path, name: str) -> None:
+    """Note that the news with this name have reached those whose business they are.
+
+    Raises:
+        OSError: the state folder cannot be written; then they are told again.
+    """
+    _notes(state).mkdir(parents=True, exist_ok=True)
+    (_notes(state) / file_name(name)).touch()
+
+
+def was_told(state: Path, one: News) -> bool:
+    """Whether that was noted."""
+    return (_notes(state) / file_name(one.name)).exists()
+
+
+def forget_told(state: Path, standing: Mapping[str, News]) -> None:
+    """Remove the notes on all other news than those that stand.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    kept_notes = {file_name(one.name) for one in standing.values()}
+    for note in _notes(state).glob("*"):
+        if note.name not in kept_notes:
+            note.unlink(missing_ok=True)
+
+
+def _notes(state: Path) -> Path:
+    return state / "supervision" / "told"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.history import write_history
 from tocsin.supervision.model import Condition, History, Past
+from tocsin.supervision.news import note_told
 from tocsin.supervision.standing import memory_of
 from tocsin.supervision.switches import ask_switches, note_turn
 
@@ -69,27 +71,55 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, m
     assert jobs.drift() == {"detector:second"}
 
 
-def test_news_are_told_until_there_is_a_run_that_tells_them(jobs: Jobs) -> None:
-    past = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
-    remember(jobs, detector__failed_logins=past)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the time."""
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr("tocsin.airflow.jobs.time.time", lambda: seconds)
+
+    return set_to
+
+
+def test_news_are_told_again_each_minute_until_they_have_left(jobs: Jobs, clock: Callable[[float], None]) -> None:
+    remember(jobs, detector__failed_logins=Past(condition=Condition.CRASH_LOOP, reason="4 failures"))
     log = jobs.settings.log(DETECTOR)
     log.parent.mkdir(parents=True)
     log.write_text("first\n" + "x" * 1000 + "\nlast words\n")
-    asked = []
-
-    def is_told(dag: str, run: str) -> bool:
-        asked.append((dag, run))
-        return len(asked) > 2
-
-    (message,) = jobs.untold(is_told)
+    clock(1000.0)
+    (message,) = jobs.untold(lambda dag, run: False)
     assert message["trigger_dag_id"] == "detector__failed_logins"
     event = message["conf"]["event"]
     assert (event["job"], event["condition"], event["reason"]) == (DETECTOR, "crash loop", "4 failures")
     assert [len(event["lines"][1]), event["lines"][-1]] == [400, "last words"]
-    assert jobs.untold(is_told) == [message], "nobody has told them yet: the same again"
-    assert jobs.untold(is_told) == []
-    assert jobs.untold(is_told) == [], "and nobody is asked again"
-    assert asked == [("detector__failed_logins", message["trigger_run_id"])] * 3
+    clock(1059.0)
+    assert jobs.untold(lambda dag, run: False) == []
+    clock(1060.0)
+    run_of = ("detector__failed_logins", message["trigger_run_id"])
+    assert jobs.untold(lambda dag, run: (dag, run) == run_of) == [], "it is on its way"
+    assert jobs.untold(lambda dag, run: False) == [message], "the mail did not leave: the same run again"
+    note_told(jobs.settings.state, message["trigger_run_id"])
+    clock(2000.0)
+    assert jobs.untold(lambda dag, run: False) == []
+
+
+def test_notes_on_news_that_are_over_are_removed(jobs: Jobs, clock: Callable[[float], None]) -> None:
+    for moment in (1000.0, 2000.0):
+        remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
+        clock(moment)
+        (message,) = jobs.untold(lambda dag, run: False)
+        note_told(jobs.settings.state, message["trigger_run_id"])
+        assert len(list((jobs.settings.state / "supervision" / "told").iterdir())) == 1
+        assert jobs.untold(lambda dag, run: False) == []
+        remember(jobs, notifier=Past())
+        assert jobs.untold(lambda dag, run: False) == []
+    assert list((jobs.settings.state / "supervision" / "told").iterdir()) == []
+
+
+def test_two_jobs_with_the_same_trouble_at_once_are_two_pieces_of_news(jobs: Jobs) -> None:
+    """They share a DAG, in which a run with the same id is the same run."""
+    remember(jobs, notifier=Past(condition=Condition.NO_ROOM), indexer=Past(condition=Condition.NO_ROOM))
+    assert len({one["trigger_run_id"] for one in jobs.untold(lambda dag, run: False)}) == 2
 
 
 def test_news_of_other_jobs_go_to_the_dag_that_they_share(jobs: Jobs) -> None:

@@ -53,7 +53,7 @@ def test_the_same_news_has_the_same_name_until_it_is_told() -> None:
     first = news(stands(Condition.CRASH_LOOP, "4 failures"), {}, 1_800_000_000.25)
     again = news(stands(Condition.CRASH_LOOP, "5 failures"), first, 1_800_000_060.0)
     assert again == first
-    assert first[JOB].name == "crash-loop__2027-01-15T08:00:00.250+00:00"
+    assert first[JOB].name == "crash-loop__detector:bad__2027-01-15T08:00:00.250+00:00"
 
 
 def test_a_job_that_is_gone_has_no_news() -> None:
