@@ -10,13 +10,16 @@ PROVISION = PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m tocsin.provisi
 CHECKED := src tests detectors spark_jobs dags bench
 PRESENT = $(wildcard $(CHECKED))
 
-.PHONY: help setup demo up test test-fast lint format bench lock upgrade python clean
+.PHONY: help setup setup-browser demo up test test-fast lint format bench lock upgrade python clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: python ## Install everything that is locked; does nothing when it is there
 	@$(PROVISION)
+
+setup-browser: python ## Find a Chromium for the tests of the pages, or install Debian's
+	@$(PROVISION) browser
 
 demo: setup ## Kafka, jobs, a burst of failed logins and the mails about it, until Ctrl-C
 	@$(BIN)/tocsin demo

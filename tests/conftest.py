@@ -9,7 +9,7 @@ import pytest
 TESTS = Path(__file__).parent
 
 # Seconds that one test may take; the default (pyproject.toml) is that of unit tests.
-TIME_LIMITS = {"spark": 180, "airflow": 180, "e2e": 300, "faults": 900}
+TIME_LIMITS = {"spark": 180, "airflow": 180, "e2e": 300, "browser": 300, "faults": 900}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

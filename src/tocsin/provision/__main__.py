@@ -1,4 +1,4 @@
-"""`python3 -m tocsin.provision [install | bench | lock]`: what `make setup` and its relatives call."""
+"""`python3 -m tocsin.provision [install | bench | browser | lock]`: what `make setup` and its relatives call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from tocsin.errors import ConfigError, TocsinError
-from tocsin.provision import jars, java, node, python_env, state
+from tocsin.provision import browser, jars, java, node, python_env, state
 from tocsin.provision.lock import lock
 from tocsin.provision.paths import Paths, here
 
@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest="verb")
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
+    verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
     given = parser.parse_args(arguments)
     paths = here()
@@ -26,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
         with state.alone(paths.home):
             if given.verb == "lock":
                 lock(paths, given.upgrade)
+            elif given.verb == "browser":
+                _step("Debian's Chromium", browser.install)
+                print(f"Set-up: the tests look at pages in {browser.find()}")
             else:
                 _install(paths, bench=given.verb == "bench")
     except TocsinError as error:

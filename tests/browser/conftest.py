@@ -1,0 +1,71 @@
+"""A stack with Airflow in which one detector runs and many are declared, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from tests.airflow_api import Api
+from tests.broker import await_that
+from tests.browser.visiting import BROKEN, DRAFTS, Running, Visits
+from tests.stack import Stack
+from tocsin.provision import browser as chromium
+
+LOOPBACK = {"127.0.0.1", "localhost"}
+DAG_SECONDS = 120
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    stack = Stack(tmp_path_factory.mktemp("pages"))
+    folder = stack.project / "detectors"
+    text = (folder / "failed_logins.py").read_text()
+    for name in DRAFTS:
+        (folder / f"{name}.py").write_text(text.replace('stage="live"', 'stage="draft"'))
+    (folder / f"{BROKEN}.py").write_text("def detect(:")
+    try:
+        stack.up("--free-ports", "--airflow")
+        stack.ready()
+        yield Running(stack)
+    finally:
+        stack.end()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium.find()
+    if path is None:
+        pytest.fail("no browser is installed, so the pages cannot be looked at; run: make setup-browser")
+    expect.set_options(timeout=WAIT_SECONDS * 1000)
+    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=alone)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visits(browser: Browser, running: Running) -> Iterator[Visits]:
+    """Visits of one test; in the end none may have met an error or left this machine."""
+    made = Visits(browser, running)
+    yield made
+    for visit in made.made:
+        visit.page.context.close()
+    assert [fault for visit in made.made for fault in visit.faults] == []
+    assert set().union(*(visit.hosts for visit in made.made)) <= LOOPBACK
+
+
+@pytest.fixture(scope="session")
+def all_read(running: Running) -> None:
+    """Airflow has read the DAG of each detector."""
+    api = Api(running.url, running.passwords, "viewer")
+
+    def read() -> bool:
+        total: int = api.call("GET", "/api/v2/dags?tags=detector&limit=1")["total_entries"]
+        return total == len(DRAFTS) + 2
+
+    await_that(read, DAG_SECONDS)

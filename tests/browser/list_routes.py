@@ -1,0 +1,13 @@
+"""A program for Airflow's environment: prints every route of the pages' application as JSON, path to methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tocsin.airflow.pages.app import PREFIX, pages
+from tocsin.settings import Settings
+
+if __name__ == "__main__":
+    app = pages(Settings(state=Path("nowhere")))
+    print(json.dumps([[PREFIX + route.path, sorted(route.methods)] for route in app.routes]))

@@ -1,0 +1,198 @@
+"""The pages as an operator and a viewer have them; what they click happens to real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+from playwright.sync_api import FrameLocator, Locator, expect
+
+from tests.airflow_api import Api
+from tests.broker import await_that
+from tests.browser.visiting import BROKEN, DRAFTS, Running, Visits, shot
+
+DETECTOR = "detector:failed_logins"
+DAG = "detector__failed_logins"
+PLATFORM = ["indexer", "ingest:logins", "notifier"]
+RUNNING = [DETECTOR, *PLATFORM]
+SECONDS = 60
+PAGE_SECONDS = 20
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("all_read")]
+
+
+def row(frame: FrameLocator, job: str) -> Locator:
+    return frame.locator(f'tr[data-job="{job}"]')
+
+
+def await_state(frame: FrameLocator, job: str, state: str) -> None:
+    expect(row(frame, job).locator(".how .badge")).to_have_text(state)
+
+
+def await_pid(running: Running, job: str, old: int | None) -> None:
+    """Wait for another process of `job` than `old`; None waits for any."""
+    await_that(lambda: running.stack.pid(job) not in (None, old), SECONDS)
+
+
+def fits(frame: FrameLocator) -> bool:
+    """Whether nothing of the page reaches beyond its right edge."""
+    found: bool = frame.locator("html").evaluate("page => page.scrollWidth <= page.clientWidth")
+    return found
+
+
+def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_fifty_detectors(
+    running: Running, visits: Visits
+) -> None:
+    visit = visits.of("viewer")
+    began = time.monotonic()
+    frame = visit.detectors()
+    expect(frame.locator("tr[data-job]")).to_have_count(len(DRAFTS) + 2 + len(PLATFORM))
+    assert time.monotonic() - began < PAGE_SECONDS
+    for job in RUNNING:
+        await_state(frame, job, "running")
+    told = {one["job"]: one for one in json.loads(running.stack.tocsin("status", "--json").stdout)}
+    assert sorted(told) == sorted([*RUNNING, f"detector:{BROKEN}"])
+    for job in RUNNING:
+        expect(row(frame, job).locator(".how")).to_contain_text(told[job]["mode"])
+        expect(row(frame, job).locator('[data-label="Memory"]')).to_have_text(re.compile(r"^\d+ MB"))
+        expect(row(frame, job).locator('[data-label="CPU"]')).to_have_text(re.compile(r"^\d+ %"))
+    expect(row(frame, f"detector:{DRAFTS[7]}").locator(".badge.off")).to_have_text("draft")
+    assert frame.locator("tr[data-job]").first.get_attribute("data-job") == f"detector:{BROKEN}", (
+        "what is broken is first"
+    )
+    expect(frame.locator("#problem .badge.problem")).to_have_text("broken")
+    expect(frame.locator("#problem")).to_contain_text(f"detectors/{BROKEN}.py:1")
+    expect(row(frame, "indexer").locator('[data-label^="Today"]')).to_contain_text("CPU")
+    shot(visit.page, "fifty")
+
+
+def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:
+    frame = visits.of("viewer").detectors()
+    frame.get_by_label("Filter jobs").fill("draft 13")
+    expect(frame.locator("tr[data-job]")).to_have_count(1)
+    frame.get_by_label("Filter jobs").fill("nothing like this")
+    expect(frame.locator("#empty")).to_have_text("No job matches the filter.")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str) -> None:
+    visit = visits.of("viewer", theme=theme)
+    for path, name in (("plugin/detectors", "detectors"), (f"dags/{DAG}/plugin/job", "job")):
+        for width in (1280, 800):
+            visit.page.set_viewport_size({"width": width, "height": 900})
+            frame = visit.open(path)
+            assert frame.locator("html").get_attribute("data-theme") == theme
+            assert fits(frame), f"{name} at {width}"
+            ours = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+            assert ours == visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+            shot(visit.page, f"{name}-{theme}-{width}")
+
+
+def test_a_name_leads_to_the_dag(visits: Visits) -> None:
+    visit = visits.of("viewer")
+    row(visit.detectors(), DETECTOR).get_by_role("link").click()
+    visit.page.wait_for_url(re.compile(f"/dags/{DAG}/plugin/job"))
+    expect(visit.page.frame_locator("iframe").locator("h1")).to_have_text("failed_logins")
+
+
+def test_pause_stops_and_unpause_starts_by_keyboard_too(running: Running, visits: Visits) -> None:
+    frame = visits.of("operator").detectors()
+    others = {job: running.stack.pid(job) for job in PLATFORM}
+    row(frame, DETECTOR).get_by_role("button", name="Pause").click()
+    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
+    await_state(frame, DETECTOR, "paused")
+    expect(row(frame, DETECTOR).get_by_role("button")).to_have_count(1)
+    button = row(frame, DETECTOR).get_by_role("button", name="Unpause")
+    button.focus()
+    button.press("Enter")
+    await_pid(running, DETECTOR, None)
+    await_state(frame, DETECTOR, "running")
+    assert {job: running.stack.pid(job) for job in PLATFORM} == others
+
+
+def test_restart_replaces_the_process_and_tells_why_it_ended(running: Running, visits: Visits) -> None:
+    frame = visits.of("operator").detectors()
+    for job in (DETECTOR, "notifier"):
+        others = {one: running.stack.pid(one) for one in RUNNING if one != job}
+        old = running.stack.pid(job)
+        row(frame, job).get_by_role("button", name="Restart").click()
+        await_pid(running, job, old)
+        expect(row(frame, job).locator(".why")).to_contain_text("a restart was asked for")
+        assert {one: running.stack.pid(one) for one in others} == others
+    log = Api(running.url, running.passwords, "admin").call("GET", f"/api/v2/eventLogs?dag_id={DAG}")["event_logs"]
+    assert {("trigger_dag_run", "operator"), ("patch_dag", "operator")} <= {(one["event"], one["owner"]) for one in log}
+
+
+def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: Visits) -> None:
+    visit = visits.of("viewer")
+    frame = visit.detectors()
+    await_state(frame, DETECTOR, "running")
+    assert frame.locator("tr[data-job] button").count() == 0
+    assert visit.job(DAG).locator("#actions button").count() == 0
+    viewer = Api(running.url, running.passwords, "viewer")
+    assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
+    assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403
+
+
+def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Running, visits: Visits) -> None:
+    old = running.stack.pid(DETECTOR)
+    assert old is not None
+    with running.stack.settings.log(DETECTOR).open("a") as log:
+        log.write("<img src=x onerror=\"document.title='taken over'\"> \x1b[31m\n")
+    os.kill(old, signal.SIGKILL)
+    await_pid(running, DETECTOR, old)
+    visit = visits.of("viewer")
+    frame = visit.job(DAG)
+    newest = frame.locator("#episodes tr").first
+    expect(newest).to_have_class("failed")
+    expect(newest.locator(".cause")).to_have_text("ended by itself")
+    expect(newest.locator("td").nth(2)).to_have_text("none")
+    expect(newest.locator("td").nth(3)).to_have_text(re.compile(r"\d+ (s|min)|\d\.\d s"))
+    expect(newest.locator("td").nth(5)).not_to_have_text("not yet")
+    expect(frame.locator("#episodes")).to_contain_text("a restart was asked for")
+    expect(frame.locator("#lines")).to_contain_text("<img src=x onerror=")
+    expect(frame.locator("#lines")).to_contain_text(r"\x1b[31m")
+    assert frame.locator("#lines *").count() == 0
+    expect(frame.locator("#facts")).to_contain_text("e-mail above 50, urgent above 100")
+    shot(visit.page, "killed")
+
+
+def test_the_tab_of_the_platform_has_all_its_jobs_and_a_dag_without_jobs_says_so(visits: Visits) -> None:
+    visit = visits.of("viewer")
+    frame = visit.job("platform")
+    for job in PLATFORM:
+        frame.get_by_role("button", name=job).click()
+        expect(frame.locator("h1")).to_have_text(job)
+        expect(frame.locator("#about-log")).to_contain_text(f"{job.replace(':', '__')}.log")
+    visit.page.goto(f"{visit.url}/dags/supervisor/plugin/job")
+    expect(visit.page.frame_locator("iframe").locator("#empty")).to_contain_text("No job belongs to this DAG")
+
+
+def test_when_kafka_does_not_answer_the_page_says_so_and_goes_on(running: Running, visits: Visits) -> None:
+    frame = visits.of("operator").detectors()
+    await_state(frame, DETECTOR, "running")
+    assert frame.locator(".note").count() == 0
+    kafka = running.stack.pid("kafka")
+    assert kafka is not None
+    os.kill(kafka, signal.SIGSTOP)
+    try:
+        expect(frame.locator(".note.problem")).to_contain_text("Kafka does not answer")
+        expect(row(frame, DETECTOR)).to_be_visible()
+        expect(frame.locator("#freshness")).to_have_text(re.compile(r"looked (just now|\d s ago)"))
+    finally:
+        os.kill(kafka, signal.SIGCONT)
+    expect(frame.locator(".note")).to_have_count(0)
+
+
+def test_nobody_is_sent_to_the_login(running: Running, visits: Visits) -> None:
+    visit = visits.anonymous()
+    visit.page.goto(f"{visit.url}/plugin/detectors")
+    visit.page.wait_for_url(re.compile("/auth/login"))
+    refused = visit.page.goto(f"{visit.url}/tocsin/detectors")
+    assert refused is not None
+    assert refused.status == 401
+    assert "failed_logins" not in visit.page.content()

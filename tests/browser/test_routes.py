@@ -1,0 +1,148 @@
+"""Every route of the pages' application: who may ask, and what it answers to whom asks for too much."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_api import Api
+from tests.browser.visiting import Running
+from tocsin.provision.paths import here
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+DAG = "detector__failed_logins"
+LOG = f"/tocsin/api/log?dag_id={DAG}&job=detector:failed_logins"
+# Each route with what it takes to be answered, and the type of the answer.
+ROUTES = {
+    "/tocsin/detectors": ("/tocsin/detectors", "text/html; charset=utf-8"),
+    "/tocsin/job": (f"/tocsin/job?dag_id={DAG}", "text/html; charset=utf-8"),
+    "/tocsin/static/{name}": ("/tocsin/static/page.css", "text/css; charset=utf-8"),
+    "/tocsin/api/jobs": ("/tocsin/api/jobs", "application/json"),
+    "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", "application/json"),
+    "/tocsin/api/log": (LOG, "application/json"),
+}
+UNKNOWN = ["/tocsin/", "/tocsin/nothing", "/tocsin/static/", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
+ASKED = [path for path, _ in ROUTES.values()]
+
+
+class Asked:
+    """The answer to a request, whatever it is."""
+
+    def __init__(self, running: Running, method: str, path: str, **headers: str) -> None:
+        request = urllib.request.Request(running.url + path, method=method, headers=headers)
+        self.headers: Message
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                self.status, self.headers, self.body = answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                self.status, self.headers, self.body = error.code, error.headers, error.read()
+
+
+def token(running: Running, user: str) -> str:
+    given: str = Api(running.url, running.passwords, user)._token
+    return given
+
+
+@pytest.fixture(scope="module")
+def bearer(running: Running) -> dict[str, str]:
+    return {user: f"Bearer {token(running, user)}" for user in ("viewer", "operator")}
+
+
+def test_no_route_is_missing_in_this_file(tmp_path: Path) -> None:
+    program = str(Path(__file__).with_name("list_routes.py"))
+    environment = {"PATH": "/usr/bin:/bin", "AIRFLOW_HOME": str(tmp_path)}
+    command = [str(here().airflow_venv / "bin" / "python"), program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [path for path, _ in found] == list(ROUTES)
+    assert {tuple(methods) for _, methods in found} == {("GET",)}, "the pages only read"
+
+
+@pytest.mark.parametrize("path", [*ASKED, *UNKNOWN])
+def test_nobody_in_particular_is_told_nothing(running: Running, path: str) -> None:
+    for method in METHODS:
+        answer = Asked(running, method, path)
+        assert (method, answer.status) == (method, 401)
+        assert answer.body in (b"", b'{"detail":"Not authenticated"}')
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("given", ["Bearer guessed", "Bearer ", "Basic dmlld2VyOnZpZXdlcg==", "guessed"])
+def test_who_makes_up_a_token_is_nobody(running: Running, given: str) -> None:
+    for headers in ({"Authorization": given}, {"Cookie": f"_token={given.removeprefix('Bearer ')}"}):
+        assert {Asked(running, "GET", path, **headers).status for path in ASKED} == {401}
+
+
+@pytest.mark.parametrize(("path", "kind"), ROUTES.values())
+def test_a_viewer_is_answered_with_the_right_type_and_no_page_may_load_from_elsewhere(
+    running: Running, bearer: dict[str, str], path: str, kind: str
+) -> None:
+    for user in ("viewer", "operator"):
+        answer = Asked(running, "GET", path, Authorization=bearer[user])
+        assert (answer.status, answer.headers["Content-Type"]) == (200, kind)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "://" not in policy
+
+
+def test_the_cookie_of_the_browser_is_enough_to_read(running: Running) -> None:
+    cookie = f"_token={token(running, 'viewer')}"
+    assert Asked(running, "GET", "/tocsin/api/jobs", Cookie=cookie).status == 200
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_no_route_does_anything_so_a_forged_request_does_nothing(running: Running, path: str) -> None:
+    cookie = f"_token={token(running, 'operator')}"
+    for method in METHODS:
+        if method != "GET":
+            assert (method, Asked(running, method, path, Cookie=cookie).status) == (method, 405)
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+def test_what_does_not_exist_is_not_found(running: Running, bearer: dict[str, str], path: str) -> None:
+    assert Asked(running, "GET", path, Authorization=bearer["operator"]).status in (404, 307)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tocsin/static/app.py",
+        "/tocsin/static/..%2fapp.py",
+        "/tocsin/static/%2e%2e/app.py",
+        "/tocsin/static/..%2f..%2f..%2fsettings.py",
+        "/tocsin/static//etc/passwd",
+        f"/tocsin/api/log?dag_id={DAG}&job=..%2f..%2falerts.db",
+        f"/tocsin/api/log?dag_id={DAG}&job=detector:none",
+        f"/tocsin/api/log?dag_id={DAG}&job=airflow-api-server",
+        f"/tocsin/api/log?dag_id={DAG}&job=indexer",
+        f"/tocsin/api/log?dag_id={DAG}&job=",
+        "/tocsin/api/log?dag_id=housekeeping&job=detector:failed_logins",
+        "/tocsin/api/log?dag_id=..%2f..&job=detector:failed_logins",
+    ],
+)
+def test_only_our_files_and_the_logs_of_declared_jobs_are_given(
+    running: Running, bearer: dict[str, str], path: str
+) -> None:
+    answer = Asked(running, "GET", path, Authorization=bearer["operator"])
+    assert answer.status == 404
+    assert b"root:" not in answer.body
+
+
+def test_a_dag_without_jobs_has_none(running: Running, bearer: dict[str, str]) -> None:
+    for dag in ("housekeeping", "none", "<script>"):
+        path = f"/tocsin/api/job?dag_id={urllib.parse.quote(dag)}"
+        told: dict[str, Any] = json.loads(Asked(running, "GET", path, Authorization=bearer["viewer"]).body)
+        assert told["jobs"] == []

@@ -1,0 +1,106 @@
+"""People who look at the pages of a running stack with a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request
+
+from tests.stack import Stack
+
+DRAFTS = [f"draft_{number:02}" for number in range(50)]
+BROKEN = "worse"
+
+
+class Running:
+    """A stack that is up, and how to log in."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.url: str = json.loads((stack.state / "stack.json").read_text())["airflow_url"]
+        self.passwords = stack.state / "airflow" / "passwords.json"
+
+    def password(self, user: str) -> str:
+        found: str = json.loads(self.passwords.read_text())[user]
+        return found
+
+
+@dataclass
+class Visit:
+    """What one person with a browser sees, and what the browser complained about."""
+
+    page: Page
+    url: str
+    faults: list[str] = field(default_factory=list)
+    hosts: set[str | None] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.page.on("request", self._asked)
+
+    def log_in(self, user: str, password: str) -> None:
+        """From Airflow's first page through its login, and back."""
+        self.page.goto(self.url)
+        self.page.wait_for_url(re.compile("/auth/login"))
+        self.page.fill('input[name="username"]', user)
+        self.page.fill('input[name="password"]', password)
+        self.page.click('button[type="submit"]')
+        self.page.wait_for_url(lambda url: "/auth/" not in url)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+
+    def open(self, path: str) -> FrameLocator:
+        """One of our pages inside Airflow, once it knows something."""
+        self.page.goto(f"{self.url}/{path}")
+        frame = self.page.frame_locator("iframe")
+        frame.locator("#freshness", has_text="looked").wait_for()
+        return frame
+
+    def detectors(self) -> FrameLocator:
+        """The page of all jobs."""
+        return self.open("plugin/detectors")
+
+    def job(self, dag: str) -> FrameLocator:
+        """The tab of one DAG."""
+        return self.open(f"dags/{dag}/plugin/job")
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.faults.append(f"{message.text} ({message.location.get('url')})")
+
+    def _asked(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme in ("http", "https", "ws", "wss"):
+            self.hosts.add(parts.hostname)
+
+
+class Visits:
+    """Opens visits, each with a login of its own."""
+
+    def __init__(self, browser: Browser, running: Running) -> None:
+        self._browser, self._running = browser, running
+        self.made: list[Visit] = []
+
+    def of(self, user: str, *, theme: str = "light", width: int = 1280) -> Visit:
+        """A visit of `user`, who has chosen `theme` in Airflow."""
+        visit = self.anonymous(theme=theme, width=width)
+        visit.log_in(user, self._running.password(user))
+        return visit
+
+    def anonymous(self, *, theme: str = "light", width: int = 1280) -> Visit:
+        """A visit of nobody in particular."""
+        context = self._browser.new_context(viewport={"width": width, "height": 900})
+        context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
+        context.set_default_timeout(60_000)
+        self.made.append(Visit(context.new_page(), self._running.url))
+        return self.made[-1]
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep a picture where TOCSIN_SHOTS says, if it says so, to look at."""
+    if folder := os.environ.get("TOCSIN_SHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
