@@ -75,8 +75,8 @@ class Look:
 
     def events(self) -> list[tuple[str, Event]]:
         """What happened, each with its job: ends, then what is done about them, in order."""
-        alive = {process.job for process in self.actual.live}
-        ended = [job for job, past in self.before.jobs.items() if past.expected and job not in alive]
+        alive = {(process.job, process.spec) for process in self.actual.live}
+        ended = [job for job, past in self.before.jobs.items() if past.expected and (job, past.spec) not in alive]
         return [(job, self._end(job)) for job in ended] + [(one.job, self._event(one)) for one in self.actions]
 
     def _end(self, job: str) -> Event:

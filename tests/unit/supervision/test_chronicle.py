@@ -45,6 +45,11 @@ def test_an_end_that_leads_into_a_crash_loop_says_so() -> None:
     assert "4 failures" in found[0][1].reason
 
 
+def test_a_version_that_ended_beside_the_one_that_runs_is_told_too() -> None:
+    end = look(Actual(live=[live(7, spec="v0")], exits={JOB: 2}), running()).events()[0][1]
+    assert (end.what, end.exit_code) == (What.END, 2)
+
+
 def test_a_stop_is_no_end_and_tells_why_and_how_long_it_ran() -> None:
     ((_, one),) = look(Actual(live=[live(7, spec="v0")]), running("v0")).events()
     assert (one.what, one.reason, one.ran_seconds) == (What.STOP, "was started from another spec", 100.0)

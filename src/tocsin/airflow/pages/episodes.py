@@ -58,6 +58,7 @@ def _episode(one: _Ended) -> Episode:
     return Episode(
         at=event.at,
         failed=event.failed or event.what is What.REFUSED,
+        asked=event.what is What.STOP,
         cause=printable(event.reason + forced),
         exit_code=event.exit_code,
         ran_seconds=event.ran_seconds,

@@ -78,6 +78,7 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         off=off,
         processes=sight.processes.get(job, ()),
         beat=sight.beats.get(job),
+        beside=sight.besides.get(job),
         past=sight.pasts.get(job, Past()),
         at=sight.at,
     )

@@ -122,6 +122,7 @@ class Episode(_Shape):
     Attributes:
         at: when it was noticed, or asked for.
         failed: whether it was a failure.
+        asked: whether it was asked to stop, for whatever reason.
         cause: in words.
         exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
         ran_seconds: how long it had run.
@@ -131,6 +132,7 @@ class Episode(_Shape):
 
     at: float
     failed: bool
+    asked: bool
     cause: str
     exit_code: int | None = None
     ran_seconds: float | None = None

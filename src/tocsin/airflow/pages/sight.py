@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tocsin.airflow.pages.episodes import episodes
 from tocsin.airflow.pages.shapes import Episode
-from tocsin.catalog import Catalog, read_catalog
+from tocsin.catalog import Catalog
 from tocsin.heartbeat import Beat, read_beat
 from tocsin.names import DETECTOR, INDEXER, INGEST, NOTIFIER, detector_job, ingest_job
 from tocsin.settings import Settings
@@ -22,6 +22,7 @@ from tocsin.supervision.model import Past
 from tocsin.supervision.runner import Process
 from tocsin.supervision.standing import memory_of
 from tocsin.supervision.switches import Switches, read_switches
+from tocsin.versions import catalog_in_force, pins_file
 
 _CHARGE = "jobs"
 
@@ -33,10 +34,11 @@ class Sight:
     Attributes:
         at: epoch seconds.
         project: the folder of the declared files.
-        catalog: what they declare.
+        catalog: what they declare, each detector in the version that is in force.
         jobs: all of it, and what runs besides: detectors first.
         processes: the live ones of each job, the oldest first.
         beats: the last sign of life of each job that ever gave one.
+        besides: the same of processes that are to take over from the one that leads their job.
         pasts: what supervision remembers of each job.
         switches: of the detectors, as the supervisor read them last.
         episodes: of each job, the newest first.
@@ -48,6 +50,7 @@ class Sight:
     jobs: Sequence[str]
     processes: Mapping[str, Sequence[Process]]
     beats: Mapping[str, Beat]
+    besides: Mapping[str, Beat]
     pasts: Mapping[str, Past]
     switches: Switches
     episodes: Mapping[str, Sequence[Episode]]
@@ -77,6 +80,8 @@ class Looker:
             processes.setdefault(process.labels.job, []).append(process)
         jobs = _jobs(catalog, processes)
         beats = {job: beat for job in jobs if (beat := read_beat(state, job)) is not None}
+        doubled = [job for job, several in processes.items() if len(several) > 1]
+        besides = {job: beat for job in doubled if (beat := read_beat(state, job, beside=True)) is not None}
         return Sight(
             at=time.time(),
             project=self._settings.project,
@@ -84,6 +89,7 @@ class Looker:
             jobs=jobs,
             processes=processes,
             beats=beats,
+            besides=besides,
             pasts=read_history(memory_of(state, _CHARGE)).jobs,
             switches=read_switches(state),
             episodes={job: self._episodes(job) for job in jobs},
@@ -91,11 +97,11 @@ class Looker:
 
     def _declared(self) -> Catalog:
         project = self._settings.project
-        files = [*project.glob("sources/*.toml"), *project.glob("detectors/*.py")]
+        files = [*project.glob("sources/*.toml"), *project.glob("detectors/*.py"), pins_file(self._settings)]
         found = ((path, path.stat()) for path in files if path.exists())
         stamps = frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
         if stamps != self._stamps:
-            self._catalog, self._stamps = read_catalog(project), stamps
+            self._catalog, self._stamps = catalog_in_force(self._settings), stamps
         return self._catalog
 
     def _episodes(self, job: str) -> list[Episode]:

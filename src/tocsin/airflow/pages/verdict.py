@@ -37,6 +37,7 @@ class Facts:
         off: whether its switch is off; None when not known.
         processes: its live ones, the oldest first.
         beat: its last sign of life, perhaps of a process that is gone.
+        beside: that of a process that is to take over.
         past: what supervision remembers.
         at: epoch seconds of the look.
     """
@@ -48,6 +49,7 @@ class Facts:
     off: bool | None
     processes: Sequence[Process]
     beat: Beat | None
+    beside: Beat | None
     past: Past
     at: float
 
@@ -103,8 +105,9 @@ def _failing(facts: Facts) -> Verdict | None:
     """For a job that restarts alone will hardly help, and for one that is not there."""
     past = facts.past
     if past.condition not in (Condition.FINE, Condition.RESTARTING):
-        tried = ". It is being tried again" if facts.leader else ""
-        return Verdict(Severity.PROBLEM, str(past.condition), past.reason + tried)
+        tried = any(process.labels.spec == past.spec for process in facts.processes)
+        again = ". It is being tried again" if tried else ""
+        return Verdict(Severity.PROBLEM, str(past.condition), past.reason + again)
     if facts.leader is not None:
         return None
     if past.condition is Condition.RESTARTING:
@@ -125,7 +128,8 @@ def _said(facts: Facts) -> Verdict:
         return Verdict(Severity.PROBLEM, "silent", reason)
     severity = _SAID.get(report.state, Severity.OK)
     if len(facts.processes) > 1:
-        return Verdict(severity, str(report.state), "a process of another version starts beside it, to take over")
+        said = facts.beside.report.state if facts.beside else "starting"
+        return Verdict(severity, str(report.state), f"another version is {said} beside it, to take over")
     return Verdict(severity, str(report.state), report.reason)
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,8 @@ class Place:
         assert old in text
         (self.settings.project / "detectors" / f"{name}.py").write_text(text.replace(old, new))
 
-    def run(self, job: str) -> int:
-        labels = Labels(instance_of(self.settings), job, "v1")
+    def run(self, job: str, spec: str = "v1") -> int:
+        labels = Labels(instance_of(self.settings), job, spec)
         self.pids[job] = self.runner.start(launch(self.settings.state, labels, SLEEP))
         return self.pids[job]
 
@@ -186,7 +186,7 @@ def test_silence_is_a_problem(place: Place) -> None:
 
 def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s", expected=False)
-    place.remembers(notifier=looping)
+    place.remembers(notifier=replace(looping, spec="v1"))
     assert place.verdict("notifier") == (Severity.PROBLEM, "crash loop", "4 failures within 600 s")
     assert place.board().rows[0].job == "notifier"
     place.run("notifier")
@@ -198,6 +198,18 @@ def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: P
     place.remembers(notifier=Past(expected=True))
     place.says("notifier")
     assert place.verdict("notifier")[:2] == (Severity.PROBLEM, "gone")
+
+
+def test_a_version_that_is_to_take_over_is_told_and_one_that_cannot_is_loud(place: Place) -> None:
+    old = place.run(JOB, "v0")
+    place.says(JOB)
+    new = place.run(JOB)
+    assert place.verdict() == (Severity.OK, "running", "another version is starting beside it, to take over")
+    beat(place.settings.state, JobReport(job=JOB, at=datetime.now(UTC), pid=new, state=JobState.READY), beside=True)
+    row = place.row(JOB)
+    assert (row.pid, row.reason) == (old, "another version is ready beside it, to take over")
+    place.remembers(detector__failed_logins=Past(spec="v2", condition=Condition.MISCONFIGURED, reason="it runs on"))
+    assert place.verdict() == (Severity.PROBLEM, "misconfigured", "it runs on"), "what runs is not what was tried"
 
 
 def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(place: Place) -> None:

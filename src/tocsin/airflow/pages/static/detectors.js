@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, badge, count, cpu, el, memory, put, short, span } from "./words.js";
+import { ago, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform" };
@@ -113,9 +113,8 @@ function behind(row) {
 function taken(today) {
   if (!today) return [];
   const exact = `${count(today.rows_in)} records in, ${count(today.rows_out)} out`;
-  const restarts = today.restarts === 1 ? "1 restart" : `${today.restarts} restarts`;
   return [el("span", { title: exact, text: `${short(today.rows_in)} in, ${short(today.rows_out)} out` }),
-    el("small", { text: `${span(today.cpu_seconds)} CPU, ${restarts}` })];
+    el("small", { text: `${span(today.cpu_seconds)} CPU, ${restarts(today)}` })];
 }
 
 function findings(row) {

@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, badge, count, cpu, el, memory, put, span, utc } from "./words.js";
+import { ago, badge, count, cpu, el, memory, put, restarts, span, utc } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const FEW = 5;
@@ -79,7 +79,7 @@ function showState(row, looked_at) {
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
     ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} out` })] : []],
-    ["CPU time today", row.today ? [span(row.today.cpu_seconds), el("small", { text: `${row.today.restarts} restarts` })] : []],
+    ["CPU time today", row.today ? [span(row.today.cpu_seconds), el("small", { text: restarts(row.today) })] : []],
     ["findings today", row.kind === "detector" && row.today ? [count(row.today.findings),
       row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at))] : []],
   ].filter(([, made]) => made.length);
@@ -93,7 +93,7 @@ function showEpisodes(episodes) {
     el("tr", { class: one.failed ? "failed" : null },
       el("td", {}, ago(one.at), el("small", { text: utc(one.at) })),
       el("td", { class: "cause", text: one.cause }),
-      cell("Exit code", one.exit_code === null ? "–" : one.exit_code, "number"),
+      cell("Exit code", exitCode(one), "number"),
       cell("Had run", one.ran_seconds === null ? "–" : span(one.ran_seconds), "number"),
       cell("Condition then", one.condition || "–"),
       cell("Back after", one.back_seconds === null ? "not yet" : span(one.back_seconds), "number"))));
@@ -101,6 +101,12 @@ function showEpisodes(episodes) {
   place("quiet").hidden = episodes.length > 0;
   place("more").hidden = episodes.length <= FEW;
   place("more").textContent = all ? `Show the last ${FEW}` : `Show all ${episodes.length}`;
+}
+
+/** A process that was asked to stop has none of interest; one that was killed could tell none. */
+function exitCode(one) {
+  if (one.exit_code !== null) return one.exit_code;
+  return one.asked ? "–" : "none";
 }
 
 function cell(label, text, kind) {

@@ -77,6 +77,10 @@ export function put(place, made_of, make) {
   place.replaceChildren(...make().filter((child) => child !== null && child !== undefined));
 }
 
+export function restarts(today) {
+  return today.restarts === 1 ? "1 restart" : `${count(today.restarts)} restarts`;
+}
+
 export function badge(row) {
   return el("span", { class: `badge ${row.severity}`, text: row.state });
 }
