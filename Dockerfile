@@ -20,6 +20,7 @@ COPY dags dags
 COPY spark_jobs spark_jobs
 COPY sources sources
 COPY detectors detectors
+COPY expectations expectations
 
 ENV PATH=/opt/tocsin/.venv/bin:$PATH \
     JAVA_HOME=/opt/tocsin/java \

@@ -154,6 +154,8 @@ def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_
     for name, place, *how in used:
         assert not name.startswith(".") or ((ROOT / name).is_dir() and place == f"/opt/tocsin/{name[2:]}"), name
         assert not name.startswith(".") or how == ["ro"], name
+    declared = {"./detectors", "./expectations", "./sources"}
+    assert all(declared <= {name.split(":")[0] for name in AIRFLOW[one]["volumes"]} for one in COMPONENTS)
 
 
 def test_the_password_is_made_once_and_for_its_user_alone(tmp_path: Path) -> None:
