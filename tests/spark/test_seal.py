@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.sealing import DAY, History, Judge, login
+from tocsin.history.care import roll_back, verify
+from tocsin.history.events import PARTITION, columns_of, parse
+from tocsin.history.ledger import read_ledger
+from tocsin.history.places import begin
+from tocsin.history.retention import tidy
+from tocsin.history.table import audit_branch
 from tocsin.history.versions import read_version
+from tocsin.quality.verdict import Severity
+from tocsin.spark.events import event_columns, parse_events
 from tocsin.spark.history import sealed_events
+from tocsin.spark.seal import Unsealable
+
+NEXT = DAY + timedelta(days=1)
 
 
 def test_a_sealed_day_has_each_event_once_in_buckets_sorted_by_key_and_time(
@@ -56,3 +72,163 @@ def test_an_aggregate_by_the_key_over_days_plans_no_exchange(spark: SparkSession
     assert "Exchange" not in plan
     assert "Bucketed: true" in plan
     assert counts.agg(F.sum("count")).first() == (100,)
+
+
+def test_late_events_seal_their_day_again_and_a_roll_back_takes_them_away(spark: SparkSession, tmp_path: Path) -> None:
+    history, judge = History(tmp_path), Judge()
+    history.land([login(n, seconds=n) for n in range(10)])
+    first = history.seal(spark, judge).version
+    with history.table() as table:
+        tidy(history.settings, history.source, table)
+    assert list(history.places.landed_folders()) == [], "what is published needs no landed files"
+    late = [login(n, seconds=n, ingested_at=begin(NEXT)) for n in range(8, 15)]
+    history.land(late)
+    second = history.seal(spark, judge).version
+    facts = judge.facts[-1]
+    assert (facts.rows, facts.landed, facts.duplicates, facts.late, facts.previous_rows) == (15, 17, 2, 7, 10)
+    assert (second.base, second.runs) == (first.version, read_ledger(history.places).runs(DAY))
+    assert verify(history.settings, history.source, checksums=True) == []
+    assert roll_back(history.settings, history.source, DAY).version == first.version
+    with history.table() as table:
+        assert sum(table.files().values()) == 10
+    history.land([login(20, seconds=20)])
+    with history.table() as table:
+        tidy(history.settings, history.source, table)
+    shutil.rmtree(history.places.landed(DAY, max(second.runs)))
+    with pytest.raises(Unsealable, match="roll the day back to a version that has"):
+        history.seal(spark, judge)
+    assert roll_back(history.settings, history.source, DAY, second.version).version == second.version
+    assert history.seal(spark, judge).version.facts.rows == 16
+
+
+def test_a_critical_day_is_not_published_and_a_warning_is(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.land([login(n, seconds=n) for n in range(5)])
+    good = history.seal(spark).version
+    history.land([login(n, seconds=n) for n in range(5, 9)])
+    refused = history.seal(spark, Judge(Severity.CRITICAL)).version
+    assert (refused.state, refused.report) == ("refused", "quality/report.html")
+    with history.table() as table:
+        assert table.published() == {DAY: good.version}
+        assert sum(table.files().values()) == 5
+        assert sum(table.files(audit_branch(DAY, refused.version)).values()) == 9
+    assert verify(history.settings, history.source) == []
+    warned = history.seal(spark, Judge(Severity.WARNING)).version
+    with history.table() as table:
+        assert table.published() == {DAY: warned.version}
+
+
+def test_a_day_without_events_is_published_as_empty(spark: SparkSession, tmp_path: Path) -> None:
+    history, judge = History(tmp_path), Judge()
+    version = history.seal(spark, judge).version
+    assert (version.files, version.facts.rows, judge.rows) == ((), 0, [0])
+    with history.table() as table:
+        assert table.published() == {DAY: version.version}
+    assert sealed_events(spark, history.places, history.source, {DAY: version}).count() == 0
+    assert verify(history.settings, history.source) == []
+
+
+def test_keys_that_are_null_and_times_around_midnight(spark: SparkSession, tmp_path: Path) -> None:
+    history, judge = History(tmp_path), Judge()
+    edge = timedelta(days=1)
+    moments = [begin(DAY), begin(DAY) + edge - timedelta(microseconds=1), begin(DAY) + edge, begin(DAY) + edge * 2]
+    history.land([login(n, event_time=moment, user_id=None if n % 2 else "u") for n, moment in enumerate(moments)])
+    assert history.seal(spark, judge).version.facts.rows == 2
+    assert history.seal(spark, judge, NEXT).version.facts.rows == 1
+    with history.table() as table:
+        days = {day: read_version(history.places, day, name) for day, name in table.published().items()}
+        assert sum(table.files().values()) == 3
+    read = sealed_events(spark, history.places, history.source, days).orderBy("raw_offset").collect()
+    assert [(row["raw_offset"], row["user_id"]) for row in read] == [(0, "u"), (1, None), (2, "u")]
+
+
+def test_a_column_that_came_went_or_changed_its_type_within_the_day(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    old = history.source.model_copy(update={"columns": history.source.columns | {"size": "string", "gone": "int"}})
+    history.source = history.source.model_copy(update={"columns": history.source.columns | {"size": "int"}})
+    history.land([login(1, size="7", gone=1), login(2, size="seven", gone=2)], source=old)
+    history.land([login(3, size=8), login(4)])
+    version = history.seal(spark).version
+    rows = sealed_events(spark, history.places, history.source, {DAY: version}).orderBy("raw_offset").collect()
+    assert [row["size"] for row in rows] == [7, None, 8, None]
+    assert "gone" not in rows[0]
+    history.source = history.source.model_copy(update={"columns": history.source.columns | {"later": "double"}})
+    other = history.seal(spark, day=NEXT).version
+    both = sealed_events(spark, history.places, history.source, {DAY: version, NEXT: other})
+    assert both.select("later").distinct().collect() == [(None,)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "inside", "gone", "longer"])
+def test_a_broken_landed_file_stops_its_day_and_no_other(damage: str, spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.land([login(1)])
+    published = history.seal(spark).version
+    broken = history.land([login(n, message=str(n)) for n in range(50)])
+    history.land([login(1, day=NEXT)])
+    path = history.places.root / broken.files[0].path
+    content = path.read_bytes()
+    changed = {
+        "cut": content[: len(content) // 2],
+        "garbage": b"nonsense",
+        "inside": content[:100] + bytes(400) + content[500:],
+        "longer": content + content,
+    }
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(changed[damage])
+    with pytest.raises(Unsealable) as raised:
+        history.seal(spark)
+    assert f"logins {DAY}" in str(raised.value)
+    assert damage == "inside" or broken.run in str(raised.value)
+    with history.table() as table:
+        assert table.published() == {DAY: published.version}
+    assert history.seal(spark, day=NEXT).version.state == "published"
+    folders = [name for day, name, _ in history.places.version_folders() if day == DAY]
+    assert folders == [published.version], "nothing is left behind"
+
+
+def test_landed_files_that_lie_there_twice_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    entry = history.land([login(n, seconds=n) for n in range(10)])
+    path = history.places.root / entry.files[0].path
+    shutil.copy(path, path.with_name("part-00009.parquet"))
+    shutil.copytree(path.parent, path.parent.with_name("run=stranger"))
+    assert history.seal(spark).version.facts.rows == 10
+
+
+def test_landing_reads_events_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    kinds = {"i": "int", "l": "bigint", "d": "double", "b": "boolean", "t": "timestamp", "s": "string"}
+    source = history.source.model_copy(update={"columns": history.source.columns | kinds})
+    identity = {"raw_topic": "raw.logins", "raw_partition": 0, "source": "logins", "schema_version": 1, "user_id": "u"}
+    at = "2026-11-19T12:00:00.123456Z"
+    odd: list[dict[str, Any]] = [
+        {"i": 7, "l": 2**40, "d": 1.0e10, "b": True, "t": at, "s": 'a"\\\n\u2028\ud83d\ude00'},
+        {"i": -(2**31), "l": -(2**63), "d": 4.9e-324, "b": False, "t": "1971-01-01T00:00:00.000000Z", "s": ""},
+        {"i": None, "l": None, "d": -0.0, "b": None, "t": None, "s": None},
+        {},
+        {"s": 7, "i": 2**31 - 1, "d": 3},
+        {"s": {"a": [1, "x"]}, "unknown": 1},
+        {"s": True},
+        {"i": "7", "d": "x", "b": "true", "l": 1},
+    ]
+    values = [
+        json.dumps(identity | {"raw_offset": number, "event_time": at, "ingested_at": at} | one).encode()
+        for number, one in enumerate(odd)
+    ]
+    values += [b'{"tick":true,"event_time":"2026-11-19T12:00:01.000000Z"}']
+    landed = [parse([value], [0], columns_of(source)).table.drop_columns([PARTITION]) for value in values]
+    history.source = source
+    rows = [row for table in landed for row in table.to_pylist()]
+    history.land(rows, source=source)
+    (path,) = [history.places.root / file.path for file in read_ledger(history.places).files(DAY)]
+    ours = spark.read.parquet(str(path)).orderBy("raw_offset")
+    theirs = parse_events(spark.createDataFrame([(value,) for value in values], "value binary"), source)
+    theirs = theirs.where("tick is null").drop("tick").orderBy("raw_offset")
+    assert [(one.name, one.dataType) for one in ours.schema] == [(one.name, one.dataType) for one in theirs.schema]
+    assert [one.name for one in ours.schema] == [name for name in event_columns(source) if name != "tick"]
+    assert ours.collect() == theirs.collect()
+    whole = parse(values[:4], [0] * 4, columns_of(source)).table.to_pylist()
+    assert [row | {PARTITION: 0} for row in rows[:4]] == whole, "all at once is as one by one"
+    assert rows[0]["event_time"] == datetime(2026, 11, 19, 12, 0, 0, 123456, UTC)

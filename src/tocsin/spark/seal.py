@@ -38,6 +38,7 @@ from tocsin.spark.history import sealed_events
 
 log = structlog.get_logger()
 
+_ROWS_OF_A_TASK = 200_000
 _OPTIONS = {"compression": "zstd", "parquet.compression.codec.zstd.level": "3"}
 
 
@@ -101,7 +102,8 @@ class Sealer:
         name = f"v{stamp(datetime.now(UTC))}"
         folder = self.places.version(day, name)
         try:
-            self._write(self._events(day, entries, base), folder)
+            rows = sum(file.total for file in ledger.files(day))
+            self._write(self._events(day, entries, base), folder, rows)
             version = self._described(day, name, ledger, base, earlier)
             write_version(self.places, day, version)
         except PySparkException as error:
@@ -158,11 +160,13 @@ class Sealer:
 
     # --- what comes out -----------------------------------------------------------------------------------------------
 
-    def _write(self, events: DataFrame, folder: Path) -> None:
+    def _write(self, events: DataFrame, folder: Path, rows: int) -> None:
         """One sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
         key, buckets = self.source.key, self.settings.history.buckets
         table = f"sealing_{folder.name}"
-        once = events.repartition(buckets, F.col(f"`{key}`")).dropDuplicates([key, "event_time", *IDENTITY])
+        once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
+            [key, "event_time", *IDENTITY]
+        )
         writer = once.select(*[F.col(f"`{name}`") for name in columns_of(self.source)]).write.format("parquet")
         writer = writer.bucketBy(buckets, key).sortBy(key, "event_time").options(**_OPTIONS, path=str(folder))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -223,6 +227,15 @@ class Sealer:
         tell = log.warning if verdict.severity is Severity.WARNING else log.info
         tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
         return Sealed(day, judged, verdict)
+
+
+def tasks(rows: int, buckets: int) -> int:
+    """How many tasks write a day of so many rows: as few as keep each small; a task writes whole buckets.
+
+    A key that lies in one of `buckets` lies in one task, too, if their number is a divisor of it.
+    """
+    divisors = [number for number in range(1, buckets + 1) if buckets % number == 0]
+    return next((number for number in divisors if number * _ROWS_OF_A_TASK >= rows), buckets)
 
 
 @cache

@@ -1,0 +1,116 @@
+"""Files of past events: the rules of ingest, identities that make a second import harmless, refused rows to look at."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.sealing import History
+from tocsin.history.care import verify
+from tocsin.history.ledger import read_ledger
+from tocsin.history.versions import read_version
+from tocsin.spark import importing
+from tocsin.spark.history import sealed_events
+from tocsin.spark.session import clean_scratch
+
+DAY = date(2026, 10, 1)
+
+
+@pytest.fixture
+def history(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    @contextmanager
+    def running(settings: Any, job: str) -> Iterator[SparkSession]:
+        clean_scratch(settings, job)
+        yield spark
+
+    monkeypatch.setattr(importing, "running_batch", running)
+    return History(tmp_path / "state")
+
+
+def logins(count: int, days: int = 1, **columns: Any) -> list[dict[str, Any]]:
+    fields = {"ip_address": "192.0.2.1", "action": "login failed"} | columns
+    return [
+        {"user_id": f"u{n % 3}", "timestamp": f"{DAY + timedelta(days=n % days)}T12:00:00.{n:06d}Z"} | fields
+        for n in range(count)
+    ]
+
+
+def sealed(history: History, spark: SparkSession, day: date = DAY) -> list[Any]:
+    version = history.seal(spark, day=day).version
+    read = sealed_events(
+        spark, history.places, history.source, {day: read_version(history.places, day, version.version)}
+    )
+    return read.orderBy("raw_offset").collect()
+
+
+def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
+    history: History, spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = [json.dumps(one) for one in logins(6, days=2)]
+    plain = "user_id: kv | timestamp: 2026-10-01T13:00:00Z | ip_address: i | action: a"
+    lines[2:2] = ["no login", '{"user_id": "u"}', "", plain]
+    path = tmp_path / "past.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n\xff\xfe\n"))
+    done = importing.import_file(history.settings, history.source, path)
+    assert (done.entry.events, done.known) == (7, False)
+    assert done.entry.imported is not None
+    assert (done.entry.imported.rows, done.entry.imported.refused) == (11, 4)
+    assert done.reasons == {
+        **{"not_key_value": 1, "missing:timestamp": 1, "missing:ip_address": 1, "missing:action": 1},
+        **{"empty": 1, "not_utf8": 1},
+    }
+    assert done.refused is not None
+    refused = [json.loads(line) for line in done.refused.read_text().splitlines()]
+    assert [(one["row"], one["reasons"][0]) for one in refused] == [
+        *[(3, "not_key_value"), (4, "missing:timestamp"), (5, "empty"), (11, "not_utf8")]
+    ]
+    assert (refused[0]["value"], refused[3]["value"]) == ("no login", "FFFE")
+    rows = sealed(history, spark)
+    assert [row["raw_offset"] for row in rows] == [1, 6, 7, 9]
+    assert {row["raw_topic"] for row in rows} == {f"file:{done.entry.imported.sha256[:32]}"}
+    assert rows[1]["user_id"] == "kv"
+    before = read_ledger(history.places)
+    again = importing.import_file(history.settings, history.source, path)
+    assert (again.known, read_ledger(history.places)) == (True, before)
+    assert verify(history.settings, history.source, checksums=True) == []
+
+
+def test_csv_and_parquet_give_the_same_events_as_lines(history: History, spark: SparkSession, tmp_path: Path) -> None:
+    rows = logins(9, message="a, b")
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(one) for one in rows))
+    names = list(rows[0])
+    cells = "\n".join(",".join(f'"{one[name]}"' for name in names) for one in rows)
+    (tmp_path / "a.csv").write_text(f"{','.join(names)}\n{cells}\n")
+    frame = spark.createDataFrame(rows).selectExpr("user_id", "to_timestamp(timestamp) timestamp", *names[2:])
+    frame.coalesce(1).sortWithinPartitions("timestamp").write.parquet(str(tmp_path / "out"))
+    (part,) = (tmp_path / "out").glob("*.parquet")
+    part.rename(tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.csv", "a.parquet"):
+        done = importing.import_file(history.settings, history.source, tmp_path / name)
+        assert (done.entry.events, done.reasons) == (9, {}), name
+    found = sealed(history, spark)
+    assert len(found) == 27
+    for number, one in enumerate(rows):
+        same = {
+            tuple(row[name] for name in ("user_id", "event_time", "action", "message"))
+            for row in found[number * 3 : number * 3 + 3]
+        }
+        assert len(same) == 1
+        assert next(iter(same))[0] == one["user_id"]
+
+
+def test_a_file_of_which_every_row_was_refused_is_read_again(history: History, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(one) for one in logins(3, action=None)))
+    assert importing.import_file(history.settings, history.source, path).entry.events == 0
+    history.source = history.source.model_copy(update={"optional": history.source.optional | {"action"}})
+    done = importing.import_file(history.settings, history.source, path)
+    assert (done.entry.events, done.known) == (3, False)
