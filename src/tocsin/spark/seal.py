@@ -262,7 +262,7 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
     Raises:
         Unsealable: it is not.
     """
-    broken = fault(places.root / file.path, size=file.bytes, rows=file.total)
+    broken = fault(places.root / file.path, size=file.bytes, rows=file.total, sha256=file.sha256)
     if broken is not None:
         what = f"{places.source} {file.day}: a landed file is broken: {broken}"
         raise Unsealable(f"{what}; `tocsin history land --again {entry.run}` reads it anew while Kafka keeps it")
