@@ -33,7 +33,7 @@ from tocsin.quality.verdict import Severity, Verdict
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark.events import IDENTITY
-from tocsin.spark.failures import is_unwritable
+from tocsin.spark.failures import is_unwritable, refusal
 from tocsin.spark.history import sealed_events
 
 log = structlog.get_logger()
@@ -108,7 +108,7 @@ class Sealer:
             write_version(self.places, day, version)
         except PySparkException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if is_unwritable(str(error)):
+            if is_unwritable(str(error)) or refusal(self.places.root):
                 raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
             raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {_short(error)}") from error
         except BaseException:

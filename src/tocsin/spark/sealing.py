@@ -44,7 +44,6 @@ class Outcome:
         failed: days that could not be sealed, and why.
         waiting: days that are not ready, and what they wait for.
         disk: whether one failed because the disk is full or cannot be written.
-        retry: whether one failed for a cause outside that may pass.
     """
 
     sealed: list[Sealed] = field(default_factory=list)
@@ -85,7 +84,8 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
                     _one(outcome, day, lambda day=day: sealer.seal(day, facts.ledger))  # type: ignore[misc]
-        tidy(settings, source, table)
+        if not outcome.disk:
+            tidy(settings, source, table)
     return outcome
 
 

@@ -1,0 +1,164 @@
+"""Landing and sealing killed at random points, and a full disk: nothing is half landed, nothing half published."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.broker import Broker
+from tests.e2e.detecting import DetectJob, Topic, detect_job
+from tests.faults.small_disk import small_disk
+from tocsin.catalog import read_catalog
+from tocsin.history.care import verify
+from tocsin.history.landing import land
+from tocsin.history.ledger import read_ledger
+from tocsin.history.places import Places, begin
+from tocsin.history.table import DayTable
+from tocsin.history.versions import read_version
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.setting_blocks import HistorySettings
+from tocsin.source import Source
+from tocsin.supervision.jobs import job_environment
+
+NOW = datetime.now(UTC)
+DAY = NOW.date() - timedelta(days=1)
+LAND = [sys.executable, "-m", "tocsin.cli", "history", "land", "--source", "logins"]
+SEAL = [sys.executable, str(here().root / "spark_jobs" / "seal.py"), "logins", f"--day={DAY}"]
+ROUNDS = {"land": 10, "seal": 4}
+
+
+@pytest.fixture
+def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
+    with detect_job(tmp_path, broker) as one:
+        yield one
+
+
+def logins(job: DetectJob) -> Source:
+    return read_catalog(job.settings.project).source("logins")
+
+
+def send(topic: Topic, count: int, day_offset: int = 0) -> None:
+    for number in range(count):
+        moment = begin(DAY) + timedelta(days=day_offset, milliseconds=number)
+        topic.event(f"user-{number % 50}", moment, NOW, number % 2)
+    topic.flush()
+
+
+def run(job: DetectJob, command: list[str], *, kill_after: float | None = None) -> tuple[int, float]:
+    """Exit code and seconds; killed as a crash does, with all its children, after so many seconds."""
+    environment = job_environment(job.settings, find_java().home)
+    if job.settings.history.folder is not None:
+        environment["TOCSIN_HISTORY__FOLDER"] = str(job.settings.history.folder)
+    began = time.monotonic()
+    with job.log.open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        code = process.wait(240 if kill_after is None else kill_after)
+    except subprocess.TimeoutExpired:
+        code = -signal.SIGKILL
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code, time.monotonic() - began
+
+
+def identities(job: DetectJob) -> list[tuple[int, int]]:
+    """Of every landed event, as the ledger knows them."""
+    places = Places.of(job.settings, "logins")
+    found: list[tuple[int, int]] = []
+    for entry in read_ledger(places).entries:
+        for file in entry.files:
+            rows = pq.read_table(places.root / file.path, columns=["raw_partition", "raw_offset"], partitioning=None)
+            found += [(row["raw_partition"], row["raw_offset"]) for row in rows.to_pylist()]
+    return sorted(found)
+
+
+def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob) -> None:
+    topic, chance, sent, killed = job.make_topics(), random.Random(1), 0, 0
+    send(topic, 20_000)
+    code, usual = run(job, LAND)
+    assert code == 0, job.log.read_text()[-2000:]
+    sent += 20_000
+    for number in range(ROUNDS["land"]):
+        send(topic, 20_000, day_offset=-number)
+        sent += 20_000
+        code, _ = run(job, LAND, kill_after=chance.uniform(0.4, 1.05) * usual)
+        killed += code != 0
+        assert verify(job.settings, logins(job)) == []
+        found = identities(job)
+        assert len(found) == len(set(found))
+    assert killed >= ROUNDS["land"] // 2, "most rounds are to be killed"
+    assert run(job, LAND)[0] == 0, job.log.read_text()[-2000:]
+    assert identities(job) == sorted((p, offset) for p in (0, 1) for offset in range(sent // 2))
+    known = {file.path for entry in read_ledger(Places.of(job.settings, "logins")).entries for file in entry.files}
+    root = job.settings.history_folder
+    assert {path.relative_to(root) for path in (root / "landing").rglob("*.parquet")} == known, "nothing is left behind"
+    assert verify(job.settings, logins(job), checksums=True) == []
+
+
+def published(job: DetectJob) -> tuple[str | None, int]:
+    """The version that counts, and the events of its files as the table holds them."""
+    with DayTable(job.settings, logins(job)) as table:
+        name, rows = table.published().get(DAY), sum(table.files().values())
+    if name is not None:
+        assert read_version(Places.of(job.settings, "logins"), DAY, name).facts.rows == rows
+    return name, rows
+
+
+def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(job: DetectJob) -> None:
+    topic, chance, source = job.make_topics(), random.Random(2), logins(job)
+    send(topic, 2_000)
+    land(job.settings, source)
+    code, usual = run(job, SEAL)
+    assert code in (0, 10), job.log.read_text()[-3000:]
+    before, total = published(job), 2_000
+    for _ in range(ROUNDS["seal"]):
+        send(topic, 1_000)
+        total += 1_000
+        land(job.settings, source)
+        code, _ = run(job, SEAL, kill_after=chance.uniform(0.3, 1.0) * usual)
+        after = published(job)
+        assert after == before or after[1] == total, (before, after, total)
+        assert verify(job.settings, source) == []
+        before = after
+    code, _ = run(job, SEAL)
+    assert code in (0, 10), job.log.read_text()[-3000:]
+    name, rows = published(job)
+    assert rows == total
+    kept = [folder for day, folder, _ in Places.of(job.settings, "logins").version_folders() if day == DAY]
+    assert name in kept
+    assert verify(job.settings, source, checksums=True) == []
+    with DayTable(job.settings, source) as table:
+        assert table.audits() == set(), "what killed seals have staged is dropped"
+
+
+def test_a_full_disk_while_sealing_publishes_nothing_and_says_so(job: DetectJob, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8) as disk:
+        job.settings = job.settings.model_copy(update={"history": HistorySettings(folder=disk.folder / "history")})
+        topic, source = job.make_topics(), logins(job)
+        send(topic, 2_000)
+        land(job.settings, source)
+        with DayTable(job.settings, source) as table:
+            table.publish(DAY - timedelta(days=1), "v0", [], {})
+        disk.fill()
+        code, _ = run(job, SEAL)
+        assert code == 4, job.log.read_text()[-3000:]
+        assert "the day is not sealed; what is published stays" in job.log.read_text()
+        with DayTable(job.settings, source) as table:
+            assert table.published() == {DAY - timedelta(days=1): "v0"}
+        disk.make_room()
+        assert not list(Places.of(job.settings, "logins").version_folders())
+        assert run(job, SEAL)[0] in (0, 10), job.log.read_text()[-3000:]
+        assert published(job)[1] == 2_000
