@@ -88,7 +88,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
         owner=spec.owner,
         recipients={detector_job(spec.name): spec.owner},
         tags=(DETECTOR, str(spec.stage), spec.source[:100]),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}",
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}{_tab(dag_of(detector_job(spec.name)))}",
         paused=paused,
     )
 
@@ -101,7 +101,7 @@ def _broken(name: str, error: ConfigError, paused: bool) -> Card:
         jobs=(detector_job(name),),
         title=f"Broken: {error.faults[0]}"[:_LONGEST],
         tags=(DETECTOR, BROKEN),
-        doc=f"# detectors/{name}.py is broken\n\n{what}\n\n{faults}\n",
+        doc=f"# detectors/{name}.py is broken\n\n{what}\n\n{faults}\n{_tab(dag_of(detector_job(name)))}",
         paused=paused,
     )
 
@@ -111,12 +111,17 @@ def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
     recipients = owners | dict.fromkeys((INDEXER, NOTIFIER), ", ".join(on_call or sorted(set(owners.values()))))
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them."
+    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them.\n"
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,
         title="Ingest, indexer and notifier",
         recipients=recipients,
         tags=("platform",),
-        doc=doc,
+        doc=doc + _tab(dag_of(INDEXER)),
     )
+
+
+def _tab(dag: str) -> str:
+    """Where the page of the jobs of `dag` is; Airflow's pages have its own address as their base."""
+    return f"\nHow it fares, its crash history and the end of its log: the tab [Job](dags/{dag}/plugin/job).\n"

@@ -78,6 +78,12 @@ def test_a_broken_source_breaks_its_detectors_and_is_no_dag(project: Path) -> No
     assert "source 'logins' is broken" in made["detector__failed_logins"].doc
 
 
+def test_each_page_leads_to_the_tab_of_its_jobs(project: Path) -> None:
+    (project / "detectors" / "worse.py").write_text("def detect(:")
+    for dag, card in by_dag(read_catalog(project)).items():
+        assert f"[Job](dags/{dag}/plugin/job)" in card.doc
+
+
 def test_all_other_jobs_share_a_card(project: Path) -> None:
     card = by_dag(read_catalog(project))["platform"]
     assert card.jobs == ("ingest:logins", "indexer", "notifier")

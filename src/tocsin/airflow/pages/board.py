@@ -56,6 +56,11 @@ class Installation:
         told = [_story(sight, row) for row in own if sight]
         return Stories(now=time.time(), looked_at=sight.at if sight else None, notes=self._notes(sight), jobs=told)
 
+    def dags(self) -> set[str]:
+        """The DAGs that handle jobs."""
+        sight = self._look()
+        return {dag_of(job) for job in sight.jobs} if sight else set()
+
     def jobs_of(self, dag: str) -> list[str]:
         """The jobs that `dag` handles; none when it handles none, or when nothing could be read yet."""
         sight = self._look()

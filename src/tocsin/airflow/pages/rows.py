@@ -17,7 +17,6 @@ from tocsin.names import DETECTOR, INDEXER, INGEST, NOTIFIER, dag_of
 from tocsin.printable import printable
 from tocsin.supervision.model import Past
 
-_LOUDNESS = list(Severity)
 _TITLES = {INDEXER: "Merges findings into alerts", NOTIFIER: "Sends what is due"}
 
 
@@ -37,9 +36,8 @@ class Known:
 
 
 def rows(sight: Sight, known: Known) -> list[Row]:
-    """All jobs: what is a problem first, then detectors, then the jobs of the platform."""
-    made = [_row(sight, job, known) for job in sight.jobs]
-    return sorted(made, key=lambda row: (row.severity is not Severity.PROBLEM, row.kind != DETECTOR, _rank(row)))
+    """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
+    return sorted((_row(sight, job, known) for job in sight.jobs), key=_rank)
 
 
 def declared_facts(spec: DetectorSpec) -> list[Fact]:
@@ -61,8 +59,12 @@ def declared_facts(spec: DetectorSpec) -> list[Fact]:
 
 
 def _rank(row: Row) -> int:
-    """Those that are not to run come last among their kind; all others keep their order."""
-    return int(row.severity is Severity.OFF)
+    """The place of a row among the others; those of one rank keep their order."""
+    if row.severity is Severity.PROBLEM:
+        return 0
+    if row.severity is Severity.OFF and row.state == row.stage:
+        return 3
+    return 1 if row.kind == DETECTOR else 2
 
 
 def _row(sight: Sight, job: str, known: Known) -> Row:

@@ -107,7 +107,7 @@ class Board(_Shape):
         now: the clock of the server.
         looked_at: when files and processes were looked at with success; null for never.
         notes: what is wrong with the whole.
-        rows: problems first, then detectors, then the jobs of the platform.
+        rows: problems first, then detectors, then the jobs of the platform, then what its stage keeps from running.
     """
 
     now: float

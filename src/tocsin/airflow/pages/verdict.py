@@ -91,7 +91,7 @@ def _unwanted(facts: Facts) -> Verdict | None:
     if not facts.declared:
         state, reason = "not declared", "no file declares it any more"
     elif facts.spec is not None and not facts.spec.stage.runs:
-        state, reason = str(facts.spec.stage), "its file says so"
+        state, reason = str(facts.spec.stage), ""
     elif facts.off:
         state, reason = "paused", "it was switched off"
     else:

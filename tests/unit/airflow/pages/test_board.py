@@ -223,7 +223,7 @@ def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(
 @pytest.mark.parametrize("stage", ["draft", "retired"])
 def test_a_stage_that_does_not_run_is_told_last_and_quietly(place: Place, stage: str) -> None:
     place.declare("a_first", 'stage="live"', f'stage="{stage}"')
-    assert [row.job for row in place.board().rows][:2] == [JOB, "detector:a_first"]
+    assert [row.job for row in place.board().rows] == [JOB, *PLATFORM, "detector:a_first"]
     row = place.row("detector:a_first", detector__a_first=False)
     assert (row.severity, row.state, row.may_switch, row.may_restart) == (Severity.OFF, stage, False, False)
 
@@ -307,7 +307,7 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
     board = page.board({})
     assert (board.rows, board.looked_at) == ([], None)
     assert "cannot be read" in board.notes[0].text
-    assert page.jobs_of(DAG) == []
+    assert (page.jobs_of(DAG), page.dags()) == ([], set())
     for value in (page._usage, page._kafka):
         value.wait(10)
 

@@ -5,7 +5,7 @@ import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./se
 import { ago, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
-const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform" };
+const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform", unrun: "Not run in their stage" };
 const CELLS = [
   ["who", null], ["how", null], ["number", "Lag"], ["number", "Memory"], ["number", "CPU"],
   ["number", "Today (UTC)"], ["when", "Findings"], ["why", "Last restart"], ["do", null],
@@ -38,6 +38,7 @@ function summarize(rows) {
 
 function groupOf(row) {
   if (row.severity === "problem") return "problem";
+  if (row.severity === "off" && row.state === row.stage) return "unrun";
   return row.kind === "detector" ? "detector" : "platform";
 }
 
