@@ -227,6 +227,8 @@ def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(ru
 
 
 def test_a_change_that_cannot_run_stops_nothing_is_told_and_can_be_taken_back(running: Running) -> None:
+    leads = running.stack.report(DETECTOR).pid
+    await_that(lambda: running.stack.pid(DETECTOR) == leads, SECONDS)
     before = running.pids()
     path = running.stack.project / "detectors" / "failed_logins.py"
     text = path.read_text()
