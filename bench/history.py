@@ -80,21 +80,21 @@ def main() -> int:
 
 def _measured(settings: Settings, source: Source, past: Past) -> int:
     expected: Expected = {}
-    made = _cost(lambda: expected.update(land_past(settings, source, past)))
+    made = cost_of(lambda: expected.update(land_past(settings, source, past)))
     rows = [made.row("make and land all", past.rows * past.days)]
     job, versions = "seal:bench", dict[date, DayVersion]()
     with running_batch(settings, job) as spark, DayTable(settings, source) as days:
         sealer, ledger = Sealer(spark, settings, source, days, Passing()), read_ledger(days.places)
         for number, day in enumerate(past.dates):
-            cost = _cost(lambda day=day: versions.update({day: sealer.seal(day, ledger).version}))  # type: ignore[misc]
+            cost = cost_of(lambda day=day: versions.update({day: sealer.seal(day, ledger).version}))  # type: ignore[misc]
             rows.append(cost.row(f"seal{' (Spark is cold)' if not number else ''}", past.rows))
         found: Expected = {}
-        cost = _cost(lambda: found.update(_found(spark, days.places, source, versions)))
+        cost = cost_of(lambda: found.update(_found(spark, days.places, source, versions)))
         rows.append(cost.row("failed_logins over all days", past.rows * past.days))
     for day in past.dates[-1:]:
-        cost = _cost(lambda day=day: _duckdb(settings, source, day, sort=True))  # type: ignore[misc]
+        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=True))  # type: ignore[misc]
         rows.append(cost.row("DuckDB: sort and write", past.rows))
-        cost = _cost(lambda day=day: _duckdb(settings, source, day, sort=False))  # type: ignore[misc]
+        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=False))  # type: ignore[misc]
         rows.append(cost.row("DuckDB: the same aggregate, as landed", past.rows))
     size = sum(version.bytes for version in versions.values()) / past.rows / past.days
     print(table(rows))
@@ -129,7 +129,8 @@ def _duckdb(settings: Settings, source: Source, day: date, *, sort: bool) -> Non
         connection.execute(f"{failed} GROUP BY ALL HAVING n > 50").fetchall()
 
 
-def _cost(work: Callable[[], object]) -> Cost:
+def cost_of(work: Callable[[], object]) -> Cost:
+    """What `work` costs."""
     began, used = time.monotonic(), _cpu()
     work()
     return Cost(time.monotonic() - began, max(_cpu() - used, 0.01))

@@ -73,14 +73,14 @@ def band(name: str, values: Sequence[float]) -> Usual:
     return Usual(middle, max(low, 0.0) if middle >= 0 else low, min(high, 1.0) if is_ratio else high)
 
 
-def drift_checks(profile: Profile, usual: dict[str, Usual]) -> list[Check]:
+def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Severity.CRITICAL) -> list[Check]:
     """One check for each figure in which drift is seen; none as long as nothing is usual.
 
-    Drift warns. Only a volume below half of what is usual is critical.
+    Drift warns. Only a volume below half of what is usual is worse: as bad as `half` says.
     """
     checks = [_check(profile, name, usual[name]) for name in profile.figures if name in usual and _watched(name)]
     if "rows" in usual:
-        checks.insert(0, _half(profile, usual["rows"]))
+        checks.insert(0, _half(profile, usual["rows"], half))
     return checks
 
 
@@ -104,13 +104,13 @@ def _check(profile: Profile, name: str, usual: Usual) -> Check:
     )
 
 
-def _half(profile: Profile, usual: Usual) -> Check:
+def _half(profile: Profile, usual: Usual, severity: Severity) -> Check:
     rows = profile.number("rows") or 0.0
     return Check(
         name="half of the usual rows",
         stage=Stage.DRIFT,
         about="rows",
-        severity=Severity.CRITICAL,
+        severity=severity,
         passed=rows >= usual.middle * _HALF,
         observed=shown(rows),
         limit=f"at least {shown(usual.middle * _HALF)}",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.durable import write_whole
 from tocsin.quality.profile import Profile
-from tocsin.quality.verdict import Verdict
+from tocsin.quality.verdict import Severity, Stage, Verdict
 
 FOLDER = "quality"
 INDEX = "index.html"
@@ -75,6 +75,14 @@ class Records:
         return max(found, key=lambda record: record.verdict.judged_at, default=None)
 
     def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:
-        """The profiles of those of `days` whose last verdict let them be published, in that order."""
+        """The profiles of those of `days` that may count as usual, in that order.
+
+        A day that broke a critical rule may not. One that was stopped for its drift alone may: the median leaves out
+        one that is odd, and after some weeks a change that stays is what is usual.
+        """
         records = [self.latest(source, day) for day in days]
-        return [one.profile for one in records if one is not None and one.profile and one.verdict.publishable]
+        return [one.profile for one in records if one is not None and one.profile and not _is_bad(one.verdict)]
+
+
+def _is_bad(verdict: Verdict) -> bool:
+    return any(check.severity is Severity.CRITICAL and check.stage is not Stage.DRIFT for check in verdict.failed)

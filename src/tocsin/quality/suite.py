@@ -91,12 +91,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Suite:
-    """The rules of one stage of a source; `path` is None when there is no file, and so no rule."""
+    """The rules of one stage of a source.
+
+    Attributes:
+        source, stage: whose they are, and where they run.
+        path: of the file; None when there is none, and so no rule.
+        rules: in the order of the file.
+        half: `meta.drift` of a suite for the day: how bad it is when less than half of the usual events came.
+    """
 
     source: str
     stage: Stage
     path: Path | None = None
     rules: tuple[Rule, ...] = ()
+    half: Severity = Severity.CRITICAL
 
 
 def is_parameter(value: object) -> bool:

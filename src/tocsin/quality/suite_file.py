@@ -57,9 +57,10 @@ def read_suite(path: Path, scope: Scope) -> Suite:
         raise ConfigError.one(path, f"is not JSON: {error}") from error
     reader = _Reader(path, text, scope)
     rules = reader.read(table)
+    half = reader.half(table)
     if reader.faults:
         raise ConfigError(sorted(reader.faults, key=lambda fault: fault.line or 0))
-    return Suite(scope.source, scope.stage, path, rules)
+    return Suite(scope.source, scope.stage, path, rules, half)
 
 
 def _refuse(constant: str) -> None:
@@ -93,6 +94,18 @@ class _Reader:
         rules = [(rule, line) for rule, line in read if rule is not None]
         self._tell_apart(rules)
         return tuple(rule for rule, _ in rules)
+
+    def half(self, table: object) -> Severity:
+        """What `meta.drift` says; other keys of this `meta` are Great Expectations' own."""
+        meta = table.get("meta") if isinstance(table, dict) else None
+        value = meta.get("drift", Severity.CRITICAL) if isinstance(meta, dict) else Severity.CRITICAL
+        if value not in list(_SEVERITIES):
+            self.fault(f"must be critical, warning or info, not {value!r}", key="meta.drift")
+        elif value != Severity.CRITICAL and self.scope.stage is not Stage.DAY:
+            self.fault("belongs to the suite for the day", key="meta.drift")
+        else:
+            return Severity(value)
+        return Severity.CRITICAL
 
     def _tell_apart(self, rules: list[tuple[Rule, int | None]]) -> None:
         counts = Counter(rule.name for rule, _ in rules)

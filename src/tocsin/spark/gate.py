@@ -51,7 +51,7 @@ class Gate:
         }
         checks = day_checks(self._suites.day, profile, usual)
         checks += row_checks(self._suites.rows, profile, samples)
-        checks += drift_checks(profile, usual)
+        checks += drift_checks(profile, usual, self._suites.day.half)
         verdict = Verdict(
             subject=self._source.name,
             day=day,

@@ -54,6 +54,12 @@ def test_volume_warns_outside_a_tenth_and_stops_below_half(rows: int, what: dict
     assert failed(profile(rows=rows), before(*[2400] * 8)) == what
 
 
+def test_a_suite_may_say_that_few_rows_are_no_reason_to_stop() -> None:
+    usual = usual_figures(before(*[2400] * 8))
+    checks = drift_checks(profile(rows=0), usual, half=Severity.WARNING)
+    assert {check.severity for check in checks if not check.passed} == {Severity.WARNING}
+
+
 def test_a_source_that_varies_has_a_wider_band() -> None:
     # median 2400, absolute deviations 0 0 200 200 400 400 600 600: their median is 300
     counts = (1800, 2000, 2200, 2400, 2400, 2600, 2800, 3000)
@@ -142,6 +148,18 @@ def test_a_day_that_was_not_published_is_no_measure_for_others(tmp_path: Path) -
     records.write(Record(verdict=verdict(check(Severity.CRITICAL)), profile=profile()), "")
     records.write(Record(verdict=verdict(check(Severity.WARNING), day=other), profile=profile(other)), "")
     assert [one.day for one in records.profiles("visits", [DAY, other, date(2020, 1, 1)])] == [other]
+
+
+def test_a_change_that_stays_becomes_what_is_usual(tmp_path: Path) -> None:
+    records, days = Records(tmp_path), [DAY + timedelta(weeks=week) for week in range(-8, 8)]
+    stopped = []
+    for day in days:
+        today = profile(day, rows=2400 if day < DAY else 1000)
+        checks = drift_checks(today, usual_figures(records.profiles("visits", weekdays_before(day))))
+        judged = verdict(*checks, day=day)
+        stopped += [] if judged.publishable else [day]
+        records.write(Record(verdict=judged, profile=today), "")
+    assert stopped == days[8:12], "four weeks"
 
 
 def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:

@@ -199,6 +199,17 @@ def test_faults_of_a_suite_for_the_day(tmp_path: Path, entry: dict[str, Any], wh
     assert [what in fault for fault in told(tmp_path)] == [True], told(tmp_path)
 
 
+def test_a_suite_for_the_day_says_how_bad_drift_is(tmp_path: Path) -> None:
+    write(tmp_path, "day", meta={"drift": "warning", "great_expectations_version": "1.24.1"})
+    assert read_suites(tmp_path, VISITS).day.half is Severity.WARNING
+    write(tmp_path, "day", meta={"drift": "none"})
+    write(tmp_path, "rows", meta={"drift": "warning"})
+    assert told(tmp_path) == [
+        "rows.json: meta.drift: belongs to the suite for the day",
+        "day.json: meta.drift: must be critical, warning or info, not 'none'",
+    ]
+
+
 def test_the_day_knows_the_figures_of_the_rules_for_rows(tmp_path: Path) -> None:
     write(
         tmp_path, "rows", expect("column_values_to_be_in_set", "warning", "known_page", column="page", value_set=["a"])

@@ -1,0 +1,75 @@
+"""Rules for rows in the ingest job as it is run: real-time mode takes them, and what is mended can be replayed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.broker import Broker
+from tests.e2e.test_ingest import WAIT, Topics
+from tests.faults.installation import Installation, eventually
+from tests.faults.observed import INGEST
+from tocsin.ingest.generator import Line
+from tocsin.ingest.quarantine import Selection, list_quarantined, replay
+from tocsin.provision.paths import here
+from tocsin.spark.plan import REAL_TIME
+
+
+@pytest.fixture
+def installation(tmp_path: Path, broker: Broker) -> Iterator[Installation]:
+    with Installation(tmp_path, broker) as one:
+        shutil.copytree(here().root / "expectations", one.settings.project / "expectations", dirs_exist_ok=True)
+        yield one
+
+
+def test_critical_rules_refuse_others_warn_and_a_mended_rule_takes_the_replay(installation: Installation) -> None:
+    topics, settings = Topics(installation), installation.settings
+    source, at = installation.catalog.source("logins"), datetime.now(UTC)
+    installation.make_topics()
+    installation.start(INGEST)
+    installation.await_ready(INGEST)
+
+    def line(user: str, action: str = "login failed", address: str = "192.0.2.1") -> Line:
+        text = f"user_id: {user} | timestamp: {at:%Y-%m-%dT%H:%M:%S.%fZ} | ip_address: {address} | action: {action}"
+        return Line(at, text.encode())
+
+    long = "x" * 257
+    topics.send(
+        [line("ann"), line("bob", action="password reset"), line(long), line("eve", address="-"), line("v" * 256)]
+    )
+    topics.await_all()
+    assert sorted(event["user_id"] for event in topics.events()) == sorted(["ann", "bob", "eve", "v" * 256])
+    refused = list_quarantined(settings, source, Selection())
+    assert [record.reasons for record in refused] == [("rule:user_id_length",)]
+    assert list_quarantined(settings, source, Selection(reason="rule")) == refused
+    wanted = {"records": 5, "quarantined": 1, "rule": 1, "warned_known_action": 1, "warned_ip_address_form": 1}
+
+    def counts() -> dict[str, float]:
+        report = installation.report(INGEST)
+        return {} if report is None else {name: report.counts.get(name, 0) for name in wanted}
+
+    eventually(lambda: counts() == wanted, WAIT, counts)
+    report = installation.report(INGEST)
+    assert report is not None
+    assert report.mode == REAL_TIME
+    assert installation.stop(INGEST) == 0
+
+    path = settings.project / "expectations/logins.rows.json"
+    suite = json.loads(path.read_text())
+    suite["expectations"][0]["kwargs"]["max_value"] = 300
+    path.write_text(json.dumps(suite))
+    assert replay(settings, source, refused).changed == {"expectations"}
+    installation.start(INGEST)
+    eventually(lambda: long in {event["user_id"] for event in topics.events()}, WAIT, topics.events)
+    assert installation.stop(INGEST) == 0
+
+    path.write_text("{")
+    installation.start(INGEST)
+    installation.await_end(INGEST)
+    assert installation.runner.exit_code(INGEST) == 2
+    assert "logins.rows.json" in installation.log(INGEST)
