@@ -34,8 +34,15 @@ def sealing_job(source: str) -> str:
 
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
-    if not job.startswith(f"{DETECTOR}:"):
-        return PLATFORM_DAG
+    return _dag(job) if job.startswith(f"{DETECTOR}:") else PLATFORM_DAG
+
+
+def history_dag(source: str) -> str:
+    """The DAG that lands and seals the events of `source`."""
+    return _dag(f"history:{source}")
+
+
+def _dag(job: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", file_name(job))  # Airflow takes no other characters
 
 

@@ -15,7 +15,7 @@ from tocsin.provision.paths import here
 
 ROOT = here().root
 DAGS = ROOT / "dags"
-OURS = {"batch", "detector__failed_logins", "housekeeping", "platform", "supervisor"}
+OURS = {"batch", "detector__failed_logins", "history__logins", "housekeeping", "platform", "supervisor"}
 HEAVY = {"confluent_kafka", "detectors", "failed_logins", "great_expectations", "numpy", "pandas", "pyarrow", "pyspark"}
 
 
@@ -98,6 +98,14 @@ def test_the_supervisor_is_alone_and_never_tried_again(found: dict[str, Any]) ->
     assert supervisor["max_active_runs"] == 1
     assert supervisor["retries"] == {"look": 0, "tell": 0}
     assert supervisor["pools"] == ["default_pool", "supervision"]
+
+
+def test_history_is_landed_each_hour_and_its_source_owner_hears_of_a_failure(found: dict[str, Any]) -> None:
+    history = found["dags"]["history__logins"]
+    assert history["schedule"] != "None"
+    assert (history["max_active_runs"], history["mail"]) == (1, ["platform@example.com"])
+    assert history["retries"] == {"land": 2, "is_night": 0, "seal": 1}
+    assert history["pools"] == ["backfill", "default_pool"]
 
 
 def test_a_broken_detector_is_shown_as_such_and_hides_nothing(project: Project) -> None:

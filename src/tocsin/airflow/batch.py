@@ -15,10 +15,11 @@ from tocsin.settings import load_settings
 BATCH_DAG = "batch"
 _LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
 _DOC = """
-Runs one detector over the windows that begin in a range, as a batch, on what Kafka still holds. It computes the same
-findings with the same ids as the stream; they replace what the stream found there, and notify nobody.
+Runs one detector over the windows that begin in a range, as a batch: on history where all of its days are published,
+else on what Kafka still holds. It computes the same findings with the same ids as the stream; they replace what the
+stream found there, and notify nobody.
 
-It is refused when the range is not over yet, or when Kafka no longer holds all of it: nothing is written then.
+It is refused when the range is not over yet, or when neither holds all of it: nothing is written then.
 """
 
 
