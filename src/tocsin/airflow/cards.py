@@ -111,7 +111,9 @@ def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
     recipients = owners | dict.fromkeys((INDEXER, NOTIFIER), ", ".join(on_call or sorted(set(owners.values()))))
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them.\n"
+    doc = (
+        f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them.\n"
+    )
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,
