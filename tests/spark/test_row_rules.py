@@ -83,7 +83,7 @@ VALUES: dict[str, list[Any]] = {
         "🙂",
         "🙂🙂🙂🙂",
         "ä" * 5,
-        "/" + "x" * 100_000,
+        "/" + "x" * 20_000,
         "v1",
         "a'b",
     ],
@@ -129,7 +129,7 @@ def test_every_rule_for_rows_is_tried() -> None:
 
 
 def test_stream_day_and_great_expectations_agree(spark: SparkSession, rules: tuple[RowRule, ...]) -> None:
-    rows = generated(400)
+    rows = generated(250)
     texts = [json.dumps({k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}) for row in rows]
     raw = [(None, text.encode(), "raw.visits", 0, n, START + timedelta(hours=1), None) for n, text in enumerate(texts)]
     judged = parsed(spark.createDataFrame(raw, RAW), VISITS, rules).select("offset", "reasons").collect()
@@ -164,7 +164,13 @@ def test_a_rule_that_warns_lets_pass_and_counts(spark: SparkSession, tmp_path: P
         expect("column_values_to_be_between", "critical", "refused", column="tries", max_value=3),
     )
     rules = read_row_rules(tmp_path, VISITS)
-    records: list[dict[str, Any]] = [{"page": "/"}, {"page": "x"}, {"page": "x", "tries": 4}, {"page": "/", "tries": 4}, {}]
+    records: list[dict[str, Any]] = [
+        {"page": "/"},
+        {"page": "x"},
+        {"page": "x", "tries": 4},
+        {"page": "/", "tries": 4},
+        {},
+    ]
     raw = [
         (None, json.dumps({"visitor": "v", "at": START.isoformat()} | one).encode(), "raw.visits", 0, n, START, None)
         for n, one in enumerate([*records, {"at": "never", "tries": 5}])
@@ -179,7 +185,7 @@ def test_a_rule_that_warns_lets_pass_and_counts(spark: SparkSession, tmp_path: P
     ]
     reasons = [json.loads(row.value).get("reasons") for row in written]
     assert reasons[2:4] == [["rule:refused"]] * 2
-    assert reasons[5] == ["missing:visitor", "wrong_type:at", "rule:refused"], "all reasons, as ever"
+    assert reasons[5] == ["wrong_type:at", "rule:refused"], "all reasons, as ever"
     figures = _figures(counted)
     assert (figures["warned_warned"], figures["rule"], figures["quarantined"]) == (1, 3, 3)
     assert "warned_noted" not in figures

@@ -39,7 +39,7 @@ DAY_FIGURES: dict[str, tuple[str, str]] = {
 """Name, type and meaning of the figures of a whole day."""
 
 _ANY = {"nulls": ("bigint", "missing values"), "null_ratio": ("double", "nulls by rows")}
-_DISTINCT = {"distinct": ("bigint", "different values; estimated, within 5 % nearly always")}
+_DISTINCT = {"distinct": ("bigint", "different values; estimated, with a standard error of 1.6 %")}
 _NUMBER = {
     "mean": ("double", "of the finite values"),
     "minimum": ("double", "of the finite values"),

@@ -64,7 +64,7 @@ def _column_figures(column: str, kind: str) -> dict[str, Column]:
     missing = value.isNull() | F.isnan(value) if kind == "double" else value.isNull()
     asked = {"nulls": F.count_if(missing)}
     if kind in ("string", "int", "bigint"):
-        asked["distinct"] = F.approx_count_distinct(value)
+        asked["distinct"] = F.coalesce(F.hll_sketch_estimate(F.hll_sketch_agg(value)), F.lit(0))
     if kind == "string":
         asked["longest"] = F.max(F.length(value))
     if kind == "boolean":
