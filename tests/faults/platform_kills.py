@@ -8,6 +8,7 @@ again. The tests take a few rounds.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import signal
@@ -165,20 +166,20 @@ class Killer:
         eventually(is_well, ROUND_SECONDS, lambda: f"after {killed}: {lacks()}")
 
 
-def run(folder: Path, rounds: int, recoveries: int, seed: int) -> Outcome:
-    """A load with so many rounds and recoveries in it, and what came of it."""
-    chance, done, back = random.Random(seed), [], []
+def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = math.inf) -> Outcome:
+    """A load with so many rounds and recoveries in it, and what came of it; none begins after `within` seconds."""
+    chance, done, back, end = random.Random(seed), list[Round](), list[Recovery](), time.monotonic() + within
     with Platform(folder) as platform:
         kafka, raw = platform.settings.kafka.for_librdkafka(), platform.settings.names.raw(SOURCE)
         with Follower(platform) as follower, Watch(platform.runner) as watch, Load(kafka, raw, seed) as load:
             eventually(lambda: all(follower.of(name) for name in DETECTORS), 120, platform.lacks)
             killer, order = Killer(platform, follower, chance), victims(chance)
-            for number in range(rounds):
+            while len(done) < rounds and time.monotonic() < end:
                 done.append(killer.round(next(order)))
-                print(f"{number + 1}/{rounds} {done[-1]}", flush=True)
-            for number in range(recoveries):
-                back.append(killer.recovery(detector_job(DETECTORS[number % len(DETECTORS)])))
-                print(f"{number + 1}/{recoveries} {back[-1]}", flush=True)
+                print(f"{len(done)}/{rounds} {done[-1]}", flush=True)
+            while len(back) < recoveries and time.monotonic() < end:
+                back.append(killer.recovery(detector_job(DETECTORS[len(back) % len(DETECTORS)])))
+                print(f"{len(back)}/{recoveries} {back[-1]}", flush=True)
             load.stop()
             print(f"{load.truth.sent} lines were sent; waiting for all findings and mails", flush=True)
             settle(platform, follower, load, *DETECTORS)
@@ -214,11 +215,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0, help="rounds of random kills")
     parser.add_argument("--recoveries", type=int, default=0, help="kills of a detect job whose recovery is timed")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for the same kills again")
+    parser.add_argument("--within", type=float, default=math.inf, help="seconds after which nothing more is killed")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit unwinds, and what was started is stopped
     print(f"seed {given.seed}, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
-        outcome = run(Path(scratch), given.rounds, given.recoveries, given.seed)
+        outcome = run(Path(scratch), given.rounds, given.recoveries, given.seed, given.within)
     print(report(outcome))
     return 1 if outcome.faults else 0
 
