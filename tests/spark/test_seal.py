@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.sealing import DAY, History, Judge, login
+from tocsin.catalog import read_catalog
 from tocsin.history.care import roll_back, verify
 from tocsin.history.events import PARTITION, columns_of, parse
 from tocsin.history.ledger import read_ledger
@@ -22,8 +23,9 @@ from tocsin.history.retention import tidy
 from tocsin.history.table import audit_branch
 from tocsin.history.versions import read_version
 from tocsin.quality.verdict import Severity
+from tocsin.spark.batch import Range, Read, findings_of
 from tocsin.spark.events import event_columns, parse_events
-from tocsin.spark.history import sealed_events
+from tocsin.spark.history import sealed_events, with_tick
 from tocsin.spark.seal import Unsealable
 
 NEXT = DAY + timedelta(days=1)
@@ -232,3 +234,46 @@ def test_landing_reads_events_as_spark_reads_them(spark: SparkSession, tmp_path:
     whole = parse(values[:4], [0] * 4, columns_of(source)).table.to_pylist()
     assert [row | {PARTITION: 0} for row in rows[:4]] == whole, "all at once is as one by one"
     assert rows[0]["event_time"] == datetime(2026, 11, 19, 12, 0, 0, 123456, UTC)
+
+
+def test_a_batch_finds_the_same_in_history_as_in_the_records_of_kafka(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path)
+    spec = read_catalog(history.settings.project).detector("failed_logins")
+    counts = {"few": 50, "more": 51, "many": 130, "before": 70, "behind": 70}
+    starts = {"before": -1.0, "behind": 600.0}
+    values: list[bytes] = []
+    for user, count in counts.items():
+        for number in range(count):
+            at = begin(DAY) + timedelta(hours=1, seconds=starts.get(user, 5.0), milliseconds=number)
+            values.append(_record(len(values), user, at))
+    values += values[50:90]  # written twice, as after a crash
+    parsed = parse(values, [0] * len(values), columns_of(history.source))
+    history.land(parsed.table.drop_columns([PARTITION]).to_pylist())
+    version = history.seal(spark).version
+    wanted = Range(
+        detector=spec.name,
+        start=begin(DAY) + timedelta(hours=1),
+        end=begin(DAY) + timedelta(hours=1, seconds=600),
+        run_id="a",
+    )
+
+    def found(read: Read) -> list[str]:
+        rows = findings_of(spark, read, spec, history.source, wanted)
+        return sorted(row["value"] for row in rows.select("value").collect())
+
+    records = spark.createDataFrame([(value,) for value in values], "value binary")
+    from_kafka = found(Read(lambda _, used: parse_events(records, history.source, used)))
+    days = {DAY: version}
+    from_history = found(
+        Read(lambda one, _: with_tick(sealed_events(one, history.places, history.source, days)), once=True)
+    )
+    assert {json.loads(value)["entity"]["user_id"] for value in from_kafka} == {"more", "many"}
+    assert from_history == from_kafka
+
+
+def _record(number: int, user: str, at: datetime) -> bytes:
+    moment = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    identity = {"raw_topic": "raw.logins", "raw_partition": 0, "raw_offset": number}
+    times = {"event_time": moment, "ingested_at": moment, "timestamp": moment}
+    columns = {"source": "logins", "schema_version": 1, "user_id": user, "ip_address": "i", "action": "login failed"}
+    return json.dumps(identity | times | columns).encode()

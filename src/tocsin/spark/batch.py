@@ -52,7 +52,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class _Read:
+class Read:
     """Where events come from: a session and the used columns (None: all) to a DataFrame as `parse_events` makes it.
 
     `once` says that each event is in it once, and that Spark itself reads only columns that are used.
@@ -81,7 +81,7 @@ def run(settings: Settings, wanted: Range) -> int:
     with hold(settings.checkpoint(job) / "lock"):
         read = _reading(settings, spec, source, wanted)
         with running_batch(settings, job) as spark:
-            rows = _rows(spark, read, spec, source, wanted).persist()
+            rows = findings_of(spark, read, spec, source, wanted).persist()
             count = rows.count()
             rows.write.format("kafka").options(**kafka_options(settings), topic=settings.names.findings).save()
     log.info("written", detector=spec.name, findings=count, start=str(wanted.start), end=str(wanted.end))
@@ -135,7 +135,7 @@ def _check_kept(topic: Topic, wanted: Range, spec: DetectorSpec) -> None:
         raise ConfigError.one(f"range of {spec.name}", what, key="start")
 
 
-def _reading(settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> _Read:
+def _reading(settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> Read:
     """How to read what the range needs: from history if it has all days, else from Kafka.
 
     Raises:
@@ -145,18 +145,22 @@ def _reading(settings: Settings, spec: DetectorSpec, source: Source, wanted: Ran
     if days is not None:
         log.info("reads history", days=len(days), versions=sorted(version.version for version in days.values()))
         places = Places.of(settings, source.name)
-        return _Read(lambda spark, _: with_tick(sealed_events(spark, places, source, days)), once=True)
+        return Read(lambda spark, _: with_tick(sealed_events(spark, places, source, days)), once=True)
     topic = Topic(settings, f"batch:{spec.name}", settings.names.events(source.name))
     try:
         _check_kept(topic, wanted, spec)
     finally:
         topic.close()
     log.info("reads Kafka", topic=topic.name)
-    return _Read(lambda spark, used: parse_events(_records(spark, settings, spec, source, wanted), source, used))
+    return Read(lambda spark, used: parse_events(_records(spark, settings, spec, source, wanted), source, used))
 
 
-def _rows(spark: SparkSession, read: _Read, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
-    """Keys and values of the findings."""
+def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
+    """Keys and values of the findings topic for what `read` holds of the range `wanted` of the detector `spec`.
+
+    Raises:
+        ConfigError: the detector's query is not one that runs.
+    """
     emission = Emission(origin=Origin.BACKFILL, run_id=wanted.run_id)
     detect = load_detect(spec)
 
