@@ -69,7 +69,8 @@ class Installation:
     def _rows(self, sight: Sight | None, off: Mapping[str, bool]) -> list[Row]:
         if sight is None:
             return []
-        return rows(sight, Known(taken=self._usage.known().value or {}, load=self._loads.of, off=off))
+        usage = self._usage.known()
+        return rows(sight, Known(taken=usage.value or {}, taken_at=usage.at, load=self._loads.of, off=off))
 
     def _look(self) -> Sight | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""

@@ -25,12 +25,13 @@ class Known:
     """What is known beside a look.
 
     Attributes:
-        taken: what each job took; empty when that is not known.
+        taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
         load: of a job.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 
     taken: Mapping[str, Taken] = field(default_factory=dict)
+    taken_at: float | None = None
     load: Callable[[str], Load | None] = field(default=lambda job: None)
     off: Mapping[str, bool] = field(default_factory=dict)
 
@@ -94,6 +95,7 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         dag=dag,
         stage=str(spec.stage) if spec else "",
         today=taken.today,
+        today_at=known.taken_at,
         last_finding_at=taken.last_finding_at,
         last_restart=last_restart(sight.episodes.get(job, ())),
         off=off,

@@ -58,7 +58,7 @@ class Row(_Shape):
         over_memory: whether it holds more than that.
         cores, cores_seconds: how many it keeps busy, on average over that time.
         busy: whether it eats a core.
-        today: null when not known.
+        today, today_at: null when not known; read from the alerts DB at that time.
         last_finding_at, last_restart: null for none, or when not known.
         off: whether its switch is off; null for a job without one, or when it is not known.
         may_switch, may_restart: what makes sense for it now, and the user who asks may do.
@@ -86,6 +86,7 @@ class Row(_Shape):
     cores_seconds: float | None = None
     busy: bool = False
     today: Today | None = None
+    today_at: float | None = None
     last_finding_at: float | None = None
     last_restart: Restart | None = None
     off: bool | None = None

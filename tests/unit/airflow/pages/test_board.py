@@ -132,6 +132,7 @@ def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place
     assert (row.lag_records, row.lag_seconds, row.rss_bytes) == (7, 0.2, 500_000_000)
     assert row.cores == pytest.approx(0.25)
     assert (row.today, row.last_finding_at) == (place.taken[JOB].today, 1000.0)
+    assert row.today_at == pytest.approx(time.time(), abs=5)
     assert row.told_at == pytest.approx(time.time(), abs=5)
 
 

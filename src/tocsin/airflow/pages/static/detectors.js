@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
+import { ago, asOf, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform", unrun: "Not run in their stage" };
@@ -87,7 +87,7 @@ function fill(row) {
   put(lag, [row.lag_records, row.lag_seconds], () => behind(row));
   put(held, [row.rss_bytes, row.declared_bytes, row.over_memory], () => memory(row));
   put(busy, [row.cores, row.busy], () => cpu(row));
-  put(today, [row.today], () => taken(row.today));
+  put(today, [row.today, asOf(row) !== null], () => [...taken(row.today), asOf(row)]);
   put(found, [row.today?.findings, row.last_finding_at, row.kind], () => findings(row));
   put(restart, [row.last_restart], () => restarted(row.last_restart));
   if (!actions.firstElementChild) actions.append(el("div", { class: "actions" }));

@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, badge, count, cpu, el, memory, put, restarts, span, utc } from "./words.js";
+import { ago, asOf, badge, count, cpu, el, memory, put, restarts, span, utc } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const FEW = 5;
@@ -78,7 +78,7 @@ function showState(row, looked_at) {
     ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records ? `${span(row.lag_seconds)} behind` : "records" })]],
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
-    ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} out` })] : []],
+    ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} out` }), asOf(row)] : []],
     ["CPU time today", row.today ? [span(row.today.cpu_seconds), el("small", { text: restarts(row.today) })] : []],
     ["findings today", row.kind === "detector" && row.today ? [count(row.today.findings),
       row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at))] : []],

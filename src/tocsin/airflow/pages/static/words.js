@@ -77,6 +77,14 @@ export function put(place, made_of, make) {
   place.replaceChildren(...make().filter((child) => child !== null && child !== undefined));
 }
 
+const OLD_SECONDS = 120;
+
+/** When the figures of the day were read, if that is so long ago that it matters. */
+export function asOf(row) {
+  if (!row.today || row.today_at === null || age(row.today_at) < OLD_SECONDS) return null;
+  return el("small", {}, "as of ", ago(row.today_at));
+}
+
 export function restarts(today) {
   return today.restarts === 1 ? "1 restart" : `${count(today.restarts)} restarts`;
 }
