@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tocsin import logs
 from tocsin.detector import DetectorSpec
-from tocsin.errors import ConfigError, TransientError
+from tocsin.errors import ConfigError, TocsinError, TransientError
 from tocsin.finding import Origin
 from tocsin.history.places import Places
 from tocsin.history.standing import sealed_days
@@ -73,6 +73,7 @@ def run(settings: Settings, wanted: Range) -> int:
             of it.
         LockHeld: another batch of this detector runs; a retry helps once it has ended.
         TransientError: Kafka or the catalogue of history cannot be reached; a retry helps.
+        BrokenVersion: a published day cannot be read; sealing it again may help.
     """
     catalog = catalog_in_force(settings)
     spec = catalog.detector(wanted.detector)
@@ -110,6 +111,9 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
         return LOCKED
     except TransientError as error:
         log.error("try again", error=str(error))
+        return FAILED
+    except TocsinError as error:
+        log.error("it cannot be computed", error=str(error))
         return FAILED
     return OK
 

@@ -28,7 +28,7 @@ from tocsin.history.files import digest, fault, rows_in
 from tocsin.history.ledger import Entry, LandedFile, Ledger
 from tocsin.history.places import Places, stamp
 from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion, SealedFile, paths, read_version, write_version
+from tocsin.history.versions import BrokenVersion, DayVersion, SealedFile, paths, read_version, write_version
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.settings import Settings
 from tocsin.source import Source
@@ -120,7 +120,11 @@ class Sealer:
 
     def _published(self, day: date) -> DayVersion | None:
         name = self.table.published().get(day)
-        return None if name is None else read_version(self.places, day, name)
+        try:
+            return None if name is None else read_version(self.places, day, name)
+        except BrokenVersion as error:
+            log.error("what is published cannot be read; all is taken from landing", error=str(error))
+            return None
 
     def _inputs(self, day: date, ledger: Ledger, earlier: DayVersion | None) -> tuple[list[Entry], DayVersion | None]:
         """What to read from landing, and the version to take the rest from: landing is removed some time after."""

@@ -1,0 +1,140 @@
+"""Landing from a real Kafka: what is there lands once, and what is missing is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
+
+from tests.broker import Broker, await_that
+from tests.e2e.detecting import DetectJob, Topic, detect_job
+from tocsin.catalog import read_catalog
+from tocsin.errors import ConfigError, TransientError
+from tocsin.history.care import verify
+from tocsin.history.landing import land, land_again, landing_lock
+from tocsin.history.ledger import Entry, Span, read_ledger
+from tocsin.history.places import Places
+from tocsin.history.reading import TopicAnew
+from tocsin.ingest.topics import ensure_topics
+from tocsin.lock import LockHeld
+from tocsin.setting_blocks import KafkaSettings
+from tocsin.source import Source
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
+    with detect_job(tmp_path, broker) as one:
+        yield one
+
+
+def logins(job: DetectJob) -> Source:
+    return read_catalog(job.settings.project).source("logins")
+
+
+def send(topic: Topic, count: int, partition: int = 0) -> None:
+    for _ in range(count):
+        topic.event("u", NOW, NOW, partition)
+    topic.flush()
+
+
+def admin(job: DetectJob) -> AdminClient:
+    return AdminClient(job.settings.kafka.for_librdkafka())
+
+
+def offsets(entry: Entry) -> dict[int, tuple[int, int]]:
+    return {partition: (span.from_offset, span.to_offset) for partition, span in entry.partitions.items()}
+
+
+def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(job: DetectJob) -> None:
+    topic, source = job.make_topics(), logins(job)
+    send(topic, 3)
+    topic.tick(NOW)
+    topic.write(b"null", 1)
+    topic.flush()
+    first = land(job.settings, source)
+    assert (first.events, offsets(first)) == (3, {0: (0, 4), 1: (0, 2)})
+    assert (first.partitions[0].events, first.partitions[1].unreadable) == (3, 1)
+    assert read_ledger(Places.of(job.settings, "logins")).read_through == NOW
+    name = job.settings.names.events("logins")
+    admin(job).create_partitions([NewPartitions(name, 3)])[name].result(10)
+    send(topic, 2, 2)
+    second = land(job.settings, source)
+    assert (second.events, offsets(second)) == (2, {0: (4, 4), 1: (2, 2), 2: (0, 2)})
+    assert read_ledger(Places.of(job.settings, "logins")).read_through is None, "the new partition has no tick yet"
+    topic.tick(NOW + timedelta(seconds=1), partitions=3)
+    topic.flush()
+    land(job.settings, source)
+    assert read_ledger(Places.of(job.settings, "logins")).read_through == NOW + timedelta(seconds=1)
+    assert verify(job.settings, source, checksums=True) == []
+
+
+def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
+    topic, source = job.make_topics(), logins(job)
+    send(topic, 5)
+    land(job.settings, source)
+    send(topic, 7)
+    name = job.settings.names.events("logins")
+    admin(job).delete_records([TopicPartition(name, 0, 9)])[TopicPartition(name, 0)].result(10)
+    entry = land(job.settings, source)
+    (hole,) = entry.partitions[0].holes
+    assert (hole.from_offset, hole.to_offset, hole.removed, entry.events) == (5, 9, True, 3)
+    assert hole.after is not None and hole.before is not None
+    assert abs(hole.before - datetime.now(UTC)) < timedelta(minutes=5)
+    facts = read_ledger(Places.of(job.settings, "logins")).partitions(NOW.date(), timedelta(hours=1))
+    assert (facts[0].rows, facts[0].holes) == (8, (hole,))
+    assert verify(job.settings, source) == []
+
+
+def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) -> None:
+    topic, source = job.make_topics(), logins(job)
+    send(topic, 5)
+    land(job.settings, source)
+    name = job.settings.names.events("logins")
+    client = admin(job)
+    client.delete_topics([name])[name].result(10)
+    await_that(lambda: name not in client.list_topics(timeout=10).topics, 20)
+    ensure_topics(job.settings, read_catalog(job.settings.project))
+    send(Topic(job.settings), 2)
+    with pytest.raises(TopicAnew, match="ends at offset 2, but landing has read it up to 5 before"):
+        land(job.settings, source)
+    entry = land(job.settings, source, anew=True)
+    assert (entry.events, offsets(entry)) == (2, {0: (0, 2), 1: (0, 0)})
+
+
+def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job: DetectJob) -> None:
+    topic, source = job.make_topics(), logins(job)
+    send(topic, 5)
+    entry = land(job.settings, source)
+    send(topic, 5)
+    path = job.settings.history_folder / entry.files[0].path
+    path.write_bytes(b"broken")
+    assert any(str(path) in fault for fault in verify(job.settings, source))
+    again = land_again(job.settings, source, entry.run)
+    assert (again.run, again.events, offsets(again)) == (entry.run, 5, offsets(entry))
+    assert verify(job.settings, source, checksums=True) == []
+    assert land(job.settings, source).events == 5
+    name = job.settings.names.events("logins")
+    admin(job).delete_records([TopicPartition(name, 0, 2)])[TopicPartition(name, 0)].result(10)
+    with pytest.raises(ConfigError, match="no longer keeps"):
+        land_again(job.settings, source, entry.run)
+    with pytest.raises(ConfigError, match="is in no ledger"):
+        land_again(job.settings, source, "20200101T000000000Z")
+    assert path.exists()
+
+
+def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
+    topic, source = job.make_topics(), logins(job)
+    send(topic, 1)
+    with landing_lock(job.settings, "logins"), pytest.raises(LockHeld):
+        land(job.settings, source)
+    away = job.settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:9")})
+    with pytest.raises(TransientError, match="cannot reach Kafka"):
+        land(away, source)
+    assert read_ledger(Places.of(job.settings, "logins")).entries == ()
+    assert Span(from_offset=0, to_offset=1, events=1).events == land(job.settings, source).events

@@ -1,0 +1,64 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.unit.history.published import ROOT, landed, sealed
+from tocsin.cli.app import app, tell
+from tocsin.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    shutil.copytree(ROOT / "sources", tmp_path / "sources")
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    return Settings(state=tmp_path / "state", project=tmp_path)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["history", *words])
+
+
+def test_an_empty_history_says_how_to_begin(settings: Settings) -> None:
+    done = run("list")
+    assert (done.exit_code, "tocsin history land --source NAME begins one" in done.output) == (0, True)
+    assert run("show", "--source", "logins", "2026-11-19").output.startswith("2026-11-19 has no sealed version; 0 runs")
+
+
+def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Settings) -> None:
+    landed(settings, "r1", 5)
+    sealed(settings, "v1", 5)
+    landed(settings, "r2", 3, at=5)
+    sealed(settings, "v2", 7)
+    sealed(settings, "v3", 7, severity="critical")
+    listed = json.loads(run("list", "--source", "logins", "--json").output)
+    day = next(one for one in listed if one["day"] == "2026-11-19")
+    assert (day["version"], day["rows"], day["landed"], day["versions"]) == ("v2", 7, 8, 3)
+    assert (day["severity"], day["report"]) == ("critical", "quality/logins/report.html")
+    assert "2026-11-19" in run("list").output
+
+    shown = run("show", "--source", "logins", "2026-11-19").output
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("v")] == ["v3", "v2", "v1"]
+    assert "v2  published, counts" in shown
+    assert "7 events of 8 landed, 1 of them twice" in shown
+    assert [one["version"] for one in json.loads(run("show", "--source", "logins", "2026-11-19", "--json").output)] == [
+        *("v3", "v2", "v1")
+    ]
+
+    assert run("verify").output == "0 faults in the history of 1 source\n"
+    assert run("rollback", "--source", "logins", "2026-11-19").output == "v1 counts for 2026-11-19: 5 events\n"
+    shutil.rmtree(settings.history_folder / "days" / "logins" / "dt=2026-11-19" / "v1")
+    done = run("verify", "--source", "logins")
+    assert (done.exit_code, "v1/_version.json cannot be read" in done.output) == (1, True)
+
+
+def test_a_mistake_in_the_call_is_told(settings: Settings) -> None:
+    done = run("show", "--source", "login", "2026-11-19")
+    assert done.exception is not None
+    assert isinstance(done.exception, Exception)
+    assert tell(done.exception) == 2
+    assert "did you mean 'logins'" in str(done.exception)
+    assert run("show", "--source", "logins", "yesterday").exit_code == 2

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.history.made import DAY
+from tests.unit.history.published import LOGINS, landed, sealed
+from tocsin.errors import ConfigError
+from tocsin.history.care import roll_back, verify
+from tocsin.history.places import VERSION_FILE, Places
+from tocsin.history.table import DayTable
+from tocsin.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state=tmp_path)
+
+
+@pytest.fixture
+def places(settings: Settings) -> Places:
+    landed(settings, "r1", 5)
+    sealed(settings, "v1", 5)
+    landed(settings, "r2", 2, at=5)
+    sealed(settings, "v2", 7)
+    return Places.of(settings, "logins")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _turn_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[50] ^= 255
+    path.write_bytes(content)
+
+
+def _sealed(places: Places) -> Path:
+    (path,) = places.version(DAY, "v2").glob("*.parquet")
+    return path
+
+
+def _landed(places: Places, run: str) -> Path:
+    (path,) = places.landed(DAY, run).glob("*.parquet")
+    return path
+
+
+def _forget(places: Places) -> None:
+    with DayTable(Settings(state=places.root.parent), LOGINS) as table:
+        table.publish(DAY, "v2", [], {})
+
+
+DAMAGES: dict[str, tuple[Callable[[Places], object], str]] = {
+    "cut": (lambda p: _cut(_sealed(p)), "bytes, not"),
+    "gone": (lambda p: _sealed(p).unlink(), "is gone"),
+    "stranger": (lambda p: shutil.copy(_sealed(p), _sealed(p).with_name("b.parquet")), "does not belong there"),
+    "version": (lambda p: (p.version(DAY, "v2") / VERSION_FILE).write_text("{"), "seal 2026-11-19 again"),
+    "landed": (lambda p: _cut(_landed(p, "r1")), "bytes, not"),
+    "garbage": (lambda p: _landed(p, "r1").write_bytes(b"x" * _landed(p, "r1").stat().st_size), "no Parquet file"),
+    "table": (_forget, "the catalogue does not hold it"),
+}
+
+
+def test_what_is_whole_has_no_fault_also_when_landed_files_are_removed(settings: Settings, places: Places) -> None:
+    assert verify(settings, LOGINS, checksums=True) == []
+    shutil.rmtree(places.landed(DAY, "r1"))
+    assert verify(settings, LOGINS, checksums=True) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_is_told_with_its_place(damage: str, settings: Settings, places: Places) -> None:
+    harm, told = DAMAGES[damage]
+    harm(places)
+    faults = verify(settings, LOGINS)
+    assert any(told in fault for fault in faults), faults
+
+
+def test_one_changed_byte_is_seen_with_checksums_alone(settings: Settings, places: Places) -> None:
+    _turn_a_byte(_sealed(places))
+    assert verify(settings, LOGINS) == []
+    (fault,) = verify(settings, LOGINS, checksums=True)
+    assert "has changed since it was written" in fault
+
+
+def test_events_that_are_neither_landed_nor_published_are_missed(settings: Settings, places: Places) -> None:
+    landed(settings, "r3", 1, at=7)
+    shutil.rmtree(places.landed(DAY, "r3"))
+    (fault,) = verify(settings, LOGINS)
+    assert "is gone, and no published version has its 1 events" in fault
+
+
+def test_a_day_goes_back_to_the_version_before_and_forward_again(settings: Settings, places: Places) -> None:
+    assert roll_back(settings, LOGINS, DAY).version == "v1"
+    with DayTable(settings, LOGINS) as table:
+        assert (table.published(), sum(table.files().values())) == ({DAY: "v1"}, 5)
+    assert verify(settings, LOGINS) == []
+    with pytest.raises(ConfigError, match="no earlier version"):
+        roll_back(settings, LOGINS, DAY)
+    assert roll_back(settings, LOGINS, DAY, "v2").version == "v2"
+    with DayTable(settings, LOGINS) as table:
+        assert sum(table.files().values()) == 7
+
+
+def test_a_version_that_cannot_count_is_refused(settings: Settings, places: Places) -> None:
+    sealed(settings, "v3", 1, severity="critical")
+    for to, told in (("v3", "was never published"), ("v2", "counts already"), ("v9", "is not there")):
+        with pytest.raises(ConfigError, match=told):
+            roll_back(settings, LOGINS, DAY, to)
+    (path,) = places.version(DAY, "v1").glob("*.parquet")
+    _cut(path)
+    with pytest.raises(ConfigError, match="bytes, not"):
+        roll_back(settings, LOGINS, DAY)
+    with DayTable(settings, LOGINS) as table:
+        assert table.published() == {DAY: "v2"}
