@@ -15,6 +15,7 @@ LONGEST_WAIT = timedelta(seconds=20)
 """A detector that is not ready by then will find the backlog in its own topic when it starts."""
 
 _FRESH = timedelta(seconds=10)
+_STARTING = (JobState.STARTING, JobState.WAITING, JobState.READY)
 _AT_REST = (JobState.STOPPED, JobState.FAILED, JobState.STOPPING)
 
 
@@ -30,7 +31,7 @@ def not_ready(
         report = reports.get(job)
         if report is None or now - report.at > _FRESH or report.state in _AT_REST:
             continue
-        starting = report.delay_seconds is None and report.state in (JobState.STARTING, JobState.WAITING)
+        starting = report.delay_seconds is None and report.state in _STARTING
         if starting or (report.delay_seconds is not None and report.delay_seconds < needed_seconds):
             waiting.append(job)
     return waiting

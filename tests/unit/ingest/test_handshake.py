@@ -24,6 +24,7 @@ def report(state: JobState, delay: float | None, age: float = 1.0) -> dict[str, 
         (JobState.RUNNING, None, 1, False),  # has no watermark
         (JobState.STARTING, None, 1, True),  # will read our report when it starts its query
         (JobState.WAITING, None, 1, True),
+        (JobState.READY, None, 1, True),  # has just followed on the same checkpoint
         (JobState.STOPPED, 12.0, 1, False),
         (JobState.RUNNING, 12.0, 10.1, False),  # is dead
     ],
