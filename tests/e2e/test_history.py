@@ -44,7 +44,7 @@ def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
     jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
     done = subprocess.run(
         [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, JOBS / program, *words],
-        env=job_environment(job.settings, find_java().home) | {"TOCSIN_HISTORY__GRACE": "1 second"},
+        env=job_environment(job.settings, find_java().home),
         capture_output=True,
         text=True,
         timeout=250,

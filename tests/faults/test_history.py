@@ -58,8 +58,6 @@ def send(topic: Topic, count: int, day_offset: int = 0) -> None:
 def run(job: DetectJob, command: list[str], *, kill_after: float | None = None) -> tuple[int, float]:
     """Exit code and seconds; killed as a crash does, with all its children, after so many seconds."""
     environment = job_environment(job.settings, find_java().home)
-    if job.settings.history.folder is not None:
-        environment["TOCSIN_HISTORY__FOLDER"] = str(job.settings.history.folder)
     began = time.monotonic()
     with job.log.open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
