@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
         return Beat(JobReport.model_validate_json(path.read_bytes()), max(0.0, age))
     except (OSError, ValidationError):
         return None
+
+
+def read_besides(state: Path, jobs: Iterable[str]) -> dict[str, Beat]:
+    """The last heartbeat of each process that is to take over one of `jobs`, by job; of those that have one."""
+    beats = {job: read_beat(state, job, beside=True) for job in jobs}
+    return {job: beat for job, beat in beats.items() if beat is not None}
 
 
 def end_beside(state: Path, job: str) -> None:

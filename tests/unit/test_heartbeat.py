@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.heartbeat import beat, end_beside, read_beat
+from tocsin.heartbeat import beat, end_beside, read_beat, read_besides
 from tocsin.metrics import JobReport, JobState
 
 REPORT = JobReport(job="ingest:logins", at=datetime(2026, 1, 1, tzinfo=UTC), state=JobState.WAITING, pid=7)
@@ -51,6 +51,8 @@ def test_the_process_beside_the_leading_one_has_a_heartbeat_of_its_own(tmp_path:
     assert leads is not None
     assert beside is not None
     assert (leads.report.pid, beside.report.pid) == (7, 8)
+    found = read_besides(tmp_path, ["indexer", "ingest:logins"])
+    assert {job: one.report.pid for job, one in found.items()} == {"ingest:logins": 8}
     end_beside(tmp_path, "ingest:logins")
     end_beside(tmp_path, "ingest:logins")
     assert read_beat(tmp_path, "ingest:logins", beside=True) is None

@@ -38,8 +38,8 @@ def reports(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, JobRepor
 
 def besides(settings: Settings, jobs: Iterable[str]) -> dict[str, JobReport]:
     """The last report of each process on this machine that is to take over from the one that leads its job."""
-    beats = {job: heartbeat.read_beat(settings.state, job, beside=True) for job in jobs}
-    return {job: beat.report for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS}
+    beats = heartbeat.read_besides(settings.state, jobs)
+    return {job: beat.report for job, beat in beats.items() if beat.age_seconds <= SILENT_SECONDS}
 
 
 def statuses(

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.catalog import read_catalog
 from tocsin.errors import TransientError
+from tocsin.heartbeat import read_besides
 from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
 from tocsin.ingest.ratio import Ratio
 from tocsin.ingest.ticks import Ticker, Watched
@@ -151,7 +152,11 @@ class Ingest:
         try:
             end = datetime.now(UTC) + LONGEST_WAIT
             while not run.stopping and datetime.now(UTC) < end:
-                waiting = not_ready(reader.latest(), self._detectors, needed, datetime.now(UTC))
+                # Those that are to take over from a detector tell it to this machine alone.
+                beats = read_besides(self._settings.state, self._detectors)
+                beside = {f"the next {job}": beat.report for job, beat in beats.items()}
+                asked = [*self._detectors, *beside]
+                waiting = not_ready(reader.latest() | beside, asked, needed, datetime.now(UTC))
                 if waiting != told or not told:
                     told = waiting
                     what = f"; waits until {', '.join(waiting)} can take them" if waiting else ""
