@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.unit.history.made import DAY, version
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.spark.seal import Sealed
+from tocsin.spark.sealing import Outcome
+
+
+def sealed(severity: Severity) -> Sealed:
+    passed = severity is Severity.PASS
+    check = Check(
+        name="a",
+        stage=Stage.DAY,
+        severity=Severity.INFO if passed else severity,
+        passed=passed,
+        observed="1",
+        limit="0",
+    )
+    verdict = Verdict(subject="logins", day=DAY, run_id="v1", judged_at=datetime.now(UTC), checks=(check,))
+    return Sealed(DAY, version("v1"), verdict)
+
+
+@pytest.mark.parametrize(
+    ("severities", "failed", "code"),
+    [
+        ([], {}, 0),
+        (["pass"], {}, 0),
+        (["pass", "warning"], {}, 10),
+        (["critical", "warning"], {}, 20),
+        (["critical"], {"failed": {DAY: "broken"}}, 1),
+        (["pass"], {"failed": {DAY: "full"}, "disk": True}, 4),
+    ],
+)
+def test_the_exit_code_says_the_worst_of_all_days(severities: list[str], failed: dict[str, Any], code: int) -> None:
+    outcome = Outcome(sealed=[sealed(Severity(one)) for one in severities], **failed)
+    assert outcome.code == code
