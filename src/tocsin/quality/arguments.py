@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -127,7 +128,9 @@ def _check_pattern(value: object) -> None:
     if not isinstance(value, str) or not value:
         raise Wrong(f"must be {Kind.PATTERN}, not {value!r}")
     try:
-        re.compile(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what patterns may mean one day
+            re.compile(value)
     except re.error as error:
         raise Wrong(f"is not a regular expression: {error}") from error
     if _PYTHON_ONLY.search(value):

@@ -19,6 +19,7 @@ from tocsin.spark.events import IDENTITY
 
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 _ACCURACY = 1_000
+_HOUR = "tocsin_hour"
 
 
 def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], facts: DayFacts) -> Profile:
@@ -32,7 +33,7 @@ def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], fact
 
     Errors of Spark pass through: a retry helps if its files can be read again.
     """
-    hours = {name: F.count_if(F.hour("event_time") == hour) for hour, name in enumerate(HOURS)}
+    hours = {name: F.count_if(F.col(_HOUR) == hour) for hour, name in enumerate(HOURS)}
     # Spark gives times in the zone of this process; numbers it gives as they are.
     first, last = (F.unix_micros(of("event_time")) for of in (F.min, F.max))
     asked = {"rows": F.count(F.lit(1)), "first_event": first, "last_event": last} | hours
@@ -42,7 +43,9 @@ def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], fact
         asked[f"{rule.name}.violations"] = F.count_if(F.expr(rule.broken()))
         asked[f"{rule.name}.concerned"] = F.count_if(F.expr(rule.applies()))
     # Names with dots would have to be quoted; numbers say the same.
-    row = sealed.agg(*[of.alias(f"f{number}") for number, of in enumerate(asked.values())]).collect()[0]
+    columns = [of.alias(f"f{number}") for number, of in enumerate(asked.values())]
+    # As a column of its own the hour is taken once for each event, not 24 times.
+    row = sealed.withColumn(_HOUR, F.hour("event_time")).agg(*columns).collect()[0]
     counted = {name: _plain(row[number]) for number, name in enumerate(asked)}
     return Profile(
         source=source.name,
@@ -64,8 +67,9 @@ def _column_figures(column: str, kind: str) -> dict[str, Column]:
     missing = value.isNull() | F.isnan(value) if kind == "double" else value.isNull()
     asked = {"nulls": F.count_if(missing)}
     if kind in ("string", "int", "bigint"):
-        asked["distinct"] = F.coalesce(F.hll_sketch_estimate(F.hll_sketch_agg(value)), F.lit(0))
+        asked["distinct"] = F.hll_sketch_estimate(F.hll_sketch_agg(value))
     if kind == "string":
+        asked["distinct"] += F.coalesce(F.max((value == "").cast("int")), F.lit(0))  # sketches pass over the empty text
         asked["longest"] = F.max(F.length(value))
     if kind == "boolean":
         asked["true_ratio"] = F.avg(value.cast("int"))
