@@ -62,7 +62,8 @@ class History:
 
     def __init__(self, folder: Path, source: Source | None = None) -> None:
         self.settings = Settings(state=folder, project=ROOT)
-        self.source = source or read_source(ROOT / "sources" / "logins.toml")
+        declared = source or read_source(ROOT / "sources" / "logins.toml")
+        self.source = declared.model_copy(update={"history_days": 3650})
         self.places = Places.of(self.settings, self.source.name)
         self._runs = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,6 +139,8 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     They are read by the rules of ingest. A file that is imported again changes nothing. Takes a Spark session. Exit
     code 1 when a row cannot be used.
     """
+    from tocsin.history.places import end
+    from tocsin.history.planning import oldest_kept
     from tocsin.spark.importing import import_file
 
     settings, declared = _project(source)
@@ -153,6 +155,10 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
         days = sorted({landed.day for landed in done.entry.files})
         span = f" of {days[0]} to {days[-1]}" if days else ""
         line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
+        old = [day for day in days if end(day) <= oldest_kept(datetime.now(UTC), timedelta(days=declared.history_days))]
+        if old:
+            kept = f"history is kept for {counted(declared.history_days, 'day')} (history_days)"
+            line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
         if done.refused is not None:
             reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
             what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"

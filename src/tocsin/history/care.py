@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 from tocsin.errors import ConfigError, Fault, nearest
 from tocsin.history.files import fault as fault_of
-from tocsin.history.ledger import Ledger, read_ledger
-from tocsin.history.places import Places
+from tocsin.history.ledger import Entry, LandedFile, read_ledger
+from tocsin.history.places import Places, end
+from tocsin.history.planning import oldest_kept
 from tocsin.history.table import DayTable
 from tocsin.history.versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
 from tocsin.lock import hold
@@ -44,7 +45,9 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     broken = [places.version(day, name) for day, name in published.items() if day not in sealed]
     strangers = [path for path in sorted(counted.keys() - expected) if path.parent not in broken]
     found += [f"{path} is in the catalogue, but belongs to no published version" for path in strangers]
-    return found + list(_landing_faults(places, ledger, sealed, checksums))
+    edge = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days))
+    files = [(entry, file) for entry in ledger.entries for file in entry.files if end(file.day) > edge]
+    return found + [what for entry, file in files for what in _landed_faults(places, entry, file, sealed, checksums)]
 
 
 def roll_back(settings: Settings, source: Source, day: date, to: str | None = None) -> DayVersion:
@@ -94,16 +97,14 @@ def _version_faults(places: Places, day: date, version: DayVersion, checksums: b
             yield f"{path} does not belong there; Spark would read it"
 
 
-def _landing_faults(places: Places, ledger: Ledger, sealed: dict[date, DayVersion], checksums: bool) -> Iterator[str]:
-    """Faults of landed files; one that is gone is none if what is published has got its events."""
-    for entry in ledger.entries:
-        for file in entry.files:
-            path, version = places.root / file.path, sealed.get(file.day)
-            if not path.exists():
-                if version is None or entry.run not in version.runs:
-                    yield f"{file.day}: {path} is gone, and no published version has its {file.total} events"
-                continue
-            sha256 = file.sha256 if checksums else None
-            fault = fault_of(path, size=file.bytes, rows=file.total, sha256=sha256)
-            if fault is not None:
-                yield f"{file.day}: {fault}"
+def _landed_faults(
+    places: Places, entry: Entry, file: LandedFile, sealed: dict[date, DayVersion], checksums: bool
+) -> Iterator[str]:
+    """What is wrong with a landed file; nothing if it is gone and what is published has got its events."""
+    path, version = places.root / file.path, sealed.get(file.day)
+    if path.exists():
+        fault = fault_of(path, size=file.bytes, rows=file.total, sha256=file.sha256 if checksums else None)
+        if fault is not None:
+            yield f"{file.day}: {fault}"
+    elif version is None or entry.run not in version.runs:
+        yield f"{file.day}: {path} is gone, and no published version has its {file.total} events"

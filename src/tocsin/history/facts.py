@@ -16,7 +16,8 @@ class Hole(BaseModel):
     Attributes:
         from_offset, to_offset: of the first that is missing, and of the first that is there again.
         removed: retention had removed them before they were read; otherwise Kafka held none (compacted, aborted).
-        after, before: append times (UTC) between which they were written; None where nothing landed on that side.
+        after, before: append times (UTC) between which they were written: of the records around them, or None and the
+            time at which they were looked for where there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

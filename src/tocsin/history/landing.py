@@ -118,7 +118,7 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: d
         began=began,
         ended=datetime.now(UTC),
         topic=reader.topic,
-        partitions={p: tally.span(p, stretch, known.get(p)) for p, stretch in reader.stretches.items()},
+        partitions={p: tally.span(p, stretch, known.get(p), began) for p, stretch in reader.stretches.items()},
         columns=columns_of(source),
         files=tuple(writer.files),
     )
@@ -205,14 +205,14 @@ class _Tally:
         for partition, moment in parsed.ticks.items():
             self.ticks[partition] = max(moment, self.ticks.get(partition, moment))
 
-    def span(self, partition: int, stretch: Stretch, before: Span | None) -> Span:
+    def span(self, partition: int, stretch: Stretch, before: Span | None, began: datetime) -> Span:
         ticks = [self.ticks.get(partition), before.newest_tick if before else None]
         return Span(
             from_offset=stretch.start,
             to_offset=stretch.position,
             events=self.events.get(partition, 0),
             unreadable=self.unreadable.get(partition, 0),
-            holes=tuple(stretch.holes),
+            holes=tuple(hole if hole.before else hole.model_copy(update={"before": began}) for hole in stretch.holes),
             newest_append=stretch.newest_append,
             newest_tick=max((tick for tick in ticks if tick is not None), default=None),
         )

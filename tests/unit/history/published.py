@@ -22,7 +22,7 @@ from tocsin.source import Source
 from tocsin.source_file import read_source
 
 ROOT = Path(__file__).parents[3]
-LOGINS = read_source(ROOT / "sources" / "logins.toml")
+LOGINS = read_source(ROOT / "sources" / "logins.toml").model_copy(update={"history_days": 3650})
 
 
 def events(count: int, day: date = DAY) -> pa.Table:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,13 @@ def test_events_that_are_neither_landed_nor_published_are_missed(settings: Setti
     shutil.rmtree(places.landed(DAY, "r3"))
     (fault,) = verify(settings, LOGINS)
     assert "is gone, and no published version has its 1 events" in fault
+
+
+def test_landed_files_of_days_that_are_no_longer_history_may_be_gone(settings: Settings, places: Places) -> None:
+    landed(settings, "r3", 1, at=7)
+    shutil.rmtree(places.landed(DAY, "r3"))
+    assert verify(settings, LOGINS.model_copy(update={"history_days": 60})) != []
+    assert verify(settings, LOGINS.model_copy(update={"history_days": (datetime.now(UTC).date() - DAY).days - 1})) == []
 
 
 def test_a_day_goes_back_to_the_version_before_and_forward_again(settings: Settings, places: Places) -> None:
