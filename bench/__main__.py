@@ -1,4 +1,4 @@
-"""`python -m bench [latency|pipeline|six|drain|start|install|kills|all]`; see `make bench`."""
+"""`python -m bench [latency|pipeline|six|drain|start|airflow|install|all]`; see `make bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import drain, install, latency, pipeline, six, startup
+from bench import airflow, drain, install, latency, pipeline, six, startup
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -25,6 +25,7 @@ from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
 
 _ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain")
+_APART = ("airflow", "install")
 _QUIET = 1.0
 
 _Found = TypeVar("_Found")
@@ -50,15 +51,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Tocsin beside its peers.")
-    parser.add_argument("what", nargs="*", default=["all"], choices=[*_ON_THE_RIG, "install", "all"])
+    parser.add_argument("what", nargs="*", default=["all"], choices=[*_ON_THE_RIG, *_APART, "all"])
     parser.add_argument("--seconds", type=float, default=120.0, help="measured in each round (default 120)")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds before them (default 60)")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds of each system (default 2)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of each system, or of what people do (default 2)")
     parser.add_argument("--records", type=int, default=1_000_000, help="of the drained backlog (default a million)")
     parser.add_argument("--folder", type=Path, default=here().bench, help="for logs and results")
     given = parser.parse_args()
     if "all" in given.what:
-        given.what = [*_ON_THE_RIG, "install"]
+        given.what = [*_ON_THE_RIG, *_APART]
     return given
 
 
@@ -79,6 +80,9 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
             for what, measure in on_the_rig.items():
                 if what in given.what:
                     results[what] = _shown(what, partial(measure, rig))
+    if "airflow" in given.what:
+        folder = given.folder / "airflow"
+        results["airflow"] = _shown("airflow", lambda: _result(airflow.measure(folder, given.rounds), airflow.report))
     if "install" in given.what:
         clones = given.folder / "clones"
         results["install"] = _shown("install", lambda: _result(install.measure(clones), install.report))
