@@ -56,7 +56,7 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
 ) -> None:
     lines = [json.dumps(one) for one in logins(6, days=2)]
     plain = "user_id: kv | timestamp: 2026-10-01T13:00:00Z | ip_address: i | action: a"
-    lines[2:2] = ["no login", '{"user_id": "u"}', "", plain]
+    lines[2:2] = ["no login", json.dumps({"user_id": "u" * 257}), "", plain]
     path = tmp_path / "past.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n\xff\xfe\n"))
     done = importing.import_file(history.settings, history.source, path)
@@ -65,7 +65,7 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
     assert (done.entry.imported.rows, done.entry.imported.refused) == (11, 4)
     assert done.reasons == {
         **{"not_key_value": 1, "missing:timestamp": 1, "missing:ip_address": 1, "missing:action": 1},
-        **{"empty": 1, "not_utf8": 1},
+        **{"empty": 1, "not_utf8": 1, "rule:user_id_length": 1},
     }
     assert done.refused is not None
     refused = [json.loads(line) for line in done.refused.read_text().splitlines()]

@@ -72,10 +72,19 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     for name, (condition, score) in made.items():
         text = DETECTOR.replace("{condition}", condition).replace("{score}", score)
         (tmp_path / "detectors" / f"{name}.py").write_text(text)
+    write_suite(tmp_path, r"^a{,3}$")
     done = check(tmp_path, "--json")
     assert done.returncode == 1, done.stderr
     faults = {(Path(fault["where"]).name, fault["key"]): fault["what"] for fault in json.loads(done.stdout)}
     assert "is no regular expression of Java: Unknown inline modifier" in faults["codes.toml", "pattern"]
     assert "acton" in faults["unknown.py", "detect"]
     assert "neither rising nor final" in faults["unkind.py", "score"]
-    assert len(faults) == 3
+    assert "is no regular expression of Java: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
+    assert len(faults) == 4
+
+
+def write_suite(project: Path, regex: str) -> None:
+    (project / "expectations").mkdir()
+    rule = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "action", "regex": regex}}
+    suite = {"name": "logins.rows", "expectations": [rule]}
+    (project / "expectations/logins.rows.json").write_text(json.dumps(suite))

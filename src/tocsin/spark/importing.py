@@ -22,6 +22,8 @@ from tocsin.history.ledger import Entry, ImportedFile, LandedFile, read_ledger, 
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.rows import FileForm, form_of, has_times, stage
 from tocsin.names import landing_job
+from tocsin.quality.rows import RowRule
+from tocsin.quality.suites import read_row_rules
 from tocsin.settings import Settings
 from tocsin.source import Format, Source
 from tocsin.spark.parse import parsed
@@ -66,13 +68,13 @@ def import_file(settings: Settings, source: Source, path: Path, form: FileForm |
         form: None for what the name says.
 
     Raises:
-        ConfigError: the file cannot be read, or is not what its name or `form` says.
+        ConfigError: the file cannot be read, or is not what its name or `form` says; or the rules for rows have faults.
         LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
         BrokenLedger: an entry of the ledger cannot be read.
         OSError: the disk is full or cannot be written; nothing is landed.
     """
     form, places = form or form_of(path), Places.of(settings, source.name)
-    sha256 = _digest(path)
+    rules, sha256 = read_row_rules(settings.project, source), _digest(path)
     run, job = f"{IMPORTED}{sha256[:12]}", landing_job(source.name)
     with landing_lock(settings, source.name):
         ledger = read_ledger(places)
@@ -84,7 +86,7 @@ def import_file(settings: Settings, source: Source, path: Path, form: FileForm |
         with running_batch(settings, job) as spark:
             scratch = scratch_folder(settings, job)
             rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
-            work = _Work(spark, places, _as_read(source, form, path), run, scratch)
+            work = _Work(spark, places, _as_read(source, form, path), rules, run, scratch)
             return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
 
 
@@ -95,6 +97,7 @@ class _Work:
     spark: SparkSession
     places: Places
     source: Source
+    rules: tuple[RowRule, ...]
     run: str
     scratch: Path
 
@@ -135,7 +138,7 @@ class _Work:
             F.lit(now).alias("timestamp"),
             F.lit(None).cast(_HEADERS).alias("headers"),
         )
-        return parsed(records, self.source)
+        return parsed(records, self.source, self.rules)
 
     def _refuse(self, bad: DataFrame) -> dict[str, int]:
         """Write the rows that cannot be used where people can read them; how many there are for each reason."""

@@ -15,6 +15,7 @@ from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError, Fault
 from tocsin.provision.java import find_java
+from tocsin.quality.suites import FOLDER, read_row_rules
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import jvm
@@ -38,7 +39,7 @@ def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[F
     faults: list[Fault] = []
     with _session(settings) as spark:
         for source in catalog.sources.values():
-            faults += _pattern_faults(spark, source)
+            faults += _pattern_faults(spark, source) + _rule_faults(spark, settings.project, source)
         for name, spec in catalog.detectors.items():
             try:
                 found[name] = _plan(spark, spec, catalog.source(spec.source))
@@ -56,15 +57,28 @@ def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> Plan:
 
 
 def _pattern_faults(spark: SparkSession, source: Source) -> list[Fault]:
-    if source.pattern is None:
-        return []
+    what = "" if source.pattern is None else _refused_by_java(spark, source.pattern)
+    return [Fault(f"sources/{source.name}.toml", what, key="pattern")] if what else []
+
+
+def _rule_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:
+    try:
+        rules = read_row_rules(project, source)
+    except ConfigError:
+        return []  # told already, without Spark
+    where = f"{FOLDER}/{source.name}.rows.json"
+    told = {one.name: _refused_by_java(spark, one.rule.kwargs["regex"]) for one in rules if "regex" in one.rule.kwargs}
+    return [Fault(where, what, key=f"{name}.regex") for name, what in told.items() if what]
+
+
+def _refused_by_java(spark: SparkSession, pattern: str) -> str:
+    """Why Java does not take `pattern`; empty when it does."""
     gateway = spark.sparkContext._gateway
     try:
-        gateway.jvm.java.util.regex.Pattern.compile(source.pattern)  # type: ignore[union-attr]
+        gateway.jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]
     except IllegalArgumentException as error:
-        what = f"is no regular expression of Java: {str(error).splitlines()[0]}"
-        return [Fault(f"sources/{source.name}.toml", what, key="pattern")]
-    return []
+        return f"is no regular expression of Java: {str(error).splitlines()[0]}"
+    return ""
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +246,11 @@ def test_what_is_read_goes_to_great_expectations_unchanged() -> None:
 
 def test_every_expectation_is_possible_somewhere() -> None:
     assert all(known.stages <= {Stage.ROW, Stage.DAY, Stage.FINDING} and known.stages for known in KNOWN.values())
+
+
+def test_no_part_of_the_room_loads_great_expectations_before_it_judges() -> None:
+    names = [f"tocsin.quality.{path.stem}" for path in (ROOT / "src/tocsin/quality").glob("[!_]*.py")]
+    assert len(names) > 10
+    code = f"import sys, {', '.join(names)}; print({{'great_expectations', 'pandas', 'pyspark'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "set()\n"
