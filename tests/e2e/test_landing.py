@@ -44,7 +44,15 @@ def send(topic: Topic, count: int, partition: int = 0) -> None:
 
 
 def admin(job: DetectJob) -> AdminClient:
+    """It must live until it has answered, so keep it."""
     return AdminClient(job.settings.kafka.for_librdkafka())
+
+
+def remove_before(job: DetectJob, offset: int) -> None:
+    """What retention does to partition 0."""
+    client, place = admin(job), TopicPartition(job.settings.names.events("logins"), 0, offset)
+    (done,) = client.delete_records([place]).values()
+    assert done.result(10).low_watermark == offset
 
 
 def offsets(entry: Entry) -> dict[int, tuple[int, int]]:
@@ -61,8 +69,8 @@ def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(j
     assert (first.events, offsets(first)) == (3, {0: (0, 4), 1: (0, 2)})
     assert (first.partitions[0].events, first.partitions[1].unreadable) == (3, 1)
     assert read_ledger(Places.of(job.settings, "logins")).read_through == NOW
-    name = job.settings.names.events("logins")
-    admin(job).create_partitions([NewPartitions(name, 3)])[name].result(10)
+    client, name = admin(job), job.settings.names.events("logins")
+    client.create_partitions([NewPartitions(name, 3)])[name].result(10)
     send(topic, 2, 2)
     second = land(job.settings, source)
     assert (second.events, offsets(second)) == (2, {0: (4, 4), 1: (2, 2), 2: (0, 2)})
@@ -79,8 +87,7 @@ def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
     send(topic, 5)
     land(job.settings, source)
     send(topic, 7)
-    name = job.settings.names.events("logins")
-    admin(job).delete_records([TopicPartition(name, 0, 9)])[TopicPartition(name, 0)].result(10)
+    remove_before(job, 9)
     entry = land(job.settings, source)
     (hole,) = entry.partitions[0].holes
     assert (hole.from_offset, hole.to_offset, hole.removed, entry.events) == (5, 9, True, 3)
@@ -95,8 +102,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) ->
     topic, source = job.make_topics(), logins(job)
     send(topic, 5)
     land(job.settings, source)
-    name = job.settings.names.events("logins")
-    client = admin(job)
+    client, name = admin(job), job.settings.names.events("logins")
     client.delete_topics([name])[name].result(10)
     await_that(lambda: name not in client.list_topics(timeout=10).topics, 20)
     ensure_topics(job.settings, read_catalog(job.settings.project))
@@ -119,8 +125,7 @@ def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job
     assert (again.run, again.events, offsets(again)) == (entry.run, 5, offsets(entry))
     assert verify(job.settings, source, checksums=True) == []
     assert land(job.settings, source).events == 5
-    name = job.settings.names.events("logins")
-    admin(job).delete_records([TopicPartition(name, 0, 2)])[TopicPartition(name, 0)].result(10)
+    remove_before(job, 2)
     with pytest.raises(ConfigError, match="no longer keeps"):
         land_again(job.settings, source, entry.run)
     with pytest.raises(ConfigError, match="is in no ledger"):
