@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -106,7 +107,7 @@ class Sealer:
             self._write(self._events(day, entries, base), folder, rows)
             version = self._described(day, name, ledger, base, earlier)
             write_version(self.places, day, version)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             shutil.rmtree(folder, ignore_errors=True)
             if is_unwritable(str(error)) or refusal(self.places.root):
                 raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
@@ -276,5 +277,5 @@ def _sealed(path: Path) -> SealedFile:
     return SealedFile(name=path.name, rows=rows_in(path), bytes=path.stat().st_size, sha256=digest(path))
 
 
-def _short(error: PySparkException) -> str:
+def _short(error: Exception) -> str:
     return str(error).splitlines()[0][:500]

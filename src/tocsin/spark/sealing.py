@@ -128,9 +128,13 @@ def _run(name: str, days: list[date], gate_of: GateOf) -> int:
 
 
 def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
+    """Seal one day, whatever becomes of it: the next one is not to suffer."""
     try:
         outcome.sealed.append(sealing())
     except (TocsinError, OSError) as error:
         outcome.failed[day] = str(error)
         outcome.disk |= isinstance(error, OSError) and unwritable(error)
         log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
+    except Exception as error:
+        outcome.failed[day] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        log.exception("the day is not sealed; what is published stays", day=str(day))
