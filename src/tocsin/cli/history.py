@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +12,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.errors import TransientError
 from tocsin.history.rows import FileForm
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
     from tocsin.history.landing import land_again
 
     settings, declared = _project(source)
-    entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
+    with _writing(settings):
+        entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
     days = ", ".join(str(day) for day in sorted({file.day for file in entry.files}))
     line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
     for partition, span in entry.partitions.items():
@@ -62,7 +66,8 @@ def seal(source: _Source, days: _Days = None) -> None:
     from tocsin.spark.sealing import seal as seal_days
 
     settings, declared = _project(source)
-    outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
+    with _writing(settings):
+        outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
     for one in outcome.sealed:
         line(f"{one.day} {one.version.version}: {one.version.state}. {one.verdict.text}")
     for day, why in outcome.failed.items():
@@ -146,7 +151,8 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     settings, declared = _project(source)
     refused = 0
     for path in files:
-        done = import_file(settings, declared, path, form)
+        with _writing(settings):
+            done = import_file(settings, declared, path, form)
         file = done.entry.imported
         if done.known or file is None:
             line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
@@ -166,6 +172,16 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     line(f"tocsin history seal --source {source} publishes the days")
     if refused:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _writing(settings: Settings) -> Iterator[None]:
+    """What is written is whole or not there at all, so all that a full disk asks for is room."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
+        raise TransientError(f"{what}; nothing that counted has changed, so make room and run this again") from error
 
 
 def _catalog() -> tuple[Settings, Catalog]:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.history.published import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
+from tocsin.errors import TransientError
 from tocsin.settings import Settings
 
 
@@ -62,3 +63,13 @@ def test_a_mistake_in_the_call_is_told(settings: Settings) -> None:
     assert tell(done.exception) == 2
     assert "did you mean 'logins'" in str(done.exception)
     assert run("show", "--source", "logins", "yesterday").exit_code == 2
+
+
+def test_a_folder_that_cannot_be_written_is_told_as_such(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def land(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tocsin.history.landing.land", land)
+    done = run("land", "--source", "logins")
+    assert isinstance(done.exception, TransientError)
+    assert "history cannot be used: No space left on device" in str(done.exception)
