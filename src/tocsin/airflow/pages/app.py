@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
@@ -42,8 +43,8 @@ def pages(settings: Settings) -> FastAPI:
     return app
 
 
-async def _add_headers(request: Request, call_next: object) -> Response:
-    response: Response = await call_next(request)  # type: ignore[operator]
+async def _add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
     response.headers.update(_HEADERS)
     return response
 

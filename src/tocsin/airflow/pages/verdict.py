@@ -63,10 +63,8 @@ class Facts:
     @property
     def own_beat(self) -> Beat | None:
         """The last sign of life of the process that works for it; None when that has given none."""
-        leader = self.leader
-        return (
-            self.beat if self.beat is not None and leader is not None and self.beat.report.pid == leader.pid else None
-        )
+        leader, beat = self.leader, self.beat
+        return beat if leader is not None and beat is not None and beat.report.pid == leader.pid else None
 
 
 _SAID = {
