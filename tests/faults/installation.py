@@ -201,9 +201,11 @@ class Installation(Observed):
         return [process for process in self.runner.list() if process.labels.job == job]
 
 
-def eventually(condition: Callable[[], bool], seconds: float, otherwise: Callable[[], object]) -> None:
+def eventually(
+    condition: Callable[[], bool], seconds: float, otherwise: Callable[[], object], *, every: float = 0.1
+) -> None:
     """Wait for `condition`; fail with what `otherwise` says when it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, otherwise()
-        time.sleep(0.1)
+        time.sleep(every)

@@ -21,6 +21,7 @@ from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER, detector_job
 from tocsin.stack.airflow import COMPONENTS, PREFIX
+from tocsin.stack.launcher import servers_instance
 from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
@@ -41,8 +42,9 @@ _AT_WORK = (JobState.RUNNING, JobState.DRAINING)
 class Platform(Observed):
     """A stack with Airflow; leaving the `with` block ends all of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.stack = Stack(folder)
+    def __init__(self, folder: Path, *, short_batches: bool = True) -> None:
+        """Nothing runs yet; with `short_batches` there are many boundaries to hit, and more work for the machine."""
+        self.stack, self._short = Stack(folder), short_batches
         low_limits(self.stack.project)
         detectors = self.stack.project / "detectors"
         text = (detectors / f"{DETECTOR}.py").read_text()
@@ -53,9 +55,8 @@ class Platform(Observed):
 
     def __enter__(self) -> Self:
         try:
-            # Short batches, so that there are many boundaries to hit.
             short = {"TOCSIN_SPARK__TRIGGER_SECONDS": "5", "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": "5"}
-            self.stack.up("--free-ports", "--airflow", **short)
+            self.stack.up("--free-ports", "--airflow", **(short if self._short else {}))
             self.stack.ready()
         except BaseException:
             self.stack.end()
@@ -63,6 +64,7 @@ class Platform(Observed):
         self.settings = self.stack.settings
         about = json.loads((self.settings.state / "stack.json").read_text())
         self.runner = LocalRunner(instance_of(self.settings), self.settings.log)
+        self.servers = LocalRunner(servers_instance(self.settings), self.settings.log)
         self._home = self.settings.state / "airflow"
         self.api = Api(about["airflow_url"], self._home / "passwords.json", "operator")
         return self
@@ -92,7 +94,8 @@ class Platform(Observed):
         found += [f"{job} does not run" for job in JOBS if not self._works(job, running.get(job))]
         if len(running) != sum(process.leader for process in processes):
             found.append(f"a job runs twice: {processes}")
-        return found + [f"{name} does not run" for name in AIRFLOW if self.stack.pid(name) is None]
+        servers = {process.labels.job for process in self.servers.list() if process.leader}
+        return found + [f"{name} does not run" for name in AIRFLOW if name not in servers]
 
     def looked_at(self) -> float:
         """When the last look of a supervisor began, seconds since the epoch."""
