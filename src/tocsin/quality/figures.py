@@ -108,7 +108,7 @@ def _values(profile: Profile, column: str) -> str:
     if profile.number(f"{column}.mean") is not None:
         return f"{of('minimum')} to {of('maximum')}, mean {of('mean')}, median {of('median')}, 95 % below {of('p95')}"
     if profile.number(f"{column}.longest") is not None:
-        return f"{of('longest')} characters at most"
+        return f"{of('longest')} bytes at most"
     share = profile.number(f"{column}.true_ratio")
     return "" if share is None else f"{share:.1%} true"
 

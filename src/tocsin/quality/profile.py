@@ -49,7 +49,7 @@ _NUMBER = {
     "p95": ("double", "95 % of the values are lower; estimated"),
 }
 COLUMN_FIGURES: dict[str, dict[str, tuple[str, str]]] = {
-    "string": _ANY | _DISTINCT | {"longest": ("bigint", "characters of the longest value")},
+    "string": _ANY | _DISTINCT | {"longest": ("bigint", "bytes of the longest value, as UTF-8")},
     "boolean": _ANY | {"true_ratio": ("double", "true by true and false")},
     "int": _ANY | _DISTINCT | _NUMBER,
     "bigint": _ANY | _DISTINCT | _NUMBER,

@@ -122,6 +122,8 @@ def _band(value: str, kwargs: Mapping[str, Any], kind: str) -> str:
     if kwargs.get("value") is not None:
         return f"{value} = {_literal(kwargs['value'], kind)}"
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    if low is not None and high is not None and not kwargs.get("strict_min") and not kwargs.get("strict_max"):
+        return f"{value} BETWEEN {_literal(low, kind)} AND {_literal(high, kind)}"
     parts = []
     if low is not None:
         parts.append(f"{value} {'>' if kwargs.get('strict_min') else '>='} {_literal(low, kind)}")

@@ -41,7 +41,8 @@ def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], fact
         asked |= {f"{column}.{name}": of for name, of in _column_figures(column, kind).items()}
     for rule in rules:
         asked[f"{rule.name}.violations"] = F.count_if(F.expr(rule.broken()))
-        asked[f"{rule.name}.concerned"] = F.count_if(F.expr(rule.applies()))
+        if _concerned(rule, source) not in asked:
+            asked[_concerned(rule, source)] = F.count_if(F.expr(rule.applies()))
     # Names with dots would have to be quoted; numbers say the same.
     columns = [of.alias(f"f{number}") for number, of in enumerate(asked.values())]
     # As a column of its own the hour is taken once for each event, not 24 times.
@@ -51,7 +52,7 @@ def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], fact
         source=source.name,
         day=facts.day,
         version=facts.version,
-        figures=_of_day(counted, facts) | _of_columns(counted, source) | _of_rules(counted, rules),
+        figures=_of_day(counted, facts) | _of_columns(counted, source) | _of_rules(counted, source, rules),
     )
 
 
@@ -64,13 +65,13 @@ def samples_of(sealed: DataFrame, rule: RowRule) -> tuple[str, ...]:
 def _column_figures(column: str, kind: str) -> dict[str, Column]:
     value = F.col(f"`{column}`")
     finite = value if kind != "double" else F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value)
-    missing = value.isNull() | F.isnan(value) if kind == "double" else value.isNull()
-    asked = {"nulls": F.count_if(missing)}
+    there = F.when(~F.isnan(value), value) if kind == "double" else value
+    asked = {"there": F.count(there)}
     if kind in ("string", "int", "bigint"):
         asked["distinct"] = F.hll_sketch_estimate(F.hll_sketch_agg(value))
     if kind == "string":
         asked["distinct"] += F.coalesce(F.max((value == "").cast("int")), F.lit(0))  # sketches pass over the empty text
-        asked["longest"] = F.max(F.length(value))
+        asked["longest"] = F.max(F.octet_length(value))
     if kind == "boolean":
         asked["true_ratio"] = F.avg(value.cast("int"))
     if kind == "double":
@@ -110,8 +111,9 @@ def _of_day(counted: dict[str, Any], facts: DayFacts) -> dict[str, Figure]:
 def _of_columns(counted: dict[str, Any], source: Source) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for column, kind in source.columns.items():
-        own = {name.partition(".")[2]: of for name, of in counted.items() if name.startswith(f"{column}.")}
+        own = {name: counted[f"{column}.{name}"] for name in _column_figures(column, kind)}
         quantiles = own.pop("quantiles", None) or [None] * len(_QUANTILES)
+        own["nulls"] = counted["rows"] - own.pop("there")
         own["null_ratio"] = ratio(own["nulls"], counted["rows"])
         if is_number(kind):
             own |= {name: _plain(of) for name, of in zip(_QUANTILES, quantiles, strict=True)}
@@ -119,12 +121,21 @@ def _of_columns(counted: dict[str, Any], source: Source) -> dict[str, Figure]:
     return figures
 
 
-def _of_rules(counted: dict[str, Any], rules: Sequence[RowRule]) -> dict[str, Figure]:
+def _of_rules(counted: dict[str, Any], source: Source, rules: Sequence[RowRule]) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for rule in rules:
-        broken, concerned = counted[f"{rule.name}.violations"], counted[f"{rule.name}.concerned"]
+        broken, concerned = counted[f"{rule.name}.violations"], counted[_concerned(rule, source)]
         figures |= {f"{rule.name}.violations": broken, f"{rule.name}.violation_ratio": ratio(broken, concerned)}
     return figures
+
+
+def _concerned(rule: RowRule, source: Source) -> str:
+    """The count of the events that `rule` is about: most rules leave out nothing but what is missing."""
+    if rule.applies() == "true":
+        return "rows"
+    columns = rule.rule.columns
+    alone = len(columns) == 1 and columns[0] in source.columns
+    return f"{columns[0]}.there" if alone else f"{rule.name}.concerned"
 
 
 def _moment(micros: int | None) -> datetime | None:
