@@ -71,6 +71,7 @@ def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(j
     assert read_ledger(Places.of(job.settings, "logins")).read_through == NOW
     client, name = admin(job), job.settings.names.events("logins")
     client.create_partitions([NewPartitions(name, 3)])[name].result(10)
+    topic = Topic(job.settings)  # a producer that knows the new partition
     send(topic, 2, 2)
     second = land(job.settings, source)
     assert (second.events, offsets(second)) == (2, {0: (4, 4), 1: (2, 2), 2: (0, 2)})
