@@ -49,7 +49,7 @@ def _table(spark: SparkSession, places: Places, source: Source, days: dict[date,
     declared = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
     buckets = f"CLUSTERED BY (`{one.key}`) SORTED BY (`{one.key}`, event_time) INTO {one.buckets} BUCKETS"
     # With a location of its own the table is external: dropping it would else delete the files of its partitions.
-    location = f"LOCATION {_text(str(places.days / '.none'))}"
+    location = f"LOCATION {_text(str(places.days))}"
     place = f"USING parquet PARTITIONED BY ({_DAY}) {buckets if one.key in columns else ''} {location}"
     spark.sql(f"CREATE TABLE {name} ({declared}, {_DAY} date) {place}")
     partitions = " ".join(
