@@ -55,8 +55,10 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
     builder = SparkSession.builder.appName(job)
     options = _engine(settings, scratch_folder(settings, job))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = builder.master("local[2]")
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
+        options["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     elif not _submitted_to().startswith("local"):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]
