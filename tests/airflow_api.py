@@ -59,6 +59,11 @@ class Api:
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns?order_by=-id&limit=100")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
+    def tries(self, dag: str, run: str, task: str) -> int:
+        """How often a task was begun."""
+        found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}")
+        return int(found["try_number"])
+
     def log(self, dag: str, run: str, task: str) -> str:
         """What a task wrote."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/1"

@@ -208,5 +208,6 @@ def _secret(name: str) -> str:
 def _smtp_connection(smtp: SmtpSettings) -> str:
     extra = {"disable_tls": smtp.tls == "none", "disable_ssl": smtp.tls != "implicit", "from_email": smtp.sender}
     extra["timeout"] = int(smtp.timeout_seconds)
+    extra["retry_limit"] = 0  # the supervisor tries again each minute; an attempt that lasts longer would mail twice
     connection = {"conn_type": "smtp", "host": smtp.host, "port": smtp.port, "login": smtp.username or ""}
     return json.dumps(connection | {"password": smtp.password() or "", "extra": extra})
