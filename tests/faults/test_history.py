@@ -92,8 +92,9 @@ def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob) -
     for number in range(ROUNDS["land"]):
         send(topic, 20_000, day_offset=-number)
         sent += 20_000
-        code, _ = run(job, LAND, kill_after=chance.uniform(0.4, 1.05) * usual)
+        code, took = run(job, LAND, kill_after=chance.uniform(0.3, 1.0) * usual)
         killed += code != 0
+        usual = took if code == 0 else usual  # the first run is a slow one
         assert verify(job.settings, logins(job)) == []
         found = identities(job)
         assert len(found) == len(set(found))
