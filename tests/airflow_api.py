@@ -55,7 +55,9 @@ class Api:
         return name
 
     def runs(self, dag: str) -> dict[str, str]:
-        """The state of each run of a DAG, newest first."""
+        """The state of each run of a DAG, newest first; none while there is no such DAG."""
+        if self.dag(dag) is None:
+            return {}
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns?order_by=-id&limit=100")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
