@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from tocsin import kept
 from tocsin.catalog import Catalog, read_catalog
 from tocsin.declaration import read_spec
 from tocsin.detector import DetectorSpec
@@ -69,10 +70,7 @@ def pins_file(settings: Settings) -> Path:
 
 def kept_versions(settings: Settings, name: str) -> list[Version]:
     """The versions of the detector `name` that are kept, in the order in which they first ran."""
-    try:
-        return _VERSIONS.validate_json((_folder(settings, name) / "versions.json").read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return []
+    return kept.read(_folder(settings, name) / "versions.json", _VERSIONS, [])
 
 
 def keep_version(settings: Settings, spec: DetectorSpec, text: bytes, fingerprint: str) -> list[Version]:
@@ -96,9 +94,9 @@ def keep_version(settings: Settings, spec: DetectorSpec, text: bytes, fingerprin
         _copy(settings, spec.name, gone).unlink(missing_ok=True)
         _copy(settings, spec.name, gone).parent.rmdir()
     write_whole(_copy(settings, spec.name, spec.version), text)
-    kept = sorted(recent, key=lambda one: one.first_at)
-    write_whole(_folder(settings, spec.name) / "versions.json", _VERSIONS.dump_json(kept, indent=1))
-    return kept
+    recent.sort(key=lambda one: one.first_at)
+    kept.write(_folder(settings, spec.name) / "versions.json", _VERSIONS, recent)
+    return recent
 
 
 def read_pins(settings: Settings) -> dict[str, Pin]:
@@ -146,20 +144,20 @@ def roll_back(settings: Settings, name: str, version: str | None = None) -> Vers
         OSError: the state folder cannot be written.
     """
     current = version_in_force(settings, name)
-    kept = {one.version: one for one in kept_versions(settings, name)}
+    known = {one.version: one for one in kept_versions(settings, name)}
     if version is None:
-        since = kept[current].first_at if current in kept else datetime.max.replace(tzinfo=UTC)
-        earlier = [one for one in kept.values() if one.first_at < since]
+        since = known[current].first_at if current in known else datetime.max.replace(tzinfo=UTC)
+        earlier = [one for one in known.values() if one.first_at < since]
         if not earlier:
             raise ConfigError.one(name, f"no version that ran before {current or 'the one in its file'} is kept")
         target = earlier[-1]
-    elif version in kept:
-        target = kept[version]
+    elif version in known:
+        target = known[version]
     else:
-        there = ", ".join(kept) or "none"
-        raise ConfigError([Fault(name, f"no version '{version}' is kept ({there})", nearest=nearest(version, kept))])
+        there = ", ".join(known) or "none"
+        raise ConfigError([Fault(name, f"no version '{version}' is kept ({there})", nearest=nearest(version, known))])
     pin = Pin(version=target.version, over=_digest(settings, name), at=datetime.now(UTC))
-    _write_pins(settings, {**_pins(settings), name: pin})
+    kept.write(pins_file(settings), _PINS, {**_pins(settings), name: pin})
     return target
 
 
@@ -172,7 +170,7 @@ def roll_forward(settings: Settings, name: str) -> bool:
     """
     version_in_force(settings, name)
     held = name in read_pins(settings)
-    _write_pins(settings, {one: pin for one, pin in _pins(settings).items() if one != name})
+    kept.write(pins_file(settings), _PINS, {one: pin for one, pin in _pins(settings).items() if one != name})
     return held
 
 
@@ -194,11 +192,4 @@ def _digest(settings: Settings, name: str) -> str:
 
 
 def _pins(settings: Settings) -> dict[str, Pin]:
-    try:
-        return _PINS.validate_json(pins_file(settings).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return {}
-
-
-def _write_pins(settings: Settings, pins: dict[str, Pin]) -> None:
-    write_whole(pins_file(settings), _PINS.dump_json(pins, indent=1))
+    return kept.read(pins_file(settings), _PINS, {})

@@ -33,6 +33,7 @@ from tocsin.provision.paths import here
 from tocsin.reporting import read_reports
 from tocsin.setting_blocks import SparkSettings
 from tocsin.settings import Settings
+from tocsin.source import Source
 from tocsin.spark.checkpoint import committed
 from tocsin.spark.topic import Topic as WatchedTopic
 
@@ -152,6 +153,10 @@ class DetectJob:
         self._log = (folder / "job.log").open("ab")
         self._processes: list[subprocess.Popen[bytes]] = []
         self.log = folder / "job.log"
+
+    @property
+    def source(self) -> Source:
+        return read_catalog(self.settings.project).source("logins")
 
     def make_topics(self) -> Topic:
         ensure_topics(self.settings, read_catalog(self.settings.project))

@@ -22,7 +22,6 @@ from tocsin.history.reading import TopicAnew
 from tocsin.ingest.topics import ensure_topics
 from tocsin.lock import LockHeld
 from tocsin.setting_blocks import KafkaSettings
-from tocsin.source import Source
 
 NOW = datetime.now(UTC)
 
@@ -31,10 +30,6 @@ NOW = datetime.now(UTC)
 def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
     with detect_job(tmp_path, broker) as one:
         yield one
-
-
-def logins(job: DetectJob) -> Source:
-    return read_catalog(job.settings.project).source("logins")
 
 
 def send(topic: Topic, count: int, partition: int = 0) -> None:
@@ -60,7 +55,7 @@ def offsets(entry: Entry) -> dict[int, tuple[int, int]]:
 
 
 def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(job: DetectJob) -> None:
-    topic, source = job.make_topics(), logins(job)
+    topic, source = job.make_topics(), job.source
     send(topic, 3)
     topic.tick(NOW)
     topic.write(b"null", 1)
@@ -84,7 +79,7 @@ def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(j
 
 
 def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
-    topic, source = job.make_topics(), logins(job)
+    topic, source = job.make_topics(), job.source
     send(topic, 5)
     land(job.settings, source)
     send(topic, 7)
@@ -100,7 +95,7 @@ def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
 
 
 def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) -> None:
-    topic, source = job.make_topics(), logins(job)
+    topic, source = job.make_topics(), job.source
     send(topic, 5)
     land(job.settings, source)
     client, name = admin(job), job.settings.names.events("logins")
@@ -115,7 +110,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) ->
 
 
 def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job: DetectJob) -> None:
-    topic, source = job.make_topics(), logins(job)
+    topic, source = job.make_topics(), job.source
     send(topic, 5)
     entry = land(job.settings, source)
     send(topic, 5)
@@ -135,7 +130,7 @@ def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job
 
 
 def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
-    topic, source = job.make_topics(), logins(job)
+    topic, source = job.make_topics(), job.source
     send(topic, 1)
     with landing_lock(job.settings, "logins"), pytest.raises(LockHeld):
         land(job.settings, source)

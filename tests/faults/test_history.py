@@ -18,7 +18,6 @@ import pytest
 from tests.broker import Broker
 from tests.e2e.detecting import DetectJob, Topic, detect_job
 from tests.faults.small_disk import small_disk
-from tocsin.catalog import read_catalog
 from tocsin.history.care import verify
 from tocsin.history.landing import land
 from tocsin.history.ledger import read_ledger
@@ -28,7 +27,6 @@ from tocsin.history.versions import read_version
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.setting_blocks import HistorySettings
-from tocsin.source import Source
 from tocsin.supervision.jobs import job_environment
 
 NOW = datetime.now(UTC)
@@ -42,10 +40,6 @@ ROUNDS = {"land": 10, "seal": 4}
 def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
     with detect_job(tmp_path, broker) as one:
         yield one
-
-
-def logins(job: DetectJob) -> Source:
-    return read_catalog(job.settings.project).source("logins")
 
 
 def send(topic: Topic, count: int, day_offset: int = 0) -> None:
@@ -95,7 +89,7 @@ def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob) -
         code, took = run(job, LAND, kill_after=chance.uniform(0.3, 1.0) * usual)
         killed += code != 0
         usual = took if code == 0 else usual  # the first run is a slow one
-        assert verify(job.settings, logins(job)) == []
+        assert verify(job.settings, job.source) == []
         found = identities(job)
         assert len(found) == len(set(found))
     assert killed >= ROUNDS["land"] // 2, "most rounds are to be killed"
@@ -104,12 +98,12 @@ def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob) -
     known = {file.path for entry in read_ledger(Places.of(job.settings, "logins")).entries for file in entry.files}
     root = job.settings.history_folder
     assert {path.relative_to(root) for path in (root / "landing").rglob("*.parquet")} == known, "nothing is left behind"
-    assert verify(job.settings, logins(job), checksums=True) == []
+    assert verify(job.settings, job.source, checksums=True) == []
 
 
 def published(job: DetectJob) -> tuple[str | None, int]:
     """The version that counts, and the events of its files as the table holds them."""
-    with DayTable(job.settings, logins(job)) as table:
+    with DayTable(job.settings, job.source) as table:
         name, rows = table.published().get(DAY), sum(table.files().values())
     if name is not None:
         assert read_version(Places.of(job.settings, "logins"), DAY, name).facts.rows == rows
@@ -117,7 +111,7 @@ def published(job: DetectJob) -> tuple[str | None, int]:
 
 
 def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(job: DetectJob) -> None:
-    topic, chance, source = job.make_topics(), random.Random(2), logins(job)
+    topic, chance, source = job.make_topics(), random.Random(2), job.source
     send(topic, 2_000)
     land(job.settings, source)
     code, usual = run(job, SEAL)
@@ -146,7 +140,7 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(job: DetectJob)
 def test_a_full_disk_while_sealing_publishes_nothing_and_says_so(job: DetectJob, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 8) as disk:
         job.settings = job.settings.model_copy(update={"history": HistorySettings(folder=disk.folder / "history")})
-        topic, source = job.make_topics(), logins(job)
+        topic, source = job.make_topics(), job.source
         send(topic, 2_000)
         land(job.settings, source)
         with DayTable(job.settings, source) as table:

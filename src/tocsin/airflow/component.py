@@ -40,7 +40,7 @@ def main() -> None:
 
 def prepare(home: Path) -> None:
     """Bring the metadata DB up to date and make the pools, once for each version of Airflow and each DB."""
-    from airflow import __version__, settings  # noqa: PLC0415
+    from airflow import __version__, settings  # noqa: PLC0415 - likewise
 
     made_for = hashlib.sha256(f"{__version__} {settings.SQL_ALCHEMY_CONN}".encode()).hexdigest()
     stamp = home / _STAMP
@@ -48,8 +48,8 @@ def prepare(home: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp.exists() and stamp.read_text(encoding="utf-8") == made_for:
             return
-        from airflow.models.pool import Pool  # noqa: PLC0415
-        from airflow.utils.db import upgradedb  # noqa: PLC0415
+        from airflow.models.pool import Pool  # noqa: PLC0415 - only where it is needed: slow to import
+        from airflow.utils.db import upgradedb  # noqa: PLC0415 - likewise
 
         upgradedb()
         for name, purpose in _POOLS.items():

@@ -109,7 +109,7 @@ def _check_order(low: object, high: object) -> None:
     if isinstance(low, str) and isinstance(high, str):
         low, high = moment(low), moment(high)
     times = isinstance(low, datetime) and isinstance(high, datetime)
-    if (times or (_is_number(low) and _is_number(high))) and low > high:  # type: ignore[operator]
+    if (times or (_is_number(low) and _is_number(high))) and low > high:  # type: ignore[operator]  # both are of one kind
         raise Wrong(f"is below min_value: {high} < {low}")
 
 

@@ -94,7 +94,7 @@ class Making:
         if self._ended.is_set():
             return False
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._dump = subprocess.Popen([*tether.prefix(), "nice", "-n", "10", *command], **quiet)  # type: ignore[call-overload]
+        self._dump = subprocess.Popen([*tether.prefix(), "nice", "-n", "10", *command], **quiet)  # type: ignore[call-overload]  # of a dict
         return self._dump.wait(_DUMP_SECONDS) == 0 and draft.exists()
 
 

@@ -6,7 +6,6 @@ Days that are published are read from history, anything else from what Kafka sti
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,15 +16,15 @@ from pyspark.sql import functions as F
 
 from tocsin import logs
 from tocsin.detector import DetectorSpec
-from tocsin.errors import ConfigError, TocsinError, TransientError
+from tocsin.errors import ConfigError
 from tocsin.finding import Origin
 from tocsin.history.places import Places
 from tocsin.history.standing import sealed_days
-from tocsin.lock import LockHeld, hold
+from tocsin.lock import hold
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
 from tocsin.spark.drain import SLACK
-from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK
+from tocsin.spark.entry import OK, code_of
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import Emission, findings
 from tocsin.spark.function import load_detect, scored
@@ -92,7 +91,8 @@ def run(settings: Settings, wanted: Range) -> int:
 def main(arguments: list[str] | None, *, doc: str) -> int:
     """Run the batch that `arguments` name; returns the exit code.
 
-    0 done, 1 failed and may go well when tried again, 2 something must be fixed first, 3 another batch of it runs.
+    0 done, 1 failed and may go well when tried again, 2 something must be fixed first, 3 another batch of it runs, 4
+    the disk is full or not writable.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("detector")
@@ -101,20 +101,12 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
     parser.add_argument("--run-id", required=True, help="put into each finding")
     given = parser.parse_args(arguments)
     logs.configure(f"batch:{given.detector}")
-    try:
-        run(load_settings(), Range(detector=given.detector, start=given.start, end=given.end, run_id=given.run_id))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return MISCONFIGURED
-    except LockHeld as error:
-        log.error("another batch of this detector runs", error=str(error))
-        return LOCKED
-    except TransientError as error:
-        log.error("try again", error=str(error))
-        return FAILED
-    except TocsinError as error:
-        log.error("it cannot be computed", error=str(error))
-        return FAILED
+    wanted = Range(detector=given.detector, start=given.start, end=given.end, run_id=given.run_id)
+    return code_of(lambda: _run(wanted))
+
+
+def _run(wanted: Range) -> int:
+    run(load_settings(), wanted)
     return OK
 
 

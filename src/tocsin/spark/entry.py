@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from tocsin import exits, logs
-from tocsin.errors import ConfigError
+from tocsin.errors import ConfigError, TocsinError, TransientError
 from tocsin.lock import LockHeld
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
@@ -51,25 +52,34 @@ def main(
     stop = threading.Event()
     job.on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
-    return exits.told(_run(job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside))
+    run = functools.partial(_run, job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside)
+    return exits.told(code_of(run))
 
 
-def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
+def code_of(run: Callable[[], int]) -> int:
+    """What `run` returns; where it fails, that is told, and the exit code is the one that says how."""
     try:
-        settings = load_settings()
-        with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
-            reporter = Reporter(settings, name, beside=not lead.held)
-            lead.follow(reporter.lead)
-            return _report(settings, reporter, lambda: work_of(settings), stop)
+        return run()
     except ConfigError as error:
         print(error, file=sys.stderr)
         return MISCONFIGURED
     except LockHeld as error:
-        log.error("another copy of this job runs", error=str(error))
+        log.error("another copy of this runs", error=str(error))
         return LOCKED
     except OSError as error:
-        log.error("the state folder cannot be used", error=str(error))
+        log.error("a folder cannot be used", error=str(error))
         return UNWRITABLE if unwritable(error) else FAILED
+    except TocsinError as error:
+        log.error("it cannot be done", error=str(error), retry=isinstance(error, TransientError))
+        return FAILED
+
+
+def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
+    settings = load_settings()
+    with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
+        reporter = Reporter(settings, name, beside=not lead.held)
+        lead.follow(reporter.lead)
+        return _report(settings, reporter, lambda: work_of(settings), stop)
 
 
 def _end_in_time(stop: threading.Event) -> None:

@@ -75,7 +75,7 @@ def _refused_by_java(spark: SparkSession, pattern: str) -> str:
     """Why Java does not take `pattern`; empty when it does."""
     gateway = spark.sparkContext._gateway
     try:
-        gateway.jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]
+        gateway.jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]  # no stubs
     except IllegalArgumentException as error:
         return f"is no regular expression of Java: {str(error).splitlines()[0]}"
     return ""

@@ -76,7 +76,7 @@ def listen(session: SparkSession, take: Callable[[Progress], None]) -> None:
     batch, just when the next one is planned.
     """
     gateway: Any = session.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # py4j has no types
     wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
     session.streams._jsqm.addListener(wrapper(_Receiver(take)))
 

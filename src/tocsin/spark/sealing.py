@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
@@ -12,17 +12,17 @@ import structlog
 
 from tocsin import exits, logs
 from tocsin.catalog import read_catalog
-from tocsin.errors import ConfigError, TocsinError, TransientError
+from tocsin.errors import TocsinError
 from tocsin.history.planning import plan
 from tocsin.history.retention import tidy
 from tocsin.history.standing import known
 from tocsin.history.table import DayTable
-from tocsin.lock import LockHeld, hold
+from tocsin.lock import hold
 from tocsin.names import sealing_job
 from tocsin.quality.verdict import Severity
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
-from tocsin.spark.entry import FAILED, LOCKED, MISCONFIGURED, OK, UNWRITABLE
+from tocsin.spark.entry import FAILED, OK, UNWRITABLE, code_of
 from tocsin.spark.failures import unwritable
 from tocsin.spark.seal import Gate, Sealed, Sealer
 from tocsin.spark.session import running_batch
@@ -83,7 +83,7 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
             with running_batch(settings, job) as spark:
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
-                    _one(outcome, day, lambda day=day: sealer.seal(day, facts.ledger))  # type: ignore[misc]
+                    _one(outcome, day, functools.partial(sealer.seal, day, facts.ledger))
         if not outcome.disk:
             tidy(settings, source, table)
     return outcome
@@ -101,25 +101,12 @@ def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf) -> int:
     parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="seal it, ready or not")
     given = parser.parse_args(arguments)
     logs.configure(sealing_job(given.source))
-    return exits.told(_run(given.source, given.day, gate_of))
+    return exits.told(code_of(lambda: _run(given.source, given.day, gate_of)))
 
 
 def _run(name: str, days: list[date], gate_of: GateOf) -> int:
-    try:
-        settings = load_settings()
-        outcome = seal(settings, read_catalog(settings.project).source(name), gate_of, days)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return MISCONFIGURED
-    except LockHeld as error:
-        log.error("another seal of this source runs", error=str(error))
-        return LOCKED
-    except OSError as error:
-        log.error("the history folder cannot be used", error=str(error))
-        return UNWRITABLE if unwritable(error) else FAILED
-    except TocsinError as error:
-        log.error("nothing could be sealed", error=str(error), retry=isinstance(error, TransientError))
-        return FAILED
+    settings = load_settings()
+    outcome = seal(settings, read_catalog(settings.project).source(name), gate_of, days)
     for day, why in outcome.waiting.items():
         log.info("not sealed yet", source=name, day=str(day), why=why)
     if not outcome.sealed and not outcome.failed:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from tocsin.supervision import kept
+from tocsin import kept
 from tocsin.supervision.model import History
 
 _ADAPTER = TypeAdapter(History)

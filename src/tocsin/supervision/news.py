@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tocsin import kept
 from tocsin.names import file_name
-from tocsin.supervision import kept
 from tocsin.supervision.model import Condition, History
 
 _AGAIN_SECONDS = 60.0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tocsin import kept
 from tocsin.names import detector_job
-from tocsin.supervision import kept
 from tocsin.supervision.model import UNREADABLE, Desired
 
 

@@ -52,28 +52,30 @@ def ledger(*entries: Entry) -> Ledger:
     return Ledger("logins", entries)
 
 
+def facts_of(version: str, rows: int, landed: int | None = None) -> DayFacts:
+    """Of DAY; what `landed` has beyond `rows` were duplicates."""
+    landed = rows if landed is None else landed
+    nothing = dict.fromkeys(("newest_event", "newest_append", "read_through", "previous_rows", "quarantined"))
+    return DayFacts(
+        source="logins",
+        day=DAY,
+        version=version,
+        rows=rows,
+        landed=landed,
+        duplicates=landed - rows,
+        imported=0,
+        late=0,
+        partitions={},
+        **nothing,
+    )
+
+
 def version(
     name: str,
     *runs: str,
     published: datetime | None = NOON,
     severity: str | None = "pass",
 ) -> DayVersion:
-    facts = DayFacts(
-        source="logins",
-        day=DAY,
-        version=name,
-        rows=1,
-        landed=1,
-        duplicates=0,
-        imported=0,
-        late=0,
-        partitions={},
-        newest_event=None,
-        newest_append=None,
-        read_through=None,
-        previous_rows=None,
-        quarantined=None,
-    )
     return DayVersion(
         version=name,
         sealed_at=NOON,
@@ -83,7 +85,7 @@ def version(
         columns={},
         runs=frozenset(runs),
         base=None,
-        facts=facts,
+        facts=facts_of(name, 1),
         files=(),
         severity=severity,
         published_at=published,

@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from tests.unit.history.made import DAY, NOON
+from tests.unit.history.made import DAY, NOON, facts_of
 from tocsin.history.events import PARTITION, arrow_schema, columns_of
-from tocsin.history.facts import DayFacts
 from tocsin.history.files import digest
 from tocsin.history.landing import LandingWriter
 from tocsin.history.ledger import Entry, Span, read_ledger, record
@@ -59,22 +58,6 @@ def sealed(settings: Settings, name: str, count: int, *, severity: str = "pass")
     parquet.write_table(events(count), path, store_schema=False)
     ledger = read_ledger(places)
     total = sum(file.total for file in ledger.files(DAY))
-    facts = DayFacts(
-        source="logins",
-        day=DAY,
-        version=name,
-        rows=count,
-        landed=total,
-        duplicates=total - count,
-        imported=0,
-        late=0,
-        partitions={},
-        newest_event=None,
-        newest_append=None,
-        read_through=None,
-        previous_rows=None,
-        quarantined=None,
-    )
     version = DayVersion(
         version=name,
         sealed_at=NOON,
@@ -84,7 +67,7 @@ def sealed(settings: Settings, name: str, count: int, *, severity: str = "pass")
         columns=columns_of(LOGINS),
         runs=ledger.runs(DAY),
         base=None,
-        facts=facts,
+        facts=facts_of(name, count, total),
         files=(SealedFile(name=path.name, rows=count, bytes=path.stat().st_size, sha256=digest(path)),),
         severity=severity,
         report="quality/logins/report.html",

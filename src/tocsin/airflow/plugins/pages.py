@@ -37,7 +37,7 @@ class PagesPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:
         """Made when it is asked for: all of Airflow's components load plugins, and one serves pages."""
-        from tocsin.airflow.pages.app import PREFIX, pages  # noqa: PLC0415
-        from tocsin.settings import load_settings  # noqa: PLC0415
+        from tocsin.airflow.pages.app import PREFIX, pages  # noqa: PLC0415 - see above
+        from tocsin.settings import load_settings  # noqa: PLC0415 - likewise
 
         return [{"name": "tocsin", "app": pages(load_settings()), "url_prefix": PREFIX}]

@@ -1,4 +1,4 @@
-"""What must outlive the process that supervises, as JSON files."""
+"""What must outlive a process, as small JSON files that are replaced whole."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def write(path: Path, kind: TypeAdapter[_Kept], value: _Kept) -> None:
     Raises:
         OSError: the disk is full or the folder cannot be written; what was kept before is still there.
     """
-    write_whole(path, kind.dump_json(value))
+    write_whole(path, kind.dump_json(value, indent=1))
