@@ -27,7 +27,7 @@ from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import drain, gaps, jvm
 from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
-from tocsin.spark.drain import SLACK, Backlog, Decision, Unread, decide
+from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
@@ -38,7 +38,7 @@ from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
 from tocsin.spark.session import kafka_options
 from tocsin.spark.work import Started
-from tocsin.versions import catalog_in_force, keep_version, read_pins
+from tocsin.versions import catalog_in_force, keep_version
 
 log = structlog.get_logger()
 
@@ -75,9 +75,10 @@ class Detection:
         self._lock: Lock | None = None
         self._is_overtaken: Callable[[], bool] = lambda: False
         self._folder = settings.checkpoint(self.job)
-        pin = read_pins(settings).get(name)
-        self._rolled_back = f"rolled back to version {pin.version}; " if pin is not None else ""
+        in_file = self.spec.path.parent == settings.project / "detectors"
+        self._rolled_back = "" if in_file else f"rolled back to version {self.spec.version}; "
         self._decision = Decision(False, self.source.lateness + SLACK, "")
+        self._began_at: dict[int, int] = {}
         self._refused = ""
         self._looked = 0.0
         self._left_out = {"null_entity": 0, "null_score": 0, "removed_unread": 0, "skipped": 0}
@@ -100,12 +101,12 @@ class Detection:
         if checkpoint.gap is not None:
             self._leave_out(checkpoint.gap, run)
         position = checkpoint.position(self.reads, run.partitions)
-        now = datetime.now(UTC)
         situation = self._situation(run, position)
-        self._decision = decide(self.source.lateness, situation.backlog, situation.ingest_lag, now)
+        self._decision = self._decide(situation)
         mode, reason = self._mode(plan, run.partitions)
         query = self._query(run, plan, checkpoint, mode)
         run.position = position
+        self._began_at = dict(position)
         gap = "" if checkpoint.gap is None else f"{checkpoint.gap.sentence}; "
         return Started(
             query=query,
@@ -192,7 +193,7 @@ class Detection:
 
     def _mode(self, plan: Plan, partitions: int) -> tuple[str, str]:
         """The mode for now, and why."""
-        if self._decision.draining:
+        if self._decision.draining and not self._decision.short:
             return MICRO_BATCH, f"drains a backlog: {self._decision.reason}"
         if plan.mode != REAL_TIME:
             return plan.mode, plan.reason
@@ -202,7 +203,7 @@ class Detection:
         needed, there = plan.slots(partitions, self._settings.spark.shuffle_partitions), self.slots(partitions)
         if needed > there:
             return MICRO_BATCH, f"real-time mode needs {needed} task slots at once for this plan; there are {there}"
-        return REAL_TIME, plan.reason
+        return REAL_TIME, f"catches up: {self._decision.reason}" if self._decision.draining else plan.reason
 
     def _memory(self) -> timedelta:
         """How far back an event can still change a window that is open."""
@@ -216,24 +217,31 @@ class Detection:
         unread = self._unread = self._unread or Unread(run.topic)
         return _Situation(unread.look(position), self._ingest_lag())
 
+    def _decide(self, situation: _Situation) -> Decision:
+        few = min(FEW_RECORDS, self._settings.spark.drain_offsets_per_trigger)
+        return decide(self.source.lateness, situation.backlog, situation.ingest_lag, datetime.now(UTC), few)
+
     def _turn(self, run: Run) -> str | None:
         """A reason to start again, draining or no longer draining; None while things are as they should be."""
-        lateness, now = self.source.lateness, datetime.now(UTC)
-        if not self._decision.draining:
-            lag = self._ingest_lag()
-            if lag:
-                return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
-            if run.lag_seconds > lateness.total_seconds():
-                return f"behind by {run.lag_seconds:.0f} s"
-            return None
+        lateness = self.source.lateness
+        if self._decision.draining:
+            return self._turn_of_drain(run, lateness)
+        lag = self._ingest_lag()
+        if lag:
+            return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
+        if run.lag_seconds > lateness.total_seconds():
+            return f"behind by {run.lag_seconds:.0f} s"
+        return None
+
+    def _turn_of_drain(self, run: Run, lateness: timedelta) -> str | None:
         situation = self._situation(run, run.position)
-        if drain.too_narrow(self._decision, lateness, situation.backlog, now) or (
-            situation.ingest_lag + lateness > self._decision.delay
-        ):
+        if situation.ingest_lag + lateness > self._decision.delay:
+            return "the ingest has a backlog that is older than the watermark delay allows"
+        if self._decision.short and run.position == self._began_at:
+            return None  # in its first batch, which reads them all: no watermark moves before it ends
+        if drain.too_narrow(self._decision, lateness, situation.backlog, datetime.now(UTC)):
             return "the backlog has become older than the watermark delay allows"
-        if decide(lateness, situation.backlog, situation.ingest_lag, now).draining:
-            return None
-        return "the backlog is drained"
+        return None if self._decide(situation).draining else "the backlog is drained"
 
     def _ingest_lag(self) -> timedelta:
         """How far behind the ingest says it is; 0 when it keeps up, is silent, or Kafka does not answer."""

@@ -1,8 +1,8 @@
 """When a detector drains a backlog, and how wide its watermark delay must be meanwhile.
 
 The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
-one behind would count as late, so a backlog is read in micro-batches with the delay widened by its age. Narrowing it
-afterwards is safe on the same checkpoint.
+one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
+real-time mode when it is short, as after a crash. Narrowing the delay afterwards is safe on the same checkpoint.
 """
 
 from __future__ import annotations
@@ -47,20 +47,27 @@ class Decision:
     """How to read on.
 
     Attributes:
-        draining: in micro-batches, with the delay widened.
+        draining: with the delay widened.
         delay: of the watermark.
         reason: one sentence.
+        short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
     """
 
     draining: bool
     delay: timedelta
     reason: str
+    short: bool = True
 
 
-def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime) -> Decision:
-    """Whether to drain: the own backlog is older than `lateness`, or the ingest drains one (0 when it does not)."""
-    age = max(backlog.age(now), ingest_lag)
-    if not ingest_lag and age <= lateness and backlog.records <= FEW_RECORDS:
+def decide(
+    lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime, few: int = FEW_RECORDS
+) -> Decision:
+    """Whether to drain: the own backlog is older than `lateness`, or the ingest drains one (0 when it does not).
+
+    Up to `few` records are a short backlog.
+    """
+    age, short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
+    if age <= lateness and short:
         return Decision(False, lateness + SLACK, "keeps up")
     seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
     if ingest_lag > backlog.age(now):
@@ -68,7 +75,7 @@ def decide(lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: da
     else:
         reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
     # While it drains, new events come in and the watermark moves on: the margin is for them.
-    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason)
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason, short)
 
 
 def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:

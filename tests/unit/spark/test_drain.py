@@ -41,6 +41,18 @@ def test_the_delay_covers_the_age_of_the_oldest_unread_record() -> None:
     assert decision.reason == "22000 unread records are up to 540 s old, lateness is 10 s"
 
 
+@pytest.mark.parametrize(("records", "short"), [(500, True), (501, False)])
+def test_an_old_backlog_is_short_when_one_real_time_batch_reads_it(records: int, short: bool) -> None:
+    decision = decide(LATENESS, Backlog(records, ago(60)), NONE, NOW, few=500)
+    assert decision.draining
+    assert decision.short is short
+    assert decision.delay >= LATENESS + timedelta(seconds=60)
+
+
+def test_no_backlog_is_short_while_the_ingest_drains() -> None:
+    assert not decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=6), NOW).short
+
+
 def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
     decision = decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=300), NOW)
     assert decision.draining
