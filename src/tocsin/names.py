@@ -32,6 +32,11 @@ def sealing_job(source: str) -> str:
     return f"seal:{source}"
 
 
+def backfill_job(detector: str) -> str:
+    """The batch that runs `detector` over days of history and publishes what it finds there."""
+    return f"backfill:{detector}"
+
+
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
     return _dag(job) if job.startswith(f"{DETECTOR}:") else PLATFORM_DAG
@@ -40,6 +45,11 @@ def dag_of(job: str) -> str:
 def history_dag(source: str) -> str:
     """The DAG that lands and seals the events of `source`."""
     return _dag(f"history:{source}")
+
+
+def backfill_dag(detector: str) -> str:
+    """The DAG that backfills `detector`."""
+    return _dag(backfill_job(detector))
 
 
 def _dag(job: str) -> str:
