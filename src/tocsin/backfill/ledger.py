@@ -58,7 +58,7 @@ class Published(BaseModel):
         made: of what.
         at: when it was published, UTC.
         findings: how many.
-        sha256: of their file.
+        sha256: of their file; empty until it is written.
         severity: of the verdict on them: pass or warning.
         report: of that verdict, relative to the state folder.
         rows: events that were read for it, its share of a longer run.
@@ -71,8 +71,8 @@ class Published(BaseModel):
     run_id: str
     made: Made
     at: datetime
-    findings: int
-    sha256: str
+    findings: int = 0
+    sha256: str = ""
     severity: str
     report: str | None = None
     rows: int = 0
@@ -143,8 +143,15 @@ class Backfills:
         """What there is now; nothing before the first run. A broken ledger counts as none: all days are run again."""
         return kept.read(self.file, _LEDGER, Ledger())
 
+    def next_run(self, day: date) -> str:
+        """A name for the next run of `day`."""
+        before = self.read().published.get(day)
+        return stamp(datetime.now(UTC), before.run if before else None)
+
     def publish(self, day: date, findings: Sequence[Finding], published: Published) -> Published:
-        """Let `findings` be those of `day` from now on; returns `published` with its run, count and checksum.
+        """Let `findings` be those of `day` from now on; returns `published` with their count and checksum.
+
+        Its run is a `next_run`.
 
         Raises:
             OSError: the disk is full or the folder cannot be written; what was published before still counts.
@@ -153,16 +160,12 @@ class Backfills:
         before = ledger.published.get(day)
         lines = b"".join(finding.to_json() + b"\n" for finding in findings)
         content = gzip.compress(lines, mtime=0)
-        own = {
-            "run": stamp(datetime.now(UTC), before.run if before else None),
-            "findings": len(findings),
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+        own = {"findings": len(findings), "sha256": hashlib.sha256(content).hexdigest()}
         published = published.model_copy(update=own)
         write_whole(self._findings(day, published.run), content)
         attempts = {other: attempt for other, attempt in ledger.attempts.items() if other != day}
         self._write(Ledger(published={**ledger.published, day: published}, attempts=attempts))
-        if before is not None:
+        if before is not None and before.run != published.run:
             self._findings(day, before.run).unlink(missing_ok=True)
         return published
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from tocsin.backfill.ledger import End, Ledger, Made
+from tocsin.detector import DetectorSpec
+from tocsin.history.places import end
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 MISSING, AGAIN, ANOTHER_VERSION = "was never run", "failed the last time", "was run by version {version}"
 RESEALED = "was sealed again since"
@@ -30,25 +33,25 @@ class Plan:
     held: tuple[date, ...] = ()
 
 
-def reach(window: timedelta | None, slide: timedelta | None) -> timedelta:
-    """How far beyond its day the windows of a day look: nothing where each ends by midnight.
+def reach(spec: DetectorSpec, until: datetime) -> timedelta:
+    """How far windows that begin before `until` look beyond it: nothing where one ends just then.
 
-    Windows begin at multiples of their slide since 1970, as Spark's do: those that follow one another (`slide` None)
-    and divide a day end with it.
+    Windows begin at multiples of their slide since 1970, as Spark's do. Those that follow one another and divide a day
+    end with it.
     """
-    if window is None or (slide in (None, window) and _DAY % window == timedelta(0)):
+    if spec.window is None:
         return timedelta(0)
-    return window
+    follow = spec.slide in (None, spec.window)
+    return timedelta(0) if follow and (until - _EPOCH) % spec.window == timedelta(0) else spec.window
 
 
-def plan(ledger: Ledger, version: str, sealed: Mapping[date, str], ahead: timedelta, days: Iterable[date]) -> Plan:
+def plan(ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], days: Iterable[date]) -> Plan:
     """What of `days` needs a run.
 
     Args:
         ledger: of the detector.
-        version: of the detector as it is now.
+        spec: of the detector as it is now.
         sealed: the published version of each day of its source that is over.
-        ahead: how far beyond a day its windows look, see `reach`.
         days: to look at.
     """
     due: dict[date, str] = {}
@@ -56,11 +59,10 @@ def plan(ledger: Ledger, version: str, sealed: Mapping[date, str], ahead: timede
     blocked: dict[date, str] = {}
     held = []
     for day in sorted(days):
-        lacking = [one for one in _inputs(day, ahead) if one not in sealed]
-        if lacking:
-            blocked[day] = _lacks(day, lacking)
+        own = made_of(day, spec, sealed)
+        if own is None:
+            blocked[day] = _lacks(day, [one for one in inputs(day, spec) if one not in sealed])
             continue
-        own = Made(version=version, inputs={one: sealed[one] for one in _inputs(day, ahead)})
         reason = _reason(ledger, day, own)
         if reason is None:
             held += [day] if day in ledger.attempts else []
@@ -69,10 +71,16 @@ def plan(ledger: Ledger, version: str, sealed: Mapping[date, str], ahead: timede
     return Plan(due, made, blocked, tuple(held))
 
 
-def made_of(day: date, version: str, sealed: Mapping[date, str], ahead: timedelta) -> Made | None:
+def made_of(day: date, spec: DetectorSpec, sealed: Mapping[date, str]) -> Made | None:
     """Of what a run of `day` is made; None where a day that it reads is not published."""
-    days = list(_inputs(day, ahead))
-    return Made(version=version, inputs={one: sealed[one] for one in days}) if all(d in sealed for d in days) else None
+    days = inputs(day, spec)
+    return Made(version=spec.version, inputs={one: sealed[one] for one in days}) if sealed.keys() >= {*days} else None
+
+
+def inputs(day: date, spec: DetectorSpec) -> list[date]:
+    """The days that the windows of `day` look into."""
+    further = -(-reach(spec, end(day)) // _DAY)  # rounded up
+    return [day + _DAY * number for number in range(further + 1)]
 
 
 def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterator[tuple[date, ...]]:
@@ -107,14 +115,6 @@ def _change(before: Made | None, now: Made) -> str:
     if before is not None and before.version != now.version:
         return ANOTHER_VERSION.format(version=before.version)
     return RESEALED
-
-
-def _inputs(day: date, ahead: timedelta) -> Iterator[date]:
-    yield day
-    further = day + _DAY
-    while ahead > timedelta(0):
-        yield further
-        further, ahead = further + _DAY, ahead - _DAY
 
 
 def _lacks(day: date, lacking: list[date]) -> str:

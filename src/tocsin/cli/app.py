@@ -15,6 +15,7 @@ import typer
 
 from tocsin.cli import (
     alerts,
+    backfill,
     check,
     demo,
     dev,
@@ -51,6 +52,7 @@ app.add_typer(alerts.app, name="alerts")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(history.app, name="history")
 app.add_typer(quality.app, name="quality")
+app.command("backfill")(backfill.backfill)
 app.command("detectors")(check.detectors)
 app.command("skip-backlog")(skip.skip_backlog)
 app.command("versions")(versions.versions)

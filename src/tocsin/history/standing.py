@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
+import structlog
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.ledger import read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.history.planning import Known, Plan, plan
 from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion, read_version, whole_versions
+from tocsin.history.versions import BrokenVersion, DayVersion, read_version, whole_versions
 from tocsin.settings import Settings
 from tocsin.source import Source
+
+log = structlog.get_logger()
 
 
 class DayState(StrEnum):
@@ -102,6 +105,27 @@ def sealed_days(settings: Settings, source: Source, since: datetime, until: date
             if days[day].sealed_at < end(day):
                 return None
             day += timedelta(days=1)
+    return days
+
+
+def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:
+    """The published versions of all days that were over when they were sealed, the oldest first.
+
+    One that cannot be read is told in the log and left out.
+
+    Raises:
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    days = {}
+    with DayTable(settings, source) as table:
+        for day, name in sorted(table.published().items()):
+            try:
+                version = read_version(table.places, day, name)
+            except BrokenVersion as error:
+                log.error("a published day cannot be read; sealing it again may help", day=str(day), error=str(error))
+                continue
+            if version.sealed_at >= end(day):
+                days[day] = version
     return days
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin import logs
+from tocsin.backfill.planning import reach
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError
 from tocsin.finding import Origin
@@ -111,7 +112,7 @@ def _run(wanted: Range) -> int:
 
 
 def _check(wanted: Range, spec: DetectorSpec, source: Source, now: datetime) -> None:
-    where, over = f"range of {spec.name}", wanted.end + _reach(spec) + source.lateness + SLACK
+    where, over = f"range of {spec.name}", _last(wanted, spec) + source.lateness + SLACK
     if wanted.start >= wanted.end:
         raise ConfigError.one(where, f"{wanted.start} is not before {wanted.end}", key="start")
     if over > now:
@@ -125,7 +126,7 @@ def _check_kept(topic: Topic, wanted: Range, spec: DetectorSpec) -> None:
     removed = {partition: offset for partition, offset in first.items() if offset}
     kept = [topic.appended_at(partition, offset, ends[partition]) for partition, offset in removed.items()]
     since = max((moment for moment in kept if moment is not None), default=None)
-    if since is not None and _first(wanted, spec) < since:
+    if since is not None and wanted.start < since:
         what = f"{topic.name} holds no longer all records from before {since:%Y-%m-%d %H:%M:%S} UTC"
         what += ", and history has not all of its days (`tocsin history list`); begin later"
         raise ConfigError.one(f"range of {spec.name}", what, key="start")
@@ -137,7 +138,7 @@ def _reading(settings: Settings, spec: DetectorSpec, source: Source, wanted: Ran
     Raises:
         ConfigError: neither has all of it.
     """
-    days = sealed_days(settings, source, _first(wanted, spec), wanted.end + _reach(spec))
+    days = sealed_days(settings, source, wanted.start, _last(wanted, spec))
     if days is not None:
         log.info("reads history", days=len(days), versions=sorted(version.version for version in days.values()))
         places = Places.of(settings, source.name)
@@ -163,7 +164,7 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
     def made(used: frozenset[str] | None) -> DataFrame:
         events = read.events(spark, used)
         time = F.col("event_time")
-        near = (time >= F.lit(_first(wanted, spec))) & (time < F.lit(wanted.end + _reach(spec)))
+        near = (time >= F.lit(wanted.start)) & (time < F.lit(_last(wanted, spec)))
         rows = scored(detect, spec, prepared(events.where(near), spec, source.lateness, once=read.once))
         if used is None:
             read_plan(rows, spec)
@@ -175,7 +176,7 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
 
 def _records(spark: SparkSession, settings: Settings, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
     """All records that can hold an event of the range: one is appended at most `max_ahead` before its event time."""
-    since = _first(wanted, spec) - source.max_ahead
+    since = wanted.start - source.max_ahead
     options = {
         "subscribe": settings.names.events(source.name),
         "startingTimestamp": str(int(since.timestamp() * 1000)),
@@ -189,13 +190,9 @@ def _begins(wanted: Range, spec: DetectorSpec) -> Column:
     return (moment >= F.lit(wanted.start)) & (moment < F.lit(wanted.end))
 
 
-def _reach(spec: DetectorSpec) -> timedelta:
-    """How far beyond the range its windows look."""
-    return spec.window or timedelta(0)
-
-
-def _first(wanted: Range, spec: DetectorSpec) -> datetime:
-    return wanted.start - _reach(spec)
+def _last(wanted: Range, spec: DetectorSpec) -> datetime:
+    """The first moment that no window of the range holds."""
+    return wanted.end + reach(spec, wanted.end)
 
 
 def _moment(text: str) -> datetime:

@@ -1,0 +1,130 @@
+"""How each day of a detector stands, and what it would take to run it, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.backfill.ledger import Ledger
+from tocsin.backfill.planning import inputs, plan
+from tocsin.detector import DetectorSpec
+from tocsin.errors import ConfigError
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.versions import catalog_in_force
+
+CPU_SECONDS_PER_MILLION = 1.5
+"""Of a selective count on history, for a detector that has not been run yet: see `bench backfill`, rounded up."""
+
+START_CPU_SECONDS = 20.0
+"""Of Spark, once for a run."""
+
+
+class DayState(StrEnum):
+    """How a day stands."""
+
+    DONE = "done"
+    """Its findings are published, and nothing that they were made of has changed."""
+    DUE = "due"
+    """It is to be run."""
+    HELD = "held"
+    """A gate has stopped its findings, and nothing has changed since."""
+    BLOCKED = "blocked"
+    """It cannot be computed whole now."""
+
+
+class DayStanding(BaseModel):
+    """One UTC day of a detector.
+
+    Attributes:
+        detector, day: which one.
+        state: how it stands.
+        why: why it is due, held or blocked; empty when it is done.
+        events: that its source holds for the day; null when it is not published.
+        findings, version, published_at: what counts for the day; null when nothing does.
+        severity: of the latest verdict on its findings; null when there is none.
+        report: of that verdict, relative to the state folder.
+        expected_cpu_seconds: that a run would take, without the start of Spark.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    detector: str
+    day: date
+    state: DayState
+    why: str = ""
+    events: int | None = None
+    findings: int | None = None
+    version: str | None = None
+    published_at: datetime | None = None
+    severity: str | None = None
+    report: str | None = None
+    expected_cpu_seconds: float = 0.0
+
+
+def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[DetectorSpec]]:
+    """The detectors `names` in the versions that are in force, and the source that all of them read.
+
+    Raises:
+        ConfigError: one is not declared or cannot be read, or they read several sources. A retry does not help.
+    """
+    catalog = catalog_in_force(settings)
+    specs = [catalog.detector(name) for name in dict.fromkeys(names)]
+    sources = {spec.source for spec in specs}
+    if len(sources) != 1:
+        raise ConfigError.one("backfill", f"must be of detectors of one source, not of {', '.join(sorted(sources))}")
+    return catalog.source(sources.pop()), specs
+
+
+def standing(
+    ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], rows: Mapping[date, int], days: Iterable[date]
+) -> list[DayStanding]:
+    """Each of `days`, the oldest first.
+
+    Args:
+        ledger: of the detector.
+        spec: of the detector as it is now.
+        sealed: the published version of each day of its source that is over.
+        rows: how many events each of them has.
+        days: to tell of.
+    """
+    looked_at = sorted(days)
+    planned = plan(ledger, spec, sealed, looked_at)
+    cost = _cost(ledger)
+    found = []
+    for day in looked_at:
+        published, attempt = ledger.published.get(day), ledger.attempts.get(day)
+        state, why = DayState.DONE, ""
+        if day in planned.blocked:
+            state, why = DayState.BLOCKED, planned.blocked[day]
+        elif day in planned.days:
+            state, why = DayState.DUE, planned.days[day]
+        elif day in planned.held and attempt is not None:
+            state, why = DayState.HELD, attempt.why
+        latest = attempt or published
+        found.append(
+            DayStanding(
+                detector=spec.name,
+                day=day,
+                state=state,
+                why=why,
+                events=rows.get(day),
+                findings=published.findings if published else None,
+                version=published.made.version if published else None,
+                published_at=published.at if published else None,
+                severity="critical" if attempt and attempt.report else published.severity if published else None,
+                report=latest.report if latest else None,
+                expected_cpu_seconds=round(cost * sum(rows.get(one, 0) for one in inputs(day, spec)), 3),
+            )
+        )
+    return found
+
+
+def _cost(ledger: Ledger) -> float:
+    """CPU-seconds for each event: those of the days that are published, else the measured ones of a simple detector."""
+    rows = sum(one.rows for one in ledger.published.values())
+    spent = sum(one.cpu_seconds for one in ledger.published.values())
+    return spent / rows if rows and spent else CPU_SECONDS_PER_MILLION / 1e6

@@ -1,0 +1,137 @@
+"""`tocsin backfill`: run detectors over days of history; the plan first."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, note, span, table
+from tocsin.errors import TransientError
+
+if TYPE_CHECKING:
+    from tocsin.backfill.standing import DayStanding
+    from tocsin.settings import Settings
+    from tocsin.spark.backfill import Outcome
+
+_DAY = ["%Y-%m-%d"]
+_Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
+_From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
+_To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
+_Again = Annotated[bool, typer.Option("--again", help="Run days that need it not, too.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Show what would be run, and stop.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def backfill(
+    detector: _Detectors,
+    first: _From = None,
+    last: _To = None,
+    again: _Again = False,
+    plan: _Plan = False,
+    yes: _Yes = False,
+    json: options.Json = False,
+) -> None:
+    """Run detectors over days of history and publish what they find, day by day. Takes a Spark session.
+
+    Days need it that were never run, that failed, that another version of the detector has run, or that were sealed
+    again since. What is interrupted goes on where it was when it is run again. Nobody is paged for what is found. With
+    --json it shows the plan and stops. Exit code 1 when a day could not be published.
+    """
+    from tocsin.backfill.standing import DayState
+    from tocsin.settings import load_settings
+
+    settings = load_settings()
+    standings = _standings(settings, detector, first, last)
+    wanted = (DayState.DUE, DayState.DONE, DayState.HELD) if again else (DayState.DUE,)
+    chosen = [one for one in standings if one.state in wanted]
+    if json:
+        as_json(standings)
+        return
+    _show(standings, chosen)
+    if plan or not chosen:
+        return
+    if not yes:
+        typer.confirm("Run it?", abort=True)
+    _run(settings, chosen)
+
+
+def _standings(
+    settings: Settings, names: Sequence[str], first: datetime | None, last: datetime | None
+) -> list[DayStanding]:
+    """How the days in question stand: those of history, and those asked for that it lacks."""
+    from tocsin.backfill.ledger import Backfills
+    from tocsin.backfill.standing import declared, standing
+    from tocsin.history.planning import oldest_kept
+    from tocsin.history.standing import published_days
+
+    source, specs = declared(settings, names)
+    sealed = published_days(settings, source)
+    kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+    begin = first.date() if first else kept_from
+    end = last.date() if last else max(sealed, default=begin)
+    if begin > end:
+        raise typer.BadParameter(f"{begin} is after {end}", param_hint="'--from'")
+    days = [day for day in sealed if begin <= day <= end]
+    if first and last:
+        days = [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
+    versions = {day: one.version for day, one in sealed.items()}
+    rows = {day: one.facts.rows for day, one in sealed.items()}
+    return [
+        one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, versions, rows, days)
+    ]
+
+
+def _show(standings: list[DayStanding], chosen: list[DayStanding]) -> None:
+    from tocsin.backfill.standing import START_CPU_SECONDS, DayState
+
+    for one in standings:
+        if one.state in (DayState.BLOCKED, DayState.HELD):
+            note(f"{one.detector} {one.day}: {one.state}: {one.why}", style="yellow")
+    rows = []
+    for name in dict.fromkeys(one.detector for one in standings):
+        own = [one for one in chosen if one.detector == name]
+        why = Counter(one.why or one.state.value for one in own)
+        seconds = sum(one.expected_cpu_seconds for one in own)
+        reasons = "; ".join(f"{counted(count, 'day')} {reason}" for reason, count in why.items())
+        events = sum(one.events or 0 for one in own)
+        ends = f"{own[0].day} to {own[-1].day}" if own else None
+        rows.append((name, len(own), ends, f"{events:,}", f"{seconds:,.0f}", reasons or "nothing to do"))
+    columns = ("DETECTOR", "DAYS", "FROM AND TO", "EVENTS", "CPU SECONDS", "WHY")
+    table(columns, rows, empty="no day is published yet; tocsin history list shows what it waits for")
+    if chosen:
+        cores = min(2, os.cpu_count() or 1)
+        spent = sum(one.expected_cpu_seconds for one in chosen) + START_CPU_SECONDS
+        line(f"expected: {spent:,.0f} CPU-seconds, {span(spent / cores)} on {counted(cores, 'core')}")
+
+
+def _run(settings: Settings, chosen: list[DayStanding]) -> None:
+    """Run each detector's chosen days; detectors with the same days share a session."""
+    from tocsin.spark.backfill import backfill as run
+
+    by_days: dict[tuple[date, ...], list[str]] = {}
+    for name in dict.fromkeys(one.detector for one in chosen):
+        by_days.setdefault(tuple(one.day for one in chosen if one.detector == name), []).append(name)
+    bad = False
+    for days, names in by_days.items():
+        try:
+            bad |= _tell(run(settings, names, days))
+        except OSError as error:
+            what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
+            raise TransientError(f"{what}; what is published is whole: make room and run this again") from error
+    if bad:
+        raise typer.Exit(1)
+
+
+def _tell(outcome: Outcome) -> bool:
+    """Say what became of each day; returns whether one is not published."""
+    for (name, day), one in outcome.published.items():
+        line(f"{name} {day}: {counted(one.findings, 'finding')}, verdict {one.severity}")
+    for (name, day), why in {**outcome.held, **outcome.failed, **outcome.blocked}.items():
+        note(f"{name} {day}: {why}", style="red")
+    return bool(outcome.held or outcome.failed or outcome.blocked)

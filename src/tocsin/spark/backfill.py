@@ -1,0 +1,244 @@
+"""Detectors over whole days of history: compute, judge, publish; day by day, whatever becomes of the others.
+
+Neighbouring days are computed by one query, and several detectors of a source share a session: both cost less than a
+start of Spark for each. What is published for a day changes at once or not at all (`tocsin.backfill.ledger`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import psutil
+import structlog
+from pyspark.sql import SparkSession
+
+from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published, counts
+from tocsin.backfill.planning import chunks, inputs, made_of, plan
+from tocsin.backfill.standing import declared
+from tocsin.detector import DetectorSpec
+from tocsin.errors import TocsinError
+from tocsin.finding import Finding
+from tocsin.history.places import Places, begin, end
+from tocsin.history.planning import oldest_kept
+from tocsin.history.standing import published_days
+from tocsin.history.versions import DayVersion
+from tocsin.lock import Lock, LockHeld, hold
+from tocsin.names import backfill_job
+from tocsin.quality.finding_gate import FindingGate, FoundOn
+from tocsin.quality.judging import DAYS
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.spark import jvm
+from tocsin.spark.batch import Range, Read, findings_of
+from tocsin.spark.failures import unwritable
+from tocsin.spark.history import sealed_events, with_tick
+from tocsin.spark.session import running_batch
+
+ROWS_AT_ONCE = 100_000_000
+"""Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
+
+MOST_FINDINGS = 200_000
+"""Of one query. They are judged and published from memory; a detector that finds more finds nothing."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Outcome:
+    """What became of the days of one run; each by detector and day.
+
+    Attributes:
+        published: with a verdict that lets them pass.
+        held: of which nothing was published, and the verdict that says why.
+        failed: that could not be computed, and why.
+        blocked: that cannot be computed whole now, and what is missing.
+        disk: whether one failed because the disk is full or cannot be written.
+    """
+
+    published: dict[tuple[str, date], Published] = field(default_factory=dict)
+    held: dict[tuple[str, date], str] = field(default_factory=dict)
+    failed: dict[tuple[str, date], str] = field(default_factory=dict)
+    blocked: dict[tuple[str, date], str] = field(default_factory=dict)
+    disk: bool = False
+
+
+def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = (), run_id: str = "") -> Outcome:
+    """Run the detectors `names` over `days`, needed or not; without any, over all days that need it.
+
+    A (detector, day) that fails harms no other. A detector that another backfill works on is left to that.
+
+    Raises:
+        ConfigError: one is not declared, they read several sources, or a suite of the source has faults; a retry does
+            not help.
+        LockHeld: another backfill works on each of the detectors; a retry helps once it has ended.
+        TransientError: the catalogue of history does not answer; a retry helps.
+    """
+    source, specs = declared(settings, names)
+    gate = FindingGate(settings, source)
+    with contextlib.ExitStack() as stack:
+        held = _held(settings, specs, stack)
+        work = _Work(settings, source, gate, run_id or f"backfill-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        due = {spec.name: work.due(spec, days) for spec in held}
+        if any(due.values()):
+            with running_batch(settings, backfill_job(held[0].name)) as spark:
+                for spec in held:
+                    for chunk in chunks(due[spec.name], work.rows, ROWS_AT_ONCE):
+                        work.run(spark, spec, chunk)
+        if not work.outcome.disk:
+            work.tidy(held)
+    return work.outcome
+
+
+def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
+    """Those of `specs` whose lock could be taken; it is held as long as `stack` is open."""
+    held, refused = [], []
+    for spec in specs:
+        try:
+            lock: Lock = hold(settings.checkpoint(backfill_job(spec.name)) / "lock")
+        except LockHeld as error:
+            log.warning("is left to the backfill that works on it", detector=spec.name, error=str(error))
+            refused.append(error)
+            continue
+        stack.enter_context(lock)
+        held.append(spec)
+    if not held:
+        raise refused[0]
+    return held
+
+
+class _Work:
+    """One run over the days of one source."""
+
+    def __init__(self, settings: Settings, source: Source, gate: FindingGate, run_id: str) -> None:
+        self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
+        self._sealed: Mapping[date, DayVersion] = published_days(settings, source)
+        self._versions = {day: one.version for day, one in self._sealed.items()}
+        self._kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+        self.rows = {day: one.facts.rows for day, one in self._sealed.items()}
+        self.outcome = Outcome()
+
+    def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
+        """Which days to run: those asked for as far as they can be computed, else all that need it."""
+        looked_at = days or [day for day in self._sealed if day >= self._kept_from]
+        planned = plan(Backfills(self._settings, spec.name).read(), spec, self._versions, looked_at)
+        for day, why in planned.blocked.items():
+            self.outcome.blocked[spec.name, day] = why
+        return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)
+
+    def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
+        """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
+        log.info("computes", detector=spec.name, version=spec.version, days=[str(day) for day in days])
+        try:
+            before = _cpu_seconds()
+            found = self._computed(spark, spec, days)
+            spent = _cpu_seconds() - before
+        except Exception as error:
+            if len(days) > 1 and not (isinstance(error, OSError) and unwritable(error)):
+                log.warning("goes on day by day", detector=spec.name, error=_said(error))
+                for day in days:
+                    self.run(spark, spec, (day,))
+                return
+            for day in days:
+                self._fail(spec, day, error)
+            return
+        total = sum(self.rows[day] for day in days) or 1
+        for day in days:
+            try:
+                self._publish(spec, day, found[day], spent * self.rows[day] / total)
+            except Exception as error:
+                self._fail(spec, day, error)
+
+    def tidy(self, specs: Iterable[DetectorSpec]) -> None:
+        """Remove what lies further back than history is kept; what cannot be removed now is, the next time."""
+        for spec in specs:
+            with contextlib.suppress(OSError):
+                Backfills(self._settings, spec.name).forget(self._kept_from)
+
+    # --- one query ----------------------------------------------------------------------------------------------------
+
+    def _computed(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> dict[date, list[Finding]]:
+        """The findings of each of `days`, in an order that is the same each time."""
+        read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
+        places = Places.of(self._settings, self._source.name)
+        reading = Read(lambda spark, _: with_tick(sealed_events(spark, places, self._source, read)), once=True)
+        wanted = Range(detector=spec.name, start=begin(days[0]), end=end(days[-1]), run_id=self._run_id)
+        rows = findings_of(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
+        if len(rows) > MOST_FINDINGS:
+            raise TocsinError(
+                f"{spec.path}: finds more than {MOST_FINDINGS} times in {len(days)} days: raise its limits"
+            )
+        found: dict[date, list[Finding]] = defaultdict(list)
+        for row in rows:
+            finding = Finding.model_validate_json(row.value)
+            found[_moment(finding).date()].append(finding)
+        return {day: sorted(found[day], key=lambda one: (_moment(one), one.finding_id)) for day in days}
+
+    def _publish(self, spec: DetectorSpec, day: date, found: list[Finding], cpu_seconds: float) -> None:
+        backfills, made = Backfills(self._settings, spec.name), self._made(spec, day)
+        run = backfills.next_run(day)
+        known = backfills.read().published
+        before = counts(known, [day - timedelta(days=back) for back in range(DAYS, 0, -1)])
+        verdict = self._gate.judge(FoundOn(spec.name, day, run, found, before))
+        report = None if verdict.report is None else str(verdict.report)
+        now = datetime.now(UTC)
+        if not verdict.publishable:
+            attempt = Attempt(end=End.HELD, why=verdict.text, run_id=self._run_id, made=made, at=now, report=report)
+            backfills.note(day, attempt)
+            self.outcome.held[spec.name, day] = verdict.text
+            log.error("held", detector=spec.name, day=str(day), verdict=verdict.text)
+            return
+        published = Published(
+            run=run,
+            run_id=self._run_id,
+            made=made,
+            at=now,
+            severity=verdict.severity.value,
+            report=report,
+            rows=self.rows[day],
+            cpu_seconds=round(cpu_seconds, 3),
+        )
+        self.outcome.published[spec.name, day] = backfills.publish(day, found, published)
+        log.info("published", detector=spec.name, day=str(day), findings=len(found), verdict=verdict.severity.value)
+
+    def _made(self, spec: DetectorSpec, day: date) -> Made:
+        made = made_of(day, spec, self._versions)
+        assert made is not None, "only days whose inputs are published are run"
+        return made
+
+    def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
+        """Tell and note a day that could not be computed or published."""
+        why = _said(error)
+        self.outcome.failed[spec.name, day] = why
+        self.outcome.disk |= isinstance(error, OSError) and unwritable(error)
+        log.error("failed; what was published before goes on to count", detector=spec.name, day=str(day), error=why)
+        attempt = Attempt(
+            end=End.FAILED, why=why, run_id=self._run_id, made=self._made(spec, day), at=datetime.now(UTC)
+        )
+        with contextlib.suppress(OSError):  # a full disk cannot be noted either
+            Backfills(self._settings, spec.name).note(day, attempt)
+
+
+def _moment(finding: Finding) -> datetime:
+    """Where it stands in event time, by which it belongs to a day."""
+    moment = finding.window_start or finding.event_time_max
+    if moment is None:
+        raise TocsinError(f"finding {finding.finding_id} of {finding.detector} has neither window nor event time")
+    return moment
+
+
+def _said(error: Exception) -> str:
+    first = (str(error).strip() or "nothing is said").splitlines()[0][:500]
+    return first if isinstance(error, (TocsinError, OSError)) else f"{type(error).__name__}: {first}"
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of Spark's JVM since they began."""
+    total = 0.0
+    for process in (psutil.Process(), psutil.Process(jvm.process_id())):
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total
