@@ -1,4 +1,4 @@
-"""Days of logins of a chosen size, as landed files, with planted bursts: their findings are known beforehand."""
+"""Days of logins of a chosen size, with planted bursts: their findings are known beforehand. Landing them, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tocsin.source import Source
 _AT_ONCE = 500_000
 _MICROS = 86_400_000_000
 _WINDOW = 10_000_000
+_ADDRESSES = pa.array([f"192.0.2.{number}" for number in range(250)])
+_ACTIONS = pa.array(["login succeeded", "login failed"])
 
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 Expected = dict[tuple[str, datetime], int]
 """User and start of the window to how many failures lie in it, where these are more than 50."""
 
@@ -50,22 +53,33 @@ class Past:
         return [self.first + timedelta(days=number) for number in range(self.days)]
 
 
-def land_past(settings: Settings, source: Source, past: Past) -> Expected:
-    """Land all of it; returns the windows with more than 50 failures: what failed_logins must find, and nothing else.
+@dataclass(frozen=True)
+class Happened:
+    """Some events of a day, in the order in which they came.
 
-    Events outside of bursts never reach 50 failures of one user in ten seconds: each user has a second of its own in
-    which it can fail at all.
+    Attributes:
+        who: of each, a place in `names`.
+        times: microseconds since midnight.
+        failed: whether the login failed.
+        offsets: in its raw partition.
     """
-    places, expected = Places.of(settings, source.name), Expected()
-    offset = 0
+
+    who: Numbers
+    times: Numbers
+    failed: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    offsets: Numbers
+
+
+def land_past(settings: Settings, source: Source, past: Past) -> Expected:
+    """Land all of it; returns what `expected` says."""
+    places, people = Places.of(settings, source.name), pa.array(names(past))
     for day in past.dates:
         writer = LandingWriter(places, f"{day:%Y%m%d}T235959000Z", source)
-        bursts = _bursts(past, day, expected)
-        for table in _tables(past, source, day, bursts, offset):
-            writer.write(table)
-            offset += table.num_rows
-        moment = begin(day) + timedelta(days=1, hours=2)
-        span = Span(from_offset=offset - past.rows, to_offset=offset, events=past.rows, newest_tick=moment)
+        for some in happened(past, day):
+            table = events(source, day, people, some)
+            writer.write(table.append_column(PARTITION, pa.array(np.zeros(table.num_rows, np.int32))))
+        moment, begins_at = begin(day) + timedelta(days=1, hours=2), _first_offset(past, day)
+        span = Span(from_offset=begins_at, to_offset=begins_at + past.rows, events=past.rows, newest_tick=moment)
         record(
             places,
             Entry(
@@ -78,71 +92,94 @@ def land_past(settings: Settings, source: Source, past: Past) -> Expected:
                 files=tuple(writer.files),
             ),
         )
-    return expected
+    return expected(past)
 
 
-def _tables(past: Past, source: Source, day: date, bursts: list[tuple[str, int]], offset: int) -> Iterator[pa.Table]:
+def expected(past: Past) -> Expected:
+    """The windows with more than 50 failures: what failed_logins must find, and nothing else.
+
+    Events outside of bursts never reach 50 failures of one user in ten seconds: each user has a second of its own in
+    which it can fail at all.
+    """
+    found = Expected()
+    for day in past.dates:
+        for number, (start, times) in enumerate(_bursts(past, day)):
+            if len(times) > 50:
+                found[_burst_name(day, number), begin(day) + timedelta(microseconds=start)] = len(times)
+    return found
+
+
+def names(past: Past) -> list[str]:
+    """Everybody whom events can be about: the users, then those of the bursts of each day."""
+    users = [f"user-{number}" for number in range(past.users)]
+    return users + [_burst_name(day, number) for day in past.dates for number in range(past.bursts)]
+
+
+def _first_offset(past: Past, day: date) -> int:
+    """Of the day's first event."""
+    return (day - past.first).days * past.rows
+
+
+def happened(past: Past, day: date) -> Iterator[Happened]:
     """The events of one day, in the order of their times as far as chunks go; bursts come last."""
-    chance = np.random.default_rng([past.seed, day.toordinal()])
-    left, made = past.rows - len(bursts), 0
+    chance, offset = np.random.default_rng([past.seed, day.toordinal()]), _first_offset(past, day)
+    bursts = _bursts(past, day)
+    left = past.rows - sum(len(times) for _, times in bursts)
     chunks = max(1, -(-left // _AT_ONCE))
     for chunk in range(chunks):
         count = left // chunks + (chunk < left % chunks)
         times = np.sort(chance.integers(chunk * _MICROS // chunks, (chunk + 1) * _MICROS // chunks, count))
-        users = np.minimum((chance.exponential(0.12, count) * past.users).astype(np.int64), past.users - 1)
-        failed = (times // 1_000_000 + users) % 60 == 0  # at most one second in sixty, and not two running
-        if chunk == chunks - 1 and bursts:
-            burst_users, burst_times = zip(*bursts, strict=True)
-            names = np.concatenate([_names(users), np.array(burst_users)])
-            times = np.concatenate([times, np.array(burst_times)])
-            failed = np.concatenate([failed, np.ones(len(bursts), bool)])
-        else:
-            names = _names(users)
-        yield _table(source, day, offset + made, (names, times, failed))
-        made += len(names)
+        who = np.minimum((chance.exponential(0.12, count) * past.users).astype(np.int64), past.users - 1)
+        failed = (times // 1_000_000 + who) % 60 == 0  # at most one second in sixty, and not two running
+        yield Happened(who, times, failed, _from(offset, count))
+        offset += count
+    first = past.users + (day - past.first).days * past.bursts
+    for number, (_, times) in enumerate(bursts):
+        yield Happened(np.full(len(times), first + number), times, np.ones(len(times), bool), _from(offset, len(times)))
+        offset += len(times)
 
 
-def _bursts(past: Past, day: date, expected: Expected) -> list[tuple[str, int]]:
-    """User and time of the events of the day's bursts."""
-    chance = np.random.default_rng([past.seed, day.toordinal(), 1])
-    found: list[tuple[str, int]] = []
-    for burst in range(past.bursts):
-        user, count = f"burst-{day}-{burst}", int(chance.integers(40, 161))
-        window = int(chance.integers(0, _MICROS // _WINDOW)) * _WINDOW
-        found += [(user, window + int(at)) for at in chance.integers(0, _WINDOW, count)]
-        if count > 50:
-            expected[user, begin(day) + timedelta(microseconds=window)] = count
-    return found
-
-
-def _names(users: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    return np.char.add("user-", users.astype(np.str_))
-
-
-def _table(source: Source, day: date, offset: int, columns: tuple[object, object, object]) -> pa.Table:
-    names, times, failed = columns
-    micros = np.asarray(times) + int(begin(day).timestamp()) * 1_000_000
-    count = len(micros)
+def events(source: Source, day: date, people: pa.Array, some: Happened) -> pa.Table:
+    """`some` events of `day` with all columns of landed and sealed ones; `people` are `names`."""
+    micros = some.times + int(begin(day).timestamp()) * 1_000_000
     moments = pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    addresses = np.char.add("192.0.2.", (micros % 250).astype(np.str_))
-    filled = {
-        "raw_topic": pa.array(["raw.logins"] * count),
+    count = len(micros)
+    values = {
+        "raw_topic": pa.repeat("raw.logins", count),
         "raw_partition": pa.array(np.zeros(count, np.int32)),
-        "raw_offset": pa.array(np.arange(offset, offset + count)),
+        "raw_offset": pa.array(some.offsets),
         "event_time": moments,
         "ingested_at": moments,
-        "source": pa.array(["logins"] * count),
+        "source": pa.repeat("logins", count),
         "schema_version": pa.array(np.ones(count, np.int32)),
-        "user_id": pa.array(names),
+        "user_id": people.take(pa.array(some.who)),
         "timestamp": moments,
-        "ip_address": pa.array(addresses),
-        "action": pa.array(np.where(np.asarray(failed), "login failed", "login succeeded")),
+        "ip_address": _ADDRESSES.take(pa.array(micros % len(_ADDRESSES))),
+        "action": _ACTIONS.take(pa.array(some.failed.astype(np.int8))),
         "message": pa.nulls(count, pa.string()),
     }
-    table = pa.table([filled[name] for name in columns_of(source)], arrow_schema(columns_of(source)))
-    return table.append_column(PARTITION, pa.array(np.zeros(count, np.int32)))
+    return pa.table([values[name] for name in columns_of(source)], arrow_schema(columns_of(source)))
 
 
 def day_before(now: datetime, days: int) -> date:
     """The day that lies so many days before `now`, UTC."""
     return (now.astimezone(UTC) - timedelta(days=days)).date()
+
+
+def _from(first: int, count: int) -> Numbers:
+    return np.arange(first, first + count)
+
+
+def _burst_name(day: date, number: int) -> str:
+    return f"burst-{day}-{number}"
+
+
+def _bursts(past: Past, day: date) -> list[tuple[int, Numbers]]:
+    """Of each burst of the day: where its window begins and the times of its events, microseconds since midnight."""
+    chance = np.random.default_rng([past.seed, day.toordinal(), 1])
+    found = []
+    for _ in range(past.bursts):
+        count = int(chance.integers(40, 161))
+        window = int(chance.integers(0, _MICROS // _WINDOW)) * _WINDOW
+        found.append((window, window + chance.integers(0, _WINDOW, count)))
+    return found
