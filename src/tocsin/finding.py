@@ -94,6 +94,14 @@ class Finding(BaseModel):
             raise InvalidEvent(reasons, topic, partition, offset) from error
 
 
+def next_rung(rung: int) -> int:
+    """The next count above `rung` that a stream tells of a large burst (ADR 0005): about a tenth more.
+
+    A score that is `at_least` a rung is below the next one in truth.
+    """
+    return max(rung + 1, rung + rung // 10)
+
+
 def canonical_entity(entity: dict[str, str]) -> str:
     """`entity` as canonical JSON: keys sorted, no spaces, and control characters escaped as Spark's to_json does.
 

@@ -37,6 +37,11 @@ def backfill_job(detector: str) -> str:
     return f"backfill:{detector}"
 
 
+def parity_job(detector: str) -> str:
+    """The batch that recomputes windows of `detector` in which the stream and a backfill differ."""
+    return f"parity:{detector}"
+
+
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
     return _dag(job) if job.startswith(f"{DETECTOR}:") else PLATFORM_DAG

@@ -136,6 +136,13 @@ def forget(base: Path, fingerprints: Collection[str]) -> None:
                 shutil.rmtree(start.parent, ignore_errors=True)
 
 
+def whole_since(base: Path, fingerprint: str) -> datetime | None:
+    """Windows that start before it were never read whole by this checkpoint; None when all were, or gaps tell of it."""
+    folder = base / fingerprint
+    beginning = _read(folder) if (folder / _START).exists() else None
+    return None if beginning is None or beginning.count > 1 else beginning.publish_from
+
+
 def committed(query: Path, topic: str) -> Offsets | None:
     """The next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
     reached = _reached(query, topic)

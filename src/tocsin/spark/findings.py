@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.detector import DetectorSpec, Levels
-from tocsin.finding import MAX_EVIDENCE, Origin
+from tocsin.finding import MAX_EVIDENCE, Origin, next_rung
 from tocsin.spark.events import IDENTITY
 
 OBSERVATION = "findings"
@@ -40,7 +40,7 @@ def rungs(highest: float) -> Iterator[int]:
     rung = int(highest) + 1
     while rung <= _LARGEST_RUNG:
         yield rung
-        rung = max(rung + 1, rung + rung // 10)
+        rung = next_rung(rung)
 
 
 def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:

@@ -1,0 +1,92 @@
+"""The result for one detector and day, kept as `<state>/parity/<detector>/<day>.json`; a later look replaces it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from tocsin import kept
+from tocsin.parity.comparison import Comparison, Difference, Reason
+
+KEPT = 1000
+"""So many differences are written out, those without a reason first; all of them are counted."""
+
+
+class Report(BaseModel):
+    """How stream and backfill compare on one day.
+
+    Attributes:
+        detector, day: the UTC day on which the windows begin.
+        run, version: of the backfill.
+        compared_at: UTC.
+        stream, batch: how many findings each side has.
+        same: how many are in both and agree.
+        reasons: how many differ, by reason.
+        differences: at most `KEPT` of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    detector: str
+    day: date
+    run: str
+    version: str
+    compared_at: datetime
+    stream: int
+    batch: int
+    same: int
+    reasons: dict[Reason, int]
+    differences: tuple[Difference, ...]
+
+    @property
+    def unexplained(self) -> int:
+        """How many differ without a reason."""
+        return self.reasons.get(Reason.UNEXPLAINED, 0)
+
+    @property
+    def differing(self) -> int:
+        """How many differ in all."""
+        return sum(self.reasons.values())
+
+
+_REPORT = TypeAdapter[Report | None](Report | None)
+
+
+def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
+    """The fields of a report that follow from the comparison and its `differences` with their reasons."""
+    reasons = {reason: sum(one.reason is reason for one in differences) for reason in Reason}
+    ordered = sorted(differences, key=lambda one: one.reason is not Reason.UNEXPLAINED)
+    return {
+        "stream": comparison.stream,
+        "batch": comparison.batch,
+        "same": comparison.same,
+        "reasons": {reason: count for reason, count in reasons.items() if count},
+        "differences": tuple(ordered[:KEPT]),
+    }
+
+
+def keep(state: Path, report: Report) -> None:
+    """Keep `report` in the state folder.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; what was kept before is still there.
+    """
+    kept.write(_file(state, report.detector, report.day), _REPORT, report)
+
+
+def read(state: Path, detector: str, day: date) -> Report | None:
+    """What was kept last; None when there is nothing that can be read."""
+    return kept.read(_file(state, detector, day), _REPORT, None)
+
+
+def days(state: Path, detector: str) -> list[date]:
+    """The days of which a report is kept, the latest first."""
+    names = [path.stem for path in (state / "parity" / detector).glob("????-??-??.json")]
+    return sorted((date.fromisoformat(name) for name in names), reverse=True)
+
+
+def _file(state: Path, detector: str, day: date) -> Path:
+    return state / "parity" / detector / f"{day}.json"

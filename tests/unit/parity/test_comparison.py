@@ -1,0 +1,63 @@
+import itertools
+
+import pytest
+
+from tests.unit.parity.scene import NOON, V1, found, streamed
+from tocsin.finding import next_rung
+from tocsin.parity.comparison import Side, Told, agree, compare
+from tocsin.spark.findings import rungs
+
+
+def test_equal_findings_are_the_same_whatever_their_order() -> None:
+    stream = [streamed(60, 20), streamed(70, 0)]
+    result = compare(stream, [found(70, 0), found(60, 20)])
+    assert (result.stream, result.batch, result.same, result.differences) == (2, 2, 2, ())
+
+
+def test_what_only_one_side_has_and_what_differs_comes_with_both_sides_by_time() -> None:
+    result = compare([streamed(60, 20), streamed(70, 0)], [found(61, 20), found(80, 10)])
+    assert result.same == 0
+    assert [one.side for one in result.differences] == [Side.STREAM, Side.BATCH, Side.BOTH]
+    assert result.differences[0].start == NOON
+    last = result.differences[2]
+    assert (last.stream, last.batch) == (
+        Told(version=V1, level="email", score=60),
+        Told(version=V1, level="email", score=61),
+    )
+
+
+def test_the_day_without_findings_is_in_parity() -> None:
+    assert compare([], []).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("bound", "final", "is_same"),
+    [(101, 101, True), (101, 110, True), (101, 111, False), (111, 121, True), (111, 122, False), (111, 110, False)],
+)
+def test_above_the_highest_limit_a_stream_may_be_one_rung_low_and_no_more(
+    bound: int, final: int, is_same: bool
+) -> None:
+    result = compare([streamed(bound, at_least=True)], [found(final)])
+    assert (result.differences == ()) == is_same
+
+
+def test_a_bound_is_a_rung_that_the_stream_really_emits() -> None:
+    ladder = list(rungs(100))[:40]
+    assert [next_rung(rung) for rung in ladder[:-1]] == ladder[1:]
+    for low, high in itertools.pairwise(ladder):
+        bound = Told(version=V1, level="urgent", score=low, at_least=True)
+        assert agree(bound, Told(version=V1, level="urgent", score=high - 1))
+        assert not agree(bound, Told(version=V1, level="urgent", score=high))
+
+
+def test_an_exact_score_differs_by_one() -> None:
+    assert len(compare([streamed(100)], [found(99)]).differences) == 1
+
+
+def test_a_level_is_compared_exactly_even_when_scores_agree() -> None:
+    low = Told(version=V1, level="email", score=101)
+    assert not agree(low, Told(version=V1, level="urgent", score=101))
+
+
+def test_sums_in_another_order_are_the_same() -> None:
+    assert compare([streamed(0.1 + 0.2 + 60)], [found(60.3)]).differences == ()

@@ -1,0 +1,53 @@
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from tests.unit.parity.scene import V1, found
+from tocsin.parity.comparison import Reason, compare
+from tocsin.parity.report import KEPT, Report, days, keep, read, summed
+
+DAY = date(2026, 11, 19)
+
+
+def report(count: int, unexplained: int) -> Report:
+    """With `count` differences, of which the last ones are unexplained."""
+    comparison = compare([], [found(60, 10 * number) for number in range(count)])
+    differences = [
+        one if number >= count - unexplained else one.because(Reason.LATE, "late")
+        for number, one in enumerate(comparison.differences)
+    ]
+    return Report(
+        detector="failed_logins",
+        day=DAY,
+        run="20261120T043000000Z",
+        version=V1,
+        compared_at=datetime(2026, 11, 20, 5, tzinfo=UTC),
+        **summed(comparison, differences),
+    )
+
+
+def test_a_report_is_kept_by_day_and_a_later_one_replaces_it(tmp_path: Path) -> None:
+    keep(tmp_path, report(3, 2))
+    keep(tmp_path, report(3, 1))
+    kept = read(tmp_path, "failed_logins", DAY)
+    assert kept == report(3, 1)
+    assert kept is not None
+    assert (kept.differing, kept.unexplained, kept.reasons) == (3, 1, {Reason.LATE: 2, Reason.UNEXPLAINED: 1})
+    assert days(tmp_path, "failed_logins") == [DAY]
+
+
+def test_what_is_not_there_or_broken_is_no_report(tmp_path: Path) -> None:
+    assert read(tmp_path, "failed_logins", DAY) is None
+    keep(tmp_path, report(1, 0))
+    (tmp_path / "parity" / "failed_logins" / f"{DAY}.json").write_text("{")
+    assert read(tmp_path, "failed_logins", DAY) is None
+
+
+def test_of_many_differences_all_are_counted_and_those_without_a_reason_are_shown_first() -> None:
+    made = report(KEPT + 5, 2)
+    assert (made.differing, len(made.differences)) == (KEPT + 5, KEPT)
+    assert [one.reason for one in made.differences[:3]] == [Reason.UNEXPLAINED, Reason.UNEXPLAINED, Reason.LATE]
+
+
+def test_without_differences_there_are_no_reasons() -> None:
+    made = report(0, 0)
+    assert (made.reasons, made.differences, made.unexplained) == ({}, (), 0)
