@@ -8,19 +8,40 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 BEFORE = set(sys.modules)
 
 from airflow.dag_processing.dagbag import DagBag  # noqa: E402
 from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager  # noqa: E402
+from airflow.serialization.serialized_objects import DagSerialization  # noqa: E402
+from airflow.timetables.base import TimeRestriction  # noqa: E402
 
 
 def mails(dag: Any) -> set[str]:
     """Who gets a mail of a failed run that carries news: those whom the template of the callback comes to."""
     run = {"conf": {"event": {"job": "indexer"}}}
-    templates = [back.to for task in dag.tasks for back in task.on_failure_callback or () if back.to]
-    return {dag.get_template_env().from_string(template).render(dag_run=run) for template in templates}
+    callbacks = [back for task in dag.tasks for back in task.on_failure_callback or ()]
+    templates = [back.to for back in callbacks if getattr(back, "to", "")]
+    owners = {owner for back in callbacks for owner in getattr(back, "owners", {}).values()}
+    return owners | {dag.get_template_env().from_string(template).render(dag_run=run) for template in templates}
+
+
+def days(dag: Any) -> dict[str, Any] | None:
+    """What runs a DAG has that has one for each day: those of a Backfill as its page asks for it, and of one night."""
+    known = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    if not known.timetable.partitioned:
+        return None
+    first, last = datetime(2026, 1, 30, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+    asked = known.iter_dagrun_infos_between(first, last)
+    night = known.timetable.next_dagrun_info_v2(
+        last_dagrun_info=None, restriction=TimeRestriction(earliest=first, latest=None, catchup=True)
+    )
+    return {
+        "backfill": [one.partition_key for one in asked],
+        "night": [night.run_after.in_timezone("UTC").isoformat(), night.partition_key],
+    }
 
 
 def main() -> None:
@@ -41,6 +62,9 @@ def main() -> None:
             "retries": {task.task_id: task.retries for task in dag.tasks},
             "schedule": str(dag.schedule),
             "tags": sorted(dag.tags),
+            "rules": {task.task_id: str(task.trigger_rule.value) for task in dag.tasks},
+            "days": days(dag),
+            "upstream": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
             "pools": sorted({task.pool for task in dag.tasks}),
             "mail": sorted(mails(dag)),
         }

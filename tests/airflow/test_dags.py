@@ -15,7 +15,15 @@ from tocsin.provision.paths import here
 
 ROOT = here().root
 DAGS = ROOT / "dags"
-OURS = {"batch", "detector__failed_logins", "history__logins", "housekeeping", "platform", "supervisor"}
+OURS = {
+    "backfill__failed_logins",
+    "batch",
+    "detector__failed_logins",
+    "history__logins",
+    "housekeeping",
+    "platform",
+    "supervisor",
+}
 HEAVY = {"confluent_kafka", "detectors", "failed_logins", "great_expectations", "numpy", "pandas", "pyarrow", "pyspark"}
 
 
@@ -104,9 +112,36 @@ def test_the_supervisor_is_alone_and_never_tried_again(found: dict[str, Any]) ->
 def test_history_is_landed_each_hour_and_its_source_owner_hears_of_a_failure(found: dict[str, Any]) -> None:
     history = found["dags"]["history__logins"]
     assert history["schedule"] != "None"
-    assert (history["max_active_runs"], history["mail"]) == (1, ["platform@example.com"])
-    assert history["retries"] == {"land": 2, "is_night": 0, "seal": 1}
+    assert history["max_active_runs"] == 1
+    assert history["mail"] == ["platform@example.com", "security@example.com"], "of the source, and of its detector"
+    assert history["retries"] == {"land": 2, "is_night": 0, "seal": 1, "catch_up": 1, "all_well": 0}
     assert history["pools"] == ["backfill", "default_pool"]
+
+
+def test_one_refused_day_holds_up_no_other_and_still_fails_the_night(found: dict[str, Any]) -> None:
+    history = found["dags"]["history__logins"]
+    assert (history["rules"]["catch_up"], history["upstream"]["catch_up"]) == ("one_done", ["seal"])
+    assert (history["rules"]["all_well"], history["upstream"]["all_well"]) == ("all_success", ["catch_up", "seal"])
+
+
+def test_a_backfill_takes_the_days_from_the_first_to_the_last_and_the_night_comes_after_seal(
+    found: dict[str, Any],
+) -> None:
+    backfill = found["dags"]["backfill__failed_logins"]
+    assert backfill["days"]["backfill"] == ["2026-01-30", "2026-01-31", "2026-02-01"]
+    assert backfill["days"]["night"] == ["2026-01-30T04:00:00+00:00", "2026-01-29"]
+    assert (backfill["max_active_runs"], backfill["pools"]) == (1, ["backfill"])
+    assert backfill["mail"] == ["security@example.com"]
+    assert backfill["params"]["day"]["format"] == "date"
+
+
+def test_only_detectors_whose_findings_are_kept_are_backfilled(project: Project) -> None:
+    for stage in ("draft", "shadow", "retired"):
+        project.declare(f"in_{stage}", 'stage="live"', f'stage="{stage}"')
+    project.declare("broken", '"10 seconds"', '"ten seconds"')
+    found = project.read()
+    backfills = {name for name in found["dags"] if name.startswith("backfill__")}
+    assert backfills == {"backfill__failed_logins", "backfill__in_shadow"}
 
 
 def test_a_broken_detector_is_shown_as_such_and_hides_nothing(project: Project) -> None:
@@ -115,7 +150,8 @@ def test_a_broken_detector_is_shown_as_such_and_hides_nothing(project: Project) 
     (project.folder / "detectors" / "worse.py").write_text("def detect(:")
     found = project.read()
     assert found["errors"] == {}
-    assert set(found["dags"]) == OURS | {f"detector__{name}" for name in ("other", "raises", "worse")}
+    more = {f"detector__{name}" for name in ("other", "raises", "worse")} | {"backfill__raises"}
+    assert set(found["dags"]) == OURS | more
     broken = {name for name, dag in found["dags"].items() if "broken" in dag["tags"]}
     assert broken == {"detector__other", "detector__worse"}, "one that raises is not imported, so it looks well"
     assert "ten seconds" in found["dags"]["detector__other"]["doc"]
@@ -123,13 +159,14 @@ def test_a_broken_detector_is_shown_as_such_and_hides_nothing(project: Project) 
 
 def test_a_task_reads_its_own_dag_alone(project: Project) -> None:
     project.declare("other")
-    found = project.read("detector__other")
-    assert {name for name in found["dags"] if name.startswith("detector__")} == {"detector__other"}
+    for kind in ("detector", "backfill"):
+        found = project.read(f"{kind}__other")
+        assert {name for name in found["dags"] if name.startswith(f"{kind}__")} == {f"{kind}__other"}
 
 
 def test_thirty_detectors_are_read_in_a_moment(project: Project) -> None:
     for number in range(29):
         project.declare(f"light_{number}")
     found = project.read()
-    assert len(found["dags"]) == len(OURS) + 29
+    assert len(found["dags"]) == len(OURS) + 2 * 29
     assert found["seconds"] < 10, "Airflow reads them again every few seconds"

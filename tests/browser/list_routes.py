@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tocsin.airflow.pages.app import PREFIX, pages
+from tocsin.airflow.addresses import PREFIX
+from tocsin.airflow.pages.app import pages
 from tocsin.settings import Settings
 
 if __name__ == "__main__":

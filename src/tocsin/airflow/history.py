@@ -1,73 +1,55 @@
-"""One DAG for each source: land each hour, seal and publish each night."""
+"""One DAG for each source: land each hour; each night seal and publish days, and run the detectors over them."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.exceptions import AirflowException, AirflowFailException
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 
-from tocsin.airflow.component import BACKFILL_POOL
+from tocsin.airflow.addresses import REPORTS, address_of
+from tocsin.airflow.backfill_task import Backfill
+from tocsin.airflow.command import tocsin
 from tocsin.airflow.news_mail import NewsMail
+from tocsin.airflow.program import Program
 from tocsin.catalog import read_catalog
 from tocsin.names import history_dag
-from tocsin.provision.paths import here
 from tocsin.settings import load_settings
 from tocsin.source import Source
 
-WARNED, REFUSED, MISCONFIGURED = 10, 20, 2
-"""Exit codes of a seal, besides 0 and those where a retry may help; see `spark_jobs/seal.py`."""
-
 _NIGHT = 2
-_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
-_CODE = re.compile(r"Error code is: (\d+)")
-_OURS = re.compile(r"_{0,2}AIRFLOW|PYTHONPATH$|PYTHONHOME$")
 _DOC = """
 Each hour it lands what has come to the events topic since the hour before. In the hour after 02:00 UTC, and in a run
-that somebody triggers, it then seals the days that need it, judges each and publishes it.
+that somebody triggers, it then seals the days that need it, judges each and publishes it. `catch_up` runs the detectors
+of the source over the published days that lack their findings, all in one Spark session.
 
-A day with a critical verdict is not published, and that fails the run: what was published of it goes on to count. A
-warning is in the log and on the day's report. `tocsin history list` shows every day.
+A day with a critical verdict is not published, and that fails the run: what was published of it goes on to count, and
+other days are caught up with all the same. A warning is in the log and on the day's report, the button *Quality report*
+of the task. `tocsin history list` shows every day.
 """
 _SUBJECT = "[tocsin] {{ dag.dag_id }}: {{ ti.task_id }} failed"
-_PAGE = """\
-<p>{{ (exception or "The task failed") | string | e }}</p>
-<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
+_PAGE = f"""\
+<p>{{{{ (exception or "The task failed") | string | e }}}}</p>
+<p><a href="{{{{ ti.log_url | e }}}}">The run in Airflow</a></p>
+<p><a href="{address_of(REPORTS)}">The reports on all days</a></p>
 """
 
 
 def history_dags() -> list[DAG]:
     """The DAG of each source that can be read."""
-    return [_dag(source) for source in read_catalog(load_settings().project).sources.values()]
+    catalog = read_catalog(load_settings().project)
+    found = []
+    for source in catalog.sources.values():
+        specs = [spec for spec in catalog.detectors.values() if spec.source == source.name and spec.stage.runs]
+        found.append(_dag(source, {spec.name: spec.owner for spec in specs}))
+    return found
 
 
-class Seal(SparkSubmitOperator):
-    """Runs `spark_jobs/seal.py`: a warning is no failure, and what a retry does not mend is not retried."""
-
-    def execute(self, context: Any) -> None:
-        """See `SparkSubmitOperator.execute`."""
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            found = _CODE.search(str(error))
-            code = int(found[1]) if found else None
-            if code == WARNED:
-                self.log.warning("a day was published with a warning; its report says which")
-                return
-            if code in (REFUSED, MISCONFIGURED):
-                raise AirflowFailException(str(error)) from error
-            raise
-
-
-def _dag(source: Source) -> DAG:
+def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
     mail = NewsMail(to=source.owner, subject=_SUBJECT, html_content=_PAGE)
-    jobs = here().root / "spark_jobs"
     with DAG(
         history_dag(source.name),
         description=f"History of {source.title}",
@@ -87,34 +69,18 @@ def _dag(source: Source) -> DAG:
             execution_timeout=timedelta(minutes=50),
         )
         night = ShortCircuitOperator(task_id="is_night", python_callable=_is_night)
-        seal = Seal(
-            task_id="seal",
-            pool=BACKFILL_POOL,
-            retries=1,
-            execution_timeout=timedelta(hours=6),
-            # An address would be looked for in the connection; a path starts the Spark of the jobs' environment.
-            spark_binary=str(jobs / "submit.sh"),
-            application=str(jobs / "seal.py"),
-            application_args=[source.name],
-            name=f"seal {source.name}",
-            jars=",".join(map(str, sorted(here().jars("spark").glob("*.jar")))),
-            driver_memory="1g",
-            conf={"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"},
-        )
-        land >> night >> seal
+        seal = Program(task_id="seal", program="seal", arguments=[source.name], retries=1)
+        # A run has failed when its last task has: what is refused must not look well because what followed it was.
+        all_well = EmptyOperator(task_id="all_well")
+        land >> night >> seal >> all_well
+        if detectors:
+            # When seal has run, whatever came of it: one day that is refused holds up no other.
+            seal >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
     return dag
 
 
 def _land(source: str) -> None:
-    """Land, in the environment of the jobs, which must find nothing of Airflow's own."""
-    kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
-    command = [str(here().venv / "bin" / "tocsin"), "history", "land", "--source", source]
-    done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
-    print(done.stdout, done.stderr)
-    if done.returncode == MISCONFIGURED:
-        raise AirflowFailException(done.stderr)
-    if done.returncode:
-        raise AirflowException(done.stderr)
+    print(tocsin("history", "land", "--source", source))
 
 
 def _is_night(dag_run: Any) -> bool:

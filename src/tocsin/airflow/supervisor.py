@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from http import HTTPStatus
 from typing import Any
 
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
-from airflow.sdk.exceptions import AirflowRuntimeError
 
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.drift import DRIFT
 from tocsin.airflow.jobs import Jobs
+from tocsin.airflow.switch import is_paused
 from tocsin.names import dag_of, detector_job
 from tocsin.settings import load_settings
 
@@ -60,19 +59,9 @@ def supervisor_dag() -> DAG:
     return dag
 
 
-def _is_paused(ti: Any, dag: str) -> bool | None:
-    """The switch of `dag`; None when Airflow does not know that DAG (yet). It is asked, not its DB."""
-    try:
-        return bool(ti.get_dag(dag).is_paused)
-    except AirflowRuntimeError as error:
-        if (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND:
-            return None
-        raise
-
-
 def _look(ti: Any) -> list[dict[str, Any]]:
     jobs = Jobs(load_settings())
-    jobs.look(lambda detector: _is_paused(ti, dag_of(detector_job(detector))))
+    jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
     untold = jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=_UNDER_WAY)))
     # The DAG of a new file may not be there yet; then a later look tells.
-    return [one for one in untold if _is_paused(ti, one["trigger_dag_id"]) is not None]
+    return [one for one in untold if is_paused(ti, one["trigger_dag_id"]) is not None]

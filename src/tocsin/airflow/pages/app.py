@@ -11,11 +11,9 @@ from fastapi.responses import FileResponse
 from tocsin.airflow.pages.access import LoggedIn, Rights, User, may_see, may_see_log, rights, switches
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.logtail import tail_of
+from tocsin.airflow.pages.reports import add_reports
 from tocsin.airflow.pages.shapes import Board, LogTail, Row, Stories
 from tocsin.settings import Settings
-
-PREFIX = "/tocsin"
-"""Where it is mounted."""
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
@@ -40,12 +38,14 @@ def pages(settings: Settings) -> FastAPI:
     installation = Installation(settings)
     _add_files(app)
     _add_data(app, installation)
+    add_reports(app, settings)
     return app
 
 
 async def _add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
     response = await call_next(request)
-    response.headers.update(_HEADERS)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
     return response
 
 

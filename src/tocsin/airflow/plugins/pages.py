@@ -1,4 +1,4 @@
-"""Adds the pages to Airflow: one in its navigation, and a tab on the page of each DAG."""
+"""Adds the pages to Airflow: two in its navigation, and a tab on the page of each DAG."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ class PagesPlugin(AirflowPlugin):
             "icon_dark_mode": f"{_AT}/static/bell-dark.svg",
         },
         {
+            "name": "Quality",
+            "href": f"{_AT}/quality/index.html",
+            "url_route": "quality",
+            "destination": "nav",
+            "nav_top_level": True,
+            "icon": f"{_AT}/static/check.svg",
+            "icon_dark_mode": f"{_AT}/static/check-dark.svg",
+        },
+        {
             "name": "Job",
             "href": f"{_AT}/job?dag_id={{DAG_ID}}",
             "url_route": "job",
@@ -37,7 +46,8 @@ class PagesPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:
         """Made when it is asked for: all of Airflow's components load plugins, and one serves pages."""
-        from tocsin.airflow.pages.app import PREFIX, pages  # noqa: PLC0415 - see above
+        from tocsin.airflow.addresses import PREFIX  # noqa: PLC0415 - see above
+        from tocsin.airflow.pages.app import pages  # noqa: PLC0415 - likewise
         from tocsin.settings import load_settings  # noqa: PLC0415 - likewise
 
         return [{"name": "tocsin", "app": pages(load_settings()), "url_prefix": PREFIX}]

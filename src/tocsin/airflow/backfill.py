@@ -1,0 +1,79 @@
+"""One DAG for each detector that runs it over days of history: one day, a range of days, or what is due each night."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.sdk import DAG, CronPartitionTimetable, Param, get_parsing_context
+
+from tocsin.airflow.backfill_mail import BackfillMail
+from tocsin.airflow.backfill_task import DAY, Backfill, is_due
+from tocsin.airflow.component import BACKFILL_POOL
+from tocsin.catalog import read_catalog
+from tocsin.detector import DetectorSpec
+from tocsin.names import backfill_dag
+from tocsin.settings import load_settings
+
+# A Backfill in Airflow's page goes from midnight to midnight, so the last day is in it only if its run is stamped with
+# a midnight. Midnight of this zone is 04:00 UTC, when the days of the night are sealed. Its name means UTC-4.
+_ZONE = "Etc/GMT+4"
+_DOC = """
+Runs `{name}` over whole days of history and publishes what it finds, day by day. Nobody is paged for that, nor gets an
+e-mail of an alert.
+
+| to run | do |
+|---|---|
+| a range of days | Trigger, **Backfill**, first to last UTC day; *reprocess* those that have a run, or not |
+| one day | Trigger, **Single Run**, with the day |
+| all days that need it | Trigger, **Single Run**, without a day; so does the run of the night, at 04:00 UTC |
+
+A day needs it that was never run, that failed, that another version of the detector has run, or that was sealed again
+since. `history__{source}` sees to that each night, and this DAG to what has become due later. Pause this DAG and
+neither does.
+
+A red run: a gate holds the findings of a day, or a day could not be computed. What was published before goes on to
+count, other days are published, and {owner} gets one mail. A warning is in the log of the task and on the report, the
+button *Quality report* of the task `run`.
+"""
+
+
+def backfill_dags() -> list[DAG]:
+    """The DAG of each detector whose findings people see; in a task its own DAG alone."""
+    only = get_parsing_context().dag_id
+    found = read_catalog(load_settings().project).detectors.values()
+    return [_dag(spec) for spec in found if spec.stage.runs and only in (None, backfill_dag(spec.name))]
+
+
+def _dag(spec: DetectorSpec) -> DAG:
+    owners = {spec.name: spec.owner}
+    hint = "The one UTC day to run. Empty: all days that need it. A Backfill takes its own dates."
+    with DAG(
+        backfill_dag(spec.name),
+        description=f"Backfill: {spec.title}"[:200],
+        doc_md=_DOC.format(name=spec.name, source=spec.source, owner=spec.owner),
+        tags={"backfill", str(spec.stage), spec.source[:100]},
+        schedule=CronPartitionTimetable("0 0 * * *", timezone=_ZONE, run_offset=-1, key_format="%Y-%m-%d"),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        params={DAY: Param(None, type=["null", "string"], format="date", description_md=hint)},
+        default_args={"owner": spec.owner, "retry_delay": timedelta(minutes=5)},
+    ) as dag:
+        # In the pool, so that it looks when what runs before it has ended.
+        due = ShortCircuitOperator(
+            task_id="due",
+            python_callable=_due,
+            op_args=[spec.name],
+            pool=BACKFILL_POOL,
+            retries=1,
+            on_failure_callback=BackfillMail(owners),
+            execution_timeout=timedelta(minutes=10),
+        )
+        due >> Backfill(task_id="run", owners=owners)
+    return dag
+
+
+def _due(detector: str, **context: Any) -> bool:
+    return is_due(detector, context)

@@ -1,0 +1,72 @@
+"""The task that backfills detectors of one source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tocsin.airflow.addresses import REPORTS, address_of
+from tocsin.airflow.backfill_mail import BackfillMail
+from tocsin.airflow.command import tocsin
+from tocsin.airflow.days import asked_day, due_days, outcomes
+from tocsin.airflow.program import Program
+from tocsin.airflow.switch import is_paused
+from tocsin.names import backfill_dag
+from tocsin.settings import load_settings
+
+DAY = "day"
+"""The param of a DAG that names the one day to run."""
+
+
+class Backfill(Program):
+    """Runs `spark_jobs/backfill.py`: the day that the run is about, or all days that need it.
+
+    Without a day it leaves out detectors whose own DAG is paused. What a gate holds is not tried again, and other days
+    are published all the same.
+    """
+
+    def __init__(self, *, owners: Mapping[str, str], **options: Any) -> None:
+        """Make the task.
+
+        Args:
+            owners: the detectors, all of one source, and the address of whose each is.
+            options: see `Program`.
+        """
+        super().__init__(program="backfill", retries=1, on_failure_callback=BackfillMail(owners), **options)
+        self.owners = owners
+
+    def execute(self, context: Any) -> None:
+        """See `SparkSubmitOperator.execute`."""
+        day, run_id = _asked(context), context["dag_run"].run_id
+        names = [name for name in self.owners if day or not is_paused(context["ti"], backfill_dag(name))]
+        if not names:
+            raise AirflowSkipException("their own DAGs are paused")
+        self.application_args = [*names, f"--run-id={run_id}", *([f"--day={day}"] if day else [])]
+        try:
+            super().execute(context)
+        finally:
+            for one in outcomes(load_settings(), names, run_id):
+                report = f" ({address_of(one.report)})" if one.report else ""
+                self.log.info("%s %s: %s%s", one.detector, one.day, one.said, report)
+
+    def report(self, run_id: str) -> str:
+        """The report on the one day of the run, else the one on all days."""
+        found = [one.report for one in outcomes(load_settings(), self.owners, run_id) if one.report]
+        return found[0] if len(found) == 1 else REPORTS
+
+
+def is_due(detector: str, context: Any) -> bool:
+    """Whether a run has something to do. Starts no Spark."""
+    if _asked(context) is not None:
+        return True
+    due = due_days(tocsin("backfill", "--detector", detector, "--plan", "--json"))
+    for day, why in due.items():
+        print(f"{day}: {why}")
+    return bool(due)
+
+
+def _asked(context: Any) -> str | None:
+    run = context["dag_run"]
+    return asked_day(run.run_type, run.partition_key, context["params"].get(DAY))
