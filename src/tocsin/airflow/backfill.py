@@ -25,7 +25,7 @@ e-mail of an alert.
 
 | to run | do |
 |---|---|
-| a range of days | Trigger, **Backfill**, first to last UTC day; *reprocess* those that have a run, or not |
+| a range of days | Trigger, **Backfill**, first to last UTC day; *All Runs* takes also those that have one |
 | one day | Trigger, **Single Run**, with the day |
 | all days that need it | Trigger, **Single Run**, without a day; so does the run of the night, at 04:00 UTC |
 
