@@ -1,20 +1,25 @@
 """The indexer: the one consumer of the findings topic, and the one writer of findings and alerts.
 
 A batch is stored in one transaction, then its offsets are committed; a crash in between delivers it again, which
-changes nothing. What is no finding is put aside. While Kafka or the alerts DB is away it waits, says so, and goes on.
+changes nothing. What is no finding is put aside. Between two batches it stores what backfills have published, a day in
+one transaction. While Kafka or the alerts DB is away it waits, says so, and goes on.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import structlog
-from sqlalchemy import exc
+from sqlalchemy import Connection, exc
 
-from tocsin.alerts import facts, recording
+from tocsin.alerts import backfills, facts, recording
+from tocsin.alerts.backfills import Applied, Backfilled
 from tocsin.alerts.database import Database
+from tocsin.alerts.following import FollowedBackfills
 from tocsin.alerts.intake import Record, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.topic import FollowedTopic
@@ -77,6 +82,27 @@ class Indexer:
             except InvalidEvent as error:
                 _log.warning("not a finding", error=str(error)[:500])
                 rejected.append(Rejected(record=record, reasons=error.reasons))
+        with self._writing() as (connection, rules):
+            put_aside(connection, rejected, self._clock())
+            done = recording.record(connection, found, rules, self._clock())
+        self._tell({finding.detector for finding in found}, done)
+        return done
+
+    def apply(self, backfilled: Backfilled) -> Applied:
+        """Store what a backfill has published for a day, in one transaction.
+
+        Raises:
+            TransientError: the alerts DB cannot be written now; nothing was stored and a retry helps.
+            StatementError: it refuses the content; nothing was stored and a retry does not help.
+        """
+        with self._writing() as (connection, rules):
+            done = backfills.apply(connection, backfilled, rules, self._clock())
+        self._tell({backfilled.detector}, done.recorded)
+        return done
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, Rules]]:
+        """A transaction, with the rules by what is declared now, which is remembered with it."""
         declared = dict(self._declared.current())
         changed = [one for name, one in declared.items() if self._stored_facts.get(name) != one]
         alerts = self._settings.alerts
@@ -88,14 +114,11 @@ class Indexer:
         )
         with self._database.write() as connection:
             facts.remember(connection, changed)
-            put_aside(connection, rejected, self._clock())
-            done = recording.record(connection, found, rules, self._clock()) if found else Recorded()
+            yield connection, rules
         self._stored_facts = declared
-        self._tell(found, done)
-        return done
 
-    def _tell(self, found: list[Finding], done: Recorded) -> None:
-        unknown = {finding.detector for finding in found} - self._stored_facts.keys() - self._undeclared
+    def _tell(self, found: set[str], done: Recorded) -> None:
+        unknown = found - self._stored_facts.keys() - self._undeclared
         for name in sorted(unknown):
             _log.warning("findings of a detector that was never declared: stored, without an alert", detector=name)
         self._undeclared |= unknown
@@ -105,12 +128,13 @@ class Indexer:
 
 
 class IndexerJob:
-    """Feeds an `Indexer` from Kafka until `stop` is set."""
+    """Feeds an `Indexer` from Kafka, and with what backfills publish, until `stop` is set."""
 
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
+        self._backfills: FollowedBackfills | None = None
         self._trouble, self._stored, self._batches = "", 0, 0
 
     def run(self) -> None:
@@ -123,6 +147,9 @@ class IndexerJob:
             return
         indexers: list[Indexer] = []
         self._insist(lambda: indexers.append(Indexer(self._settings, self._database)))
+        if not indexers:
+            return
+        self._backfills = FollowedBackfills(self._settings, self._database, indexers[0].apply)
         names = self._settings.names
         topic = FollowedTopic(self._settings.kafka, names.findings, names.group(INDEXER))
         try:
@@ -133,8 +160,9 @@ class IndexerJob:
             self._database.close()
 
     def _step(self, topic: FollowedTopic, indexer: Indexer) -> None:
-        """Store what is there, or learn after a moment that nothing is."""
-        records = topic.read(BATCH, 0.2)
+        """Store what is there, or learn after a moment that nothing is. At most one backfilled day comes between."""
+        more = self._backfills is not None and self._backfills.step()
+        records = topic.read(BATCH, 0.0 if more else 0.2)
         if records:
             if not self._insist(lambda: indexer.store(records)):
                 return
@@ -167,9 +195,17 @@ class IndexerJob:
                 return True
             except TransientError as error:
                 self._say(str(error))
-                self._stop.wait(pause)
+                self._wait(pause)
                 pause = min(pause * 2, 5.0)
         return False
+
+    def _wait(self, seconds: float) -> None:
+        """Backfills need no Kafka: while it is away they go on."""
+        until = time.monotonic() + seconds
+        while self._backfills is not None and time.monotonic() < until and not self._stop.is_set():
+            if not self._backfills.step():
+                break
+        self._stop.wait(max(0.0, until - time.monotonic()))
 
     def _say(self, trouble: str) -> None:
         if trouble != self._trouble:

@@ -4,6 +4,8 @@
 * Dedup: findings of one (detector, entity) within one period of event time belong to one alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
   an alert that was told as e-mail is told once more when it becomes urgent, and nothing is ever told as less.
+  What a backfill finds is news for two days, in the summary alone.
+* Superseding: a complete backfill of a day no longer reproduces a finding.
 
 Standard library and the contracts only.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +26,10 @@ from tocsin.metrics import JobReport
 _LEVELS = {"": 0, "email": 1, "urgent": 2}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_AHEAD = timedelta(days=400)
+
+BACKFILLS_ARE_NEWS = timedelta(days=2)
+"""So long after a window a backfill of it may open an alert and be listed as delayed: the nightly run of the day before
+is in it with hours to spare, and a first run over months of history lists nothing that nobody can act on any more."""
 
 
 class Kind(StrEnum):
@@ -109,6 +115,19 @@ def moment_of(finding: Finding) -> datetime:
     return known
 
 
+def day_of(finding: Finding) -> date:
+    """The UTC day to which a finding belongs."""
+    return moment_of(finding).astimezone(UTC).date()
+
+
+def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
+    """Whether a complete backfill of a day by version `backfilled` says which findings of `version` that day has.
+
+    Of its own version and of any other, unless that is the one declared now (None when unknown) and this is not.
+    """
+    return version == backfilled or version != declared
+
+
 def faults_of(finding: Finding) -> list[str]:
     """Why a well-formed finding cannot be stored all the same; empty for one that can."""
     faults = [] if 0 < len(finding.finding_id) <= 64 else ["finding_id: must have 1 to 64 characters"]
@@ -146,18 +165,21 @@ def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta)
 
 def notification(finding: Finding, facts: DetectorFacts, told: Told, now: datetime) -> Kind | None:
     """Which notification `finding` calls for, given what people were `told` about its alert; None for none."""
-    if not notifies(finding, facts):
+    if not notifies(finding, facts, now):
         return None
-    end = finding.window_end or moment_of(finding)
     rank = _LEVELS[finding.level]
-    if now - end <= facts.page_within:
+    if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
         return Kind(finding.level) if rank > _LEVELS[told.at_once] else None
     return Kind.DELAYED if rank > max(_LEVELS[told.at_once], _LEVELS[told.delayed]) else None
 
 
-def notifies(finding: Finding, facts: DetectorFacts) -> bool:
-    """Whether `finding` may reach people at all: its detector is live, and it is no backfill."""
-    return facts.live and finding.origin is not Origin.BACKFILL
+def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
+    """Whether `finding` may reach people at all: its detector is live, and it is no backfill of what is long over."""
+    return facts.live and (finding.origin is not Origin.BACKFILL or now - _end(finding) <= BACKFILLS_ARE_NEWS)
+
+
+def _end(finding: Finding) -> datetime:
+    return finding.window_end or moment_of(finding)
 
 
 def recipients(kind: Kind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:

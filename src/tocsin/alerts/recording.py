@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
-from tocsin.alerts import policy
+from tocsin.alerts import merging, policy
 from tocsin.alerts.identity import alert_parts, entity_hash, message_id
+from tocsin.alerts.merging import Kept, LastWord
 from tocsin.alerts.policy import DetectorFacts, Kind, Told
-from tocsin.alerts.rows import finding_of, finding_values
-from tocsin.alerts.schema import alerts, findings, notifications
-from tocsin.alerts.trajectory import Points, extended
+from tocsin.alerts.rows import kept_of, kept_values
+from tocsin.alerts.schema import alerts, backfilled_days, findings, notifications
 from tocsin.finding import Finding, canonical_entity
+
+_AT_ONCE = 500
+"""Findings in one statement: a DB bounds the number of values in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,47 +80,45 @@ class _Alert:
 
 
 @dataclass(eq=False)
-class _Kept:
-    finding: Finding
-    points: Points
-    first_detected_at: datetime
+class _Row:
+    kept: Kept
     alert: _Alert | None = None
     new: bool = False
     changed: bool = False
 
 
 def record(connection: Connection, batch: Sequence[Finding], rules: Rules, now: datetime) -> Recorded:
-    """Store a batch of findings, in the order of the topic, with all that follows from them.
+    """Store any number of findings, in the order of the topic, with all that follows from them.
 
     Every finding must have `detected_at` and no `policy.faults_of`.
     """
-    work = _Work(connection, rules, now)
-    work.load(batch)
-    for finding in batch:
-        work.take(finding)
-    work.store()
-    return work.done
+    done = Recorded()
+    for first in range(0, len(batch), _AT_ONCE):
+        part, work = batch[first : first + _AT_ONCE], _Work(connection, rules, now, done)
+        work.load(part)
+        for finding in part:
+            work.take(finding)
+        work.store()
+    return done
 
 
 class _Work:
-    """One batch in memory: loaded at once, folded record by record, written at once."""
+    """A part of a batch in memory: loaded at once, folded record by record, written at once."""
 
-    def __init__(self, connection: Connection, rules: Rules, now: datetime) -> None:
+    def __init__(self, connection: Connection, rules: Rules, now: datetime, done: Recorded) -> None:
         self._connection, self._rules, self._now = connection, rules, now
-        self._kept: dict[str, _Kept] = {}
+        self._rows: dict[str, _Row] = {}
+        self._last_words: dict[tuple[str, date], LastWord] = {}
         self._alerts: dict[tuple[str, str], list[_Alert]] = {}
-        self.done = Recorded()
+        self.done = done
 
     def load(self, batch: Sequence[Finding]) -> None:
         """Read the stored state of all that `batch` touches."""
         stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
         rows = self._connection.execute(stored).mappings().all()
         by_id = self._load_alerts(batch, {row["alert_id"] for row in rows if row["alert_id"] is not None})
-        for row in rows:
-            alert = by_id.get(row["alert_id"])
-            points = [(int(time), float(score)) for time, score in row["trajectory"]]
-            kept = _Kept(finding_of(row), points, row["first_detected_at"], alert)
-            self._kept[kept.finding.finding_id] = kept
+        self._rows = {row["finding_id"]: _Row(kept_of(row), by_id.get(row["alert_id"])) for row in rows}
+        self._load_last_words(batch)
 
     def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
         moments = [policy.moment_of(f) for f in batch]
@@ -138,37 +139,43 @@ class _Work:
             self._alerts.setdefault((row.detector, row.entity), []).append(alert)
         return by_id
 
+    def _load_last_words(self, batch: Sequence[Finding]) -> None:
+        days = {policy.day_of(f) for f in batch}
+        table = backfilled_days.c
+        query = select(table.detector, table.day, table.version, table.run_id).where(
+            table.detector.in_({f.detector for f in batch}), table.day.in_(days)
+        )
+        for detector, day, version, run_id in self._connection.execute(query):
+            self._last_words[detector, day] = LastWord(version, run_id)
+
     def take(self, finding: Finding) -> None:
         """Fold one record in."""
         facts = self._rules.facts.get(finding.detector)
-        kept = self._keep(finding, facts.version if facts else None)
+        row = self._keep(finding, facts.version if facts else None)
         if facts is None:
             self.done.undeclared += 1
-        elif policy.notifies(finding, facts):
-            if kept.alert is None:
-                kept.alert, kept.changed = self._alert(finding, facts), True
-            alert, kept.alert.facts = kept.alert, facts
+        elif policy.notifies(finding, facts, self._now):
+            if row.alert is None:
+                row.alert, row.changed = self._alert(finding, facts), True
+            alert, row.alert.facts = row.alert, facts
             if finding.level == "urgent" and alert.level != "urgent":
                 alert.level, alert.changed = "urgent", True
             kind = policy.notification(finding, facts, alert.told, self._now)
             if kind is not None:
                 alert.plan(kind, finding)
 
-    def _keep(self, finding: Finding, declared: str | None) -> _Kept:
-        kept = self._kept.get(finding.finding_id)
-        if kept is None:
-            assert finding.detected_at is not None
-            kept = _Kept(finding, extended([], finding), finding.detected_at, new=True)
-            self._kept[finding.finding_id] = kept
+    def _keep(self, finding: Finding, declared: str | None) -> _Row:
+        last_word = self._last_words.get((finding.detector, policy.day_of(finding)))
+        row = self._rows.get(finding.finding_id)
+        if row is None:
+            row = _Row(merging.first(finding, declared, last_word, self._now), new=True)
+            self._rows[finding.finding_id] = row
             self.done.findings += 1
-            return kept
-        best = policy.merged(kept.finding, finding, declared)
-        if best.version != kept.finding.version:
-            kept.points = []
-        points = extended(kept.points, finding) if best.version == finding.version else kept.points
-        if best is finding or points != kept.points:
-            kept.finding, kept.points, kept.changed = best, points, True
-        return kept
+            return row
+        kept = merging.after(row.kept, finding, declared, last_word)
+        if kept != row.kept:
+            row.kept, row.changed = kept, True
+        return row
 
     def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
         entity = canonical_entity(finding.entity)
@@ -233,13 +240,13 @@ class _Work:
         }
 
     def _store_findings(self) -> None:
-        new = [kept for kept in self._kept.values() if kept.new]
+        new = [row for row in self._rows.values() if row.new]
         if new:
-            self._connection.execute(insert(findings), [_values_of(kept) for kept in new])
-        changed = [kept for kept in self._kept.values() if kept.changed and not kept.new]
+            self._connection.execute(insert(findings), [_values_of(row) for row in new])
+        changed = [row for row in self._rows.values() if row.changed and not row.new]
         if changed:
             same = update(findings).where(findings.c.finding_id == bindparam("known_id"))
-            rows = [_values_of(kept) | {"known_id": kept.finding.finding_id} for kept in changed]
+            rows = [_values_of(row) | {"known_id": row.kept.finding.finding_id} for row in changed]
             self._connection.execute(same, rows)
 
     def _store_notifications(self, planned: list[_Alert]) -> None:
@@ -285,9 +292,5 @@ class _Work:
         }
 
 
-def _values_of(kept: _Kept) -> dict[str, Any]:
-    return finding_values(kept.finding) | {
-        "first_detected_at": kept.first_detected_at,
-        "trajectory": kept.points,
-        "alert_id": kept.alert.id if kept.alert else None,
-    }
+def _values_of(row: _Row) -> dict[str, Any]:
+    return kept_values(row.kept) | {"alert_id": row.alert.id if row.alert else None}

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
+from tocsin.alerts.merging import Kept, Said
 from tocsin.alerts.policy import moment_of
 from tocsin.alerts.trajectory import Points
 from tocsin.finding import Finding, canonical_entity
@@ -29,14 +30,41 @@ class StoredFinding(_View):
     Attributes:
         finding: the record that stayed after merging.
         first_detected_at: append time of its first record, UTC.
-        alert: id of its alert; None when it has none (shadow, signal, backfill, unknown detector).
+        alert: id of its alert; None when it has none (shadow, signal, old backfill, unknown detector).
         trajectory: how its score rose; time in microseconds since 1970, score.
+        superseded_at: since when the backfill of its day no longer reproduces it, UTC; None while it counts.
+        superseded_by: the `run_id` of that backfill; empty while it counts.
+        stream: what the stream said last, where `finding` is a backfill's; None when the stream has not found it, or
+            `finding` is the stream's own.
     """
 
     finding: Finding
     first_detected_at: datetime
     alert: int | None
     trajectory: Points
+    superseded_at: datetime | None = None
+    superseded_by: str = ""
+    stream: Said | None = None
+
+
+class BackfilledDay(_View):
+    """A day of a detector whose backfill is in the DB, whole.
+
+    Attributes:
+        run: which publication of the day, as in the ledger of the detector's backfills.
+        run_id: which run computed it; it is in its findings.
+        version: of the detector, by which it was computed.
+        findings: how many were published.
+        applied_at: since when they are in the DB, UTC.
+    """
+
+    detector: str
+    day: date
+    run: str
+    run_id: str
+    version: str
+    findings: int
+    applied_at: datetime
 
 
 class Notification(_View):
@@ -75,7 +103,7 @@ class Alert(_View):
         state: "open" or "resolved" (its period is over and nothing waits to be sent).
         period_start, period_end: of the dedup period, event time, UTC.
         first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
-        findings: how many it has.
+        findings: how many it has; as all sums here, without superseded ones unless it has no other.
         score: the highest.
         email_limit, urgent_limit: of its detector; None where it has none.
     """
@@ -119,7 +147,7 @@ class JobUsage(_View):
         cpu_seconds: of its processes, Python and JVM together.
         rss_bytes: the most that it held resident.
         rows_in, rows_out: records read and written; rows_out is 0 where they are not counted.
-        findings: of a detector, that were first detected on this day; 0 for other jobs.
+        findings: of a detector, that it first detected on this day and that count still; 0 for other jobs.
         restarts: how often another process took its place.
         cores: that it kept busy, on average, while it ran.
         last_finding_at: when the last finding of a detector was first detected, on whatever day; null for none.
@@ -149,22 +177,43 @@ def finding_of(row: Mapping[Any, Any]) -> Finding:
     return Finding(**values, entity=json.loads(row["entity"]), limit=row["score_limit"], origin=row["origin"])
 
 
-def finding_values(finding: Finding) -> dict[str, Any]:
-    """The columns of `findings` that a finding fills; its detection, trajectory and alert are the caller's."""
-    values = {name: getattr(finding, name) for name in _SAME_NAME}
-    return values | {
+def kept_of(row: Mapping[Any, Any]) -> Kept:
+    """What a row of `findings` keeps of a finding."""
+    return Kept(
+        finding=finding_of(row),
+        points=[(int(time), float(score)) for time, score in row["trajectory"]],
+        first_detected_at=row["first_detected_at"],
+        stream=None if row["stream"] is None else Said.model_validate(row["stream"]),
+        superseded_at=row["superseded_at"],
+        superseded_by=row["superseded_by"],
+    )
+
+
+def kept_values(kept: Kept) -> dict[str, Any]:
+    """The columns of `findings`, but for the alert, which is the caller's."""
+    finding = kept.finding
+    return {name: getattr(finding, name) for name in _SAME_NAME} | {
         "entity": canonical_entity(finding.entity),
         "moment": moment_of(finding),
         "score_limit": finding.limit,
         "origin": finding.origin.value,
+        "trajectory": kept.points,
+        "first_detected_at": kept.first_detected_at,
+        "stream": kept.stream.model_dump(mode="json") if kept.stream else None,
+        "superseded_at": kept.superseded_at,
+        "superseded_by": kept.superseded_by,
     }
 
 
 def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
     """A row of `findings` as readers see it."""
+    kept = kept_of(row)
     return StoredFinding(
-        finding=finding_of(row),
-        first_detected_at=row["first_detected_at"],
+        finding=kept.finding,
+        first_detected_at=kept.first_detected_at,
         alert=row["alert_id"],
-        trajectory=[(int(time), float(score)) for time, score in row["trajectory"]],
+        trajectory=kept.points,
+        superseded_at=kept.superseded_at,
+        superseded_by=kept.superseded_by,
+        stream=kept.stream,
     )

@@ -113,9 +113,27 @@ findings = Table(
     Column("detected_at", UtcDateTime, nullable=False),
     Column("trajectory", JSON, nullable=False),
     Column("alert_id", Integer, ForeignKey("alerts.id"), index=True),
+    # Since when a complete backfill of its day no longer reproduces it, and which run that was.
+    Column("superseded_at", UtcDateTime),
+    Column("superseded_by", Text, nullable=False, server_default=""),
+    # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.Said`.
+    Column("stream", JSON(none_as_null=True)),
     Index(None, "detector", "moment"),
     Index(None, "moment"),
     Index(None, "first_detected_at", "detector"),
+)
+
+backfilled_days = Table(
+    "backfilled_days",
+    metadata,
+    Column("detector", String(200), primary_key=True),
+    Column("day", Date, primary_key=True),
+    # As in the ledger of the detector's backfills: this run's findings are in `findings`.
+    Column("run", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("version", String(64), nullable=False),
+    Column("findings", Integer, nullable=False),
+    Column("applied_at", UtcDateTime, nullable=False),
 )
 
 notifications = Table(

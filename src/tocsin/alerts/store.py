@@ -8,19 +8,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import Connection, Select, case, func, or_, select
 
 from tocsin.alerts.database import Database
-from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding, stored_finding
-from tocsin.alerts.schema import alerts, findings, invalid_findings, job_usage, notifications
-from tocsin.finding import canonical_entity
+from tocsin.alerts.rows import (
+    Alert,
+    AlertDetails,
+    BackfilledDay,
+    JobUsage,
+    Notification,
+    StoredFinding,
+    stored_finding,
+)
+from tocsin.alerts.schema import alerts, backfilled_days, findings, invalid_findings, job_usage, notifications
+from tocsin.finding import Origin, canonical_entity
+from tocsin.history.places import begin, end
 from tocsin.names import detector_job
 from tocsin.settings import Settings
 
 SHOWN_FINDINGS = 50
+_COUNTS = findings.c.superseded_at.is_(None)
+_BY_A_JOB = or_(findings.c.origin != Origin.BACKFILL.value, findings.c.stream.is_not(None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +42,14 @@ class FindingFilter:
         entity: the value of one of its columns, exactly.
         since: start of the window (time of the event) at or after it, UTC.
         level: "email" or "urgent", exactly.
+        superseded: also those that the backfill of their day no longer reproduces.
     """
 
     detector: str | None = None
     entity: str | None = None
     since: datetime | None = None
     level: str | None = None
+    superseded: bool = False
     limit: int = 100
 
 
@@ -85,10 +98,35 @@ def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFindi
         query = query.where(findings.c.moment >= wanted.since)
     if wanted.level is not None:
         query = query.where(findings.c.level == wanted.level)
+    if not wanted.superseded:
+        query = query.where(_COUNTS)
     if not database.is_ready():
         return []
     with database.read() as connection:
         return [stored_finding(row) for row in connection.execute(query).mappings()]
+
+
+def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
+    """All findings of a detector that belong to a UTC day, superseded ones too, by moment and id.
+
+    Errors as for `list_findings`.
+    """
+    moment = findings.c.moment
+    own = select(findings).where(findings.c.detector == detector, moment >= begin(day), moment < end(day))
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        rows = connection.execute(own.order_by(moment, findings.c.finding_id)).mappings()
+        return [stored_finding(row) for row in rows]
+
+
+def list_backfilled(database: Database, detector: str) -> list[BackfilledDay]:
+    """The days of a detector whose backfill is in the DB, the newest first; errors as for `list_findings`."""
+    if not database.is_ready():
+        return []
+    own = select(backfilled_days).where(backfilled_days.c.detector == detector).order_by(backfilled_days.c.day.desc())
+    with database.read() as connection:
+        return [BackfilledDay(**row) for row in connection.execute(own).mappings()]
 
 
 def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
@@ -155,15 +193,16 @@ def list_usage(database: Database, since: date) -> list[JobUsage]:
 
 def _last_findings(connection: Connection) -> dict[str, datetime]:
     """When each detector's job last detected a finding that was new."""
-    query = select(findings.c.detector, func.max(findings.c.first_detected_at)).group_by(findings.c.detector)
+    query = select(findings.c.detector, func.max(findings.c.first_detected_at)).where(_BY_A_JOB)
+    query = query.group_by(findings.c.detector)
     return {detector_job(name): last for name, last in connection.execute(query)}
 
 
 def _found_on(connection: Connection, day: date) -> dict[str, int]:
-    """How many findings each detector's job first detected on `day`, UTC."""
-    begin = datetime.combine(day, time(), UTC)
+    """How many findings that count each detector's job first detected on `day`, UTC."""
     detected = findings.c.first_detected_at
-    query = select(findings.c.detector, func.count()).where(detected >= begin, detected < begin + timedelta(days=1))
+    query = select(findings.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
+    query = query.where(_BY_A_JOB, _COUNTS)
     return {detector_job(name): count for name, count in connection.execute(query.group_by(findings.c.detector))}
 
 
@@ -173,6 +212,8 @@ def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
     if row is None:
         return None
     own = select(findings).where(findings.c.alert_id == alert_id)
+    if connection.execute(own.where(_COUNTS).limit(1)).first() is not None:
+        own = own.where(_COUNTS)
     latest = own.order_by(findings.c.moment.desc(), findings.c.finding_id).limit(SHOWN_FINDINGS)
     highest = own.order_by(case((findings.c.level == "urgent", 0), else_=1), findings.c.score.desc()).limit(1)
     sent = select(notifications).where(notifications.c.alert_id == alert_id).order_by(notifications.c.id)
@@ -190,15 +231,17 @@ def notification_of(row: Mapping[Any, Any]) -> Notification:
 
 
 def _alerts() -> Select[Any]:
-    """Alerts with what their findings add up to."""
+    """Alerts with what their findings add up to: those that count, or, where none does any more, all."""
     ends = func.coalesce(findings.c.window_end, findings.c.moment)
+    moment, score = findings.c.moment, findings.c.score
+    counting = func.count(case((_COUNTS, 1)))
     sums = (
         select(
             findings.c.alert_id,
-            func.min(findings.c.moment).label("first_seen"),
-            func.max(ends).label("last_seen"),
-            func.count().label("findings"),
-            func.max(findings.c.score).label("score"),
+            func.coalesce(func.min(case((_COUNTS, moment))), func.min(moment)).label("first_seen"),
+            func.coalesce(func.max(case((_COUNTS, ends))), func.max(ends)).label("last_seen"),
+            case((counting > 0, counting), else_=func.count()).label("findings"),
+            func.coalesce(func.max(case((_COUNTS, score))), func.max(score)).label("score"),
         )
         .where(findings.c.alert_id.is_not(None))
         .group_by(findings.c.alert_id)

@@ -18,6 +18,9 @@ def findings(
     entity: Annotated[str | None, typer.Option(help="About this user, route, ...; the exact value.")] = None,
     since: options.Since = None,
     level: Annotated[options.Level | None, typer.Option(help="That reached this level and no higher.")] = None,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Also those that a backfill of their day no longer reproduces.")
+    ] = False,
     limit: options.Limit = 100,
     json: options.Json = False,
     exit_code: options.ExitCode = False,
@@ -27,7 +30,9 @@ def findings(
     from tocsin.settings import load_settings
 
     start = options.since(since)
-    wanted = FindingFilter(detector=detector, entity=entity, since=start, level=level, limit=limit)
+    wanted = FindingFilter(
+        detector=detector, entity=entity, since=start, level=level, superseded=superseded, limit=limit
+    )
     database = open_store(load_settings())
     try:
         found = list_findings(database, wanted)
@@ -47,7 +52,8 @@ def row(stored: StoredFinding) -> tuple[object, ...]:
     found = stored.finding
     score = f"{'at least ' if found.at_least else ''}{number(found.score)}"
     where = (found.detector, named(found.entity), window(stored))
-    return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), found.origin, stored.alert)
+    origin = f"{found.origin}, superseded" if stored.superseded_at else found.origin
+    return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert)
 
 
 def named(entity: dict[str, str]) -> str:

@@ -1,16 +1,27 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.broker import await_that
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
+from tests.unit.alerts.test_following import publish
 from tocsin.alerts import store
 from tocsin.alerts.database import Database
-from tocsin.alerts.indexer import Indexer
+from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.metrics import JobState
+from tocsin.reporting import Reporter
+from tocsin.setting_blocks import KafkaSettings
 from tocsin.settings import Settings
+from tocsin.stack.ports import free_ports
+
+Open = Callable[..., Database]
 
 PROJECT = Path(__file__).parents[3]
 
@@ -115,3 +126,22 @@ def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, 
     (stored,) = store.list_findings(database, FindingFilter(detector="unheard_of"))
     assert stored.alert is None
     assert FACTS.name not in {alert.detector for alert in store.list_alerts(database, AlertFilter())}
+
+
+def test_backfilled_days_come_in_while_kafka_is_away(project: Path, tmp_path: Path, opened: Open) -> None:
+    kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}")
+    settings = Settings(project=project, state=tmp_path / "state", kafka=kafka)
+    for back in range(3):
+        day = NOON.date() - timedelta(days=back)
+        publish(settings, [finding(60, at=NOON - timedelta(days=back))], day)
+    stop, reporter = threading.Event(), Reporter(settings, "indexer")
+    job = threading.Thread(target=IndexerJob(settings, reporter, stop).run)
+    reader = opened(settings.alerts_database, read_only=True)
+    job.start()
+    try:
+        await_that(lambda: len(store.list_backfilled(reader, FACTS.name)) == 3, 20)
+        assert reporter.report().state is JobState.WAITING
+    finally:
+        stop.set()
+        job.join()
+        reporter.close()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -168,11 +168,37 @@ def test_page_within_is_measured_from_the_end_of_the_window() -> None:
 
 
 @pytest.mark.parametrize("now", [NOON, NOON + timedelta(days=1)])
-def test_shadow_signals_and_backfills_notify_nobody(now: datetime) -> None:
+@pytest.mark.parametrize("origin", list(Origin))
+def test_shadow_and_signals_notify_nobody(now: datetime, origin: Origin) -> None:
     silent = FACTS.model_copy(update={"live": False})
-    assert policy.notification(finding(120), silent, Told(), now) is None
-    assert policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, Told(), now) is None
+    assert policy.notification(finding(120, origin=origin), silent, Told(), now) is None
     assert policy.notification(finding(120, origin=Origin.REPLAY), FACTS, Told(), now) is not None
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "expected"),
+    [
+        (NOON, Told(), Kind.DELAYED),
+        (END, Told(), Kind.DELAYED),
+        (END + FACTS.page_within, Told(at_once="email"), Kind.DELAYED),
+        (END + timedelta(hours=20), Told(), Kind.DELAYED),
+        (END + timedelta(hours=20), Told(at_once="urgent"), None),
+        (END + timedelta(hours=20), Told(delayed="urgent"), None),
+        (END + policy.BACKFILLS_ARE_NEWS, Told(), Kind.DELAYED),
+        (END + policy.BACKFILLS_ARE_NEWS + SECOND, Told(), None),
+    ],
+)
+def test_a_backfill_only_ever_goes_to_the_delayed_summary_and_only_while_it_is_news(
+    now: datetime, told: Told, expected: Kind | None
+) -> None:
+    assert policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, told, now) == expected
+
+
+def test_the_nightly_backfill_of_the_whole_day_before_is_news() -> None:
+    midnight, nightly = datetime(2026, 11, 21, tzinfo=UTC), timedelta(days=1, hours=4.5)
+    assert nightly + timedelta(hours=12) <= policy.BACKFILLS_ARE_NEWS
+    first = finding(120, at=midnight, origin=Origin.BACKFILL)
+    assert policy.notification(first, FACTS, Told(), midnight + nightly) is Kind.DELAYED
 
 
 steps = st.lists(st.tuples(st.integers(51, 150), st.booleans()), max_size=20)

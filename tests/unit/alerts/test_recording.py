@@ -166,17 +166,19 @@ def test_a_detector_that_goes_live_opens_an_alert_for_a_finding_that_is_already_
     assert only_alert(database).alert.findings == 1
 
 
-def test_a_backfill_corrects_the_score_and_tells_nobody(database: Database) -> None:
+def test_a_backfill_corrects_the_score_and_pages_nobody(database: Database) -> None:
     index(database, burst(120))
-    before = alive(only_alert(database))
-    corrected = finding(110, origin=Origin.BACKFILL)
-    index(database, [corrected, finding(90, user="trent", origin=Origin.BACKFILL)])
-    details = only_alert(database)
-    assert (details.alert.score, alive(details)) == (110, before)
+    before = only_alert(database)
+    index(database, [finding(110, origin=Origin.BACKFILL)])
+    assert only_alert(database).alert.score == 110
+    assert only_alert(database).notifications == before.notifications
     index(database, burst(120))
     assert only_alert(database).alert.score == 110
-    backfilled = store.list_findings(database, FindingFilter(entity="trent"))
-    assert [(one.finding.score, one.alert) for one in backfilled] == [(90, None)]
+    index(database, [finding(190, user="trent", origin=Origin.BACKFILL)])
+    (other,) = [one for one in store.list_alerts(database, AlertFilter()) if one.entity["user_id"] == "trent"]
+    details = store.show_alert(database, other.id)
+    assert details is not None
+    assert alive(details) == [("delayed", "waiting", OWNER, 1)]
 
 
 def test_a_new_version_replaces_the_old_one_and_not_the_other_way_round(database: Database) -> None:

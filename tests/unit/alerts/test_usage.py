@@ -6,14 +6,17 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from tests.unit.alerts.scene import RULES, finding
 from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
 from tocsin.alerts.rows import JobUsage
+from tocsin.alerts.schema import findings
 from tocsin.alerts.store import list_usage
 from tocsin.alerts.usage import Usage
 from tocsin.errors import TransientError
+from tocsin.finding import Origin
 from tocsin.metrics import JobReport, JobState
 
 JOB = "detector:failed_logins"
@@ -158,3 +161,18 @@ def test_findings_are_counted_on_the_day_of_their_detection(database: Database) 
     assert [one.findings for one in days(database, "indexer")] == [0, 0]
     assert {one.last_finding_at for one in days(database)} == {MIDNIGHT}, "whatever the day"
     assert {one.last_finding_at for one in days(database, "indexer")} == {None}
+
+
+def test_what_a_backfill_found_or_no_longer_reproduces_is_no_finding_of_the_job(database: Database) -> None:
+    with database.write() as connection:
+        for user in ("ann", "bob"):
+            record(connection, [finding(60, user=user, detected_at=NOON)], RULES, NOON)
+        late = [finding(60, user=user, detected_at=MIDNIGHT, origin=Origin.BACKFILL) for user in ("ann", "cid")]
+        record(connection, late, RULES, MIDNIGHT)
+    for at in (NOON, MIDNIGHT):
+        count(database, report(at + SECOND, cpu_seconds=1))
+    assert [one.findings for one in days(database)] == [0, 2]
+    assert {one.last_finding_at for one in days(database)} == {NOON}
+    with database.write() as connection:
+        connection.execute(update(findings).where(findings.c.entity.contains("bob")).values(superseded_at=MIDNIGHT))
+    assert [one.findings for one in days(database)] == [0, 1]

@@ -1,0 +1,120 @@
+"""The ledgers of backfills, followed: what is published for a day and is not in the alerts DB is brought there.
+
+What is in the DB is compared with what is published, whoever published it and whenever, so a new DB is filled again and
+nothing is lost when the indexer stops anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import date
+
+import structlog
+from sqlalchemy import exc
+
+from tocsin.alerts import backfills
+from tocsin.alerts.backfills import Applied, Backfilled, UnusableDay
+from tocsin.alerts.database import Database
+from tocsin.backfill.ledger import Backfills, BrokenFindings, Published, backfilled
+from tocsin.errors import TransientError
+from tocsin.settings import Settings
+
+_LOOK_SECONDS = 1.0
+_TROUBLE_SECONDS = 5.0
+_log = structlog.get_logger()
+
+_Due = tuple[date, str, Published]
+"""Day, detector, and what is published; sorts by day."""
+
+
+class FollowedBackfills:
+    """Brings published days into the alerts DB, one at a time. For one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        apply: Callable[[Backfilled], Applied],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Follow the ledgers of `settings`; `apply` stores a day in one transaction of `database`."""
+        self._settings, self._database, self._apply, self._clock = settings, database, apply, clock
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._due: list[_Due] = []
+        self._unusable: set[tuple[str, date, str]] = set()
+        self._rest_until = 0.0
+        self._trouble = ""
+
+    def step(self) -> bool:
+        """Bring one day that is due into the DB, the newest first; True when another one is due now.
+
+        Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is told once,
+        and tried again after some seconds; a day that cannot be used is told once and left out until it is published
+        anew. Neither holds up the caller.
+
+        Raises:
+            ConfigError: the file of the DB is no alerts DB.
+        """
+        if self._clock() < self._rest_until:
+            return False
+        try:
+            if not self._due:
+                self._look()
+            if not self._due:
+                self._rest_until = self._clock() + _LOOK_SECONDS
+                return False
+            day, detector, published = self._due[-1]
+            self._bring(detector, day, published)
+            self._due.pop()
+        except (TransientError, OSError) as error:
+            self._rest(str(error))
+            return False
+        if self._trouble:
+            _log.info("backfills: going on", after=self._trouble)
+            self._trouble = ""
+        return bool(self._due)
+
+    def _look(self) -> None:
+        """Note what is due in the ledgers that have changed."""
+        for detector in backfilled(self._settings):
+            ledger = Backfills(self._settings, detector)
+            status = ledger.file.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if self._seen.get(detector) == stamp:
+                continue
+            with self._database.read() as connection:
+                held = backfills.applied(connection, detector)
+            for day, published in ledger.read().published.items():
+                if held.get(day) != published.run and (detector, day, published.run) not in self._unusable:
+                    self._due.append((day, detector, published))
+            self._seen[detector] = stamp
+        self._due.sort(key=lambda due: due[:2])
+
+    def _bring(self, detector: str, day: date, published: Published) -> None:
+        ledger = Backfills(self._settings, detector)
+        try:
+            found = backfills.read(detector, day, published, list(ledger.findings(day, published)))
+            done = self._apply(found)
+        except BrokenFindings as error:
+            # Published anew meanwhile: its file has changed, and so has the ledger's, at which the next look looks.
+            if ledger.read().published.get(day) == published:
+                self._leave_out(detector, day, published, error)
+        except (UnusableDay, exc.StatementError, ValueError, OverflowError) as error:
+            self._leave_out(detector, day, published, error)
+        else:
+            counts = {"findings": len(found.findings), "new": done.recorded.findings, "superseded": done.superseded}
+            _log.info("backfilled day stored", detector=detector, day=str(day), **counts, alerts=done.recorded.alerts)
+
+    def _leave_out(self, detector: str, day: date, published: Published, error: Exception) -> None:
+        self._unusable.add((detector, day, published.run))
+        _log.error(
+            "findings of a backfilled day cannot be used; what the alerts DB holds of it stays",
+            detector=detector, day=str(day), error=str(error)[:500],
+        )  # fmt: skip
+
+    def _rest(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            _log.warning("backfills: waiting", reason=trouble)
+        self._trouble = trouble
+        self._rest_until = self._clock() + _TROUBLE_SECONDS

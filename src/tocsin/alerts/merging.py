@@ -1,0 +1,105 @@
+"""One finding as the alerts DB holds it, and what one more record of it changes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.alerts import policy
+from tocsin.alerts.trajectory import Points, extended
+from tocsin.finding import Finding, Origin
+
+
+class Said(BaseModel):
+    """What the stream said last of a finding of which a backfill has the last word.
+
+    Attributes:
+        version, level, score, limit, at_least: as in `Finding`, of the record that would have stayed without backfill.
+        detected_at: when that record was appended, UTC.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: str
+    level: str
+    score: float
+    limit: float
+    at_least: bool
+    detected_at: datetime | None
+
+    @classmethod
+    def of(cls, finding: Finding) -> Said:
+        """What `finding`, a record of the stream, says."""
+        return cls(**{name: getattr(finding, name) for name in cls.model_fields})
+
+    def merged(self, new: Finding, declared: str | None) -> Said:
+        """The same after one more record of the stream; `declared` as for `policy.merged`."""
+        stored = new.model_copy(update={name: getattr(self, name) for name in Said.model_fields})
+        return self if policy.merged(stored, new, declared) is stored else Said.of(new)
+
+
+@dataclass(frozen=True)
+class LastWord:
+    """The complete backfill of a finding's day that is in the DB: the version and the run that computed it."""
+
+    version: str
+    run_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of a finding.
+
+    Attributes:
+        finding: the record that stays after merging.
+        points: how its score rose.
+        first_detected_at: when its first record was detected, UTC.
+        stream: what the stream said, where `finding` is a backfill's and the stream has found it too.
+        superseded_at, superseded_by: since when (UTC) its day's backfill no longer reproduces it, and that run's id;
+            None and empty while it counts.
+    """
+
+    finding: Finding
+    points: Points
+    first_detected_at: datetime
+    stream: Said | None = None
+    superseded_at: datetime | None = None
+    superseded_by: str = ""
+
+
+def first(finding: Finding, declared: str | None, last_word: LastWord | None, now: datetime) -> Kept:
+    """What is kept of a finding whose first record is `finding`; `last_word` is None where its day has no backfill."""
+    assert finding.detected_at is not None
+    kept = Kept(finding=finding, points=extended([], finding), first_detected_at=finding.detected_at)
+    if finding.origin is Origin.BACKFILL or last_word is None:
+        return kept
+    if not policy.has_last_word(last_word.version, finding.version, declared):
+        return kept
+    return replace(kept, superseded_at=now, superseded_by=last_word.run_id)
+
+
+def after(kept: Kept, finding: Finding, declared: str | None, last_word: LastWord | None) -> Kept:
+    """What is kept after one more record of the same finding; equal to `kept` when that is nothing new."""
+    best = policy.merged(kept.finding, finding, declared)
+    points = kept.points if best.version == kept.finding.version else []
+    if best.version == finding.version:
+        points = extended(points, finding)
+    kept = replace(kept, finding=best, points=points, stream=_said(kept, best, finding, declared))
+    return replace(kept, superseded_at=None, superseded_by="") if _reinstates(finding, declared, last_word) else kept
+
+
+def _said(kept: Kept, best: Finding, finding: Finding, declared: str | None) -> Said | None:
+    if best.origin is not Origin.BACKFILL:
+        return None
+    known = kept.stream if kept.finding.origin is Origin.BACKFILL else Said.of(kept.finding)
+    if finding.origin is Origin.BACKFILL:
+        return known
+    return Said.of(finding) if known is None else known.merged(finding, declared)
+
+
+def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | None) -> bool:
+    if finding.origin is Origin.BACKFILL or last_word is None:
+        return finding.origin is Origin.BACKFILL
+    return not policy.has_last_word(last_word.version, finding.version, declared)

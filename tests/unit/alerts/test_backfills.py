@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts import backfills, store
+from tocsin.alerts.backfills import Applied, UnusableDay
+from tocsin.alerts.database import Database
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.rows import StoredFinding
+from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.backfill.ledger import Made, Published
+from tocsin.finding import Finding, Origin
+
+DAY = NOON.date()
+MORNING = NOON + timedelta(hours=16.5)
+"""The next day at 04:30, when the backfills of `DAY` run."""
+V2 = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})}, domain="tocsin.example.com")
+
+
+def published(run: str = "r1", version: str = "v1", at: datetime = MORNING) -> Published:
+    made = Made(version=version, inputs={DAY: "s1"})
+    return Published(run=run, run_id=f"id-{run}", made=made, at=at, findings=0, sha256="", severity="pass")
+
+
+def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datetime = NOON + 9 * SECOND) -> None:
+    with database.write() as connection:
+        record(connection, found, rules, now)
+
+
+def apply(
+    database: Database, found: Sequence[Finding], one: Published, *, rules: Rules = RULES, day: date = DAY
+) -> Applied:
+    with database.write() as connection:
+        ready = backfills.read("failed_logins", day, one, list(found))
+        return backfills.apply(connection, ready, rules, one.at + MINUTE)
+
+
+def stored(database: Database, user: str = "mallory", day: date = DAY) -> StoredFinding:
+    (one,) = [
+        one for one in store.findings_of_day(database, "failed_logins", day) if one.finding.entity == {"user_id": user}
+    ]
+    return one
+
+
+def told(database: Database) -> list[tuple[str, str, str]]:
+    """All that was ever planned to leave: kind, state, recipient."""
+    shown = [store.show_alert(database, alert.id) for alert in store.list_alerts(database, AlertFilter())]
+    return sorted((n.kind, n.state, n.recipient) for one in shown if one is not None for n in one.notifications)
+
+
+def test_a_backfilled_day_has_the_last_word_and_the_stream_is_kept_beside_it(database: Database) -> None:
+    stream(database, *burst(60))
+    done = apply(database, [finding(64)], published())
+    assert (done.recorded.findings, done.superseded) == (0, 0)
+    one = stored(database)
+    assert (one.finding.score, one.finding.origin, one.finding.detected_at) == (64, Origin.BACKFILL, MORNING)
+    assert one.first_detected_at == NOON + 5 * SECOND
+    assert one.stream is not None
+    assert (one.stream.score, one.stream.version) == (60, "v1")
+    stream(database, finding(62), now=MORNING + MINUTE)
+    one = stored(database)
+    assert (one.finding.score, one.stream and one.stream.score) == (64, 62)
+
+
+def test_what_the_backfill_does_not_reproduce_is_superseded_and_not_deleted(database: Database) -> None:
+    stream(database, *burst(60), *burst(70, user="trent"))
+    done = apply(database, [finding(60)], published())
+    assert done.superseded == 1
+    gone = stored(database, "trent")
+    assert (gone.superseded_at, gone.superseded_by) == (MORNING + MINUTE, "id-r1")
+    assert [one.finding.entity["user_id"] for one in store.list_findings(database, FindingFilter())] == ["mallory"]
+    assert len(store.list_findings(database, FindingFilter(superseded=True))) == 2
+    assert apply(database, [finding(60), finding(70, user="trent")], published("r2")).superseded == 0
+    back = stored(database, "trent")
+    assert (back.superseded_at, back.superseded_by, back.finding.origin) == (None, "", Origin.BACKFILL)
+
+
+@pytest.mark.parametrize("first", ["ledger", "stream"])
+def test_it_makes_no_difference_whether_the_topic_or_the_ledger_is_read_first(database: Database, first: str) -> None:
+    """As when a new alerts DB is filled again."""
+    topic = [*burst(60), *burst(70, user="trent")]
+    if first == "stream":
+        stream(database, *topic)
+    apply(database, [finding(64), finding(55, user="carol")], published())
+    if first == "ledger":
+        stream(database, *topic, now=MORNING + MINUTE)
+    rows = store.findings_of_day(database, "failed_logins", DAY)
+    seen = {
+        one.finding.entity["user_id"]: (
+            one.finding.score, one.finding.origin, one.stream and one.stream.score, one.superseded_by,
+        )
+        for one in rows
+    }  # fmt: skip
+    assert seen == {
+        "mallory": (64, "backfill", 60, ""),
+        "trent": (70, "stream", None, "id-r1"),
+        "carol": (55, "backfill", None, ""),
+    }
+
+
+def test_other_days_and_other_detectors_are_left_alone(database: Database) -> None:
+    midnight = datetime(2026, 11, 22, tzinfo=UTC)
+    others = [
+        finding(60, user="before", at=midnight - timedelta(days=1) - WINDOW),
+        finding(60, user="after", at=midnight),
+        finding(60, detector="other"),
+    ]
+    inside = [
+        finding(60, user="first", at=midnight - timedelta(days=1)),
+        finding(60, user="last", at=midnight - WINDOW),
+    ]
+    stream(database, *others, *inside)
+    assert apply(database, [], published()).superseded == 2
+    assert {one.finding.finding_id for one in store.list_findings(database, FindingFilter())} == {
+        one.finding_id for one in others
+    }
+
+
+def test_an_older_version_does_not_supersede_what_the_declared_one_found(database: Database) -> None:
+    stream(database, finding(70, version="v2"), rules=V2)
+    assert apply(database, [], published(version="v1"), rules=V2).superseded == 0
+    assert stored(database).superseded_at is None
+    assert apply(database, [], published("r2", version="v2"), rules=V2).superseded == 1
+
+
+def test_a_superseded_finding_comes_back_when_a_newer_version_of_the_stream_finds_it(database: Database) -> None:
+    stream(database, *burst(60))
+    apply(database, [], published())
+    stream(database, finding(61), now=MORNING + MINUTE)
+    assert stored(database).superseded_by == "id-r1"
+    stream(database, finding(55, version="v2"), rules=V2, now=MORNING + MINUTE)
+    assert stored(database).superseded_at is None
+
+
+def test_a_second_application_tells_nobody_and_changes_no_row(database: Database) -> None:
+    stream(database, *burst(60))
+    day = [finding(120), finding(70, user="trent"), finding(130, user="carol")]
+    apply(database, day, published())
+    before, said = store.findings_of_day(database, "failed_logins", DAY), told(database)
+    again = apply(database, day, published())
+    assert (again.recorded.findings, again.recorded.alerts, again.recorded.notifications) == (0, 0, {})
+    assert (store.findings_of_day(database, "failed_logins", DAY), told(database)) == (before, said)
+    apply(database, day, published("r2", at=MORNING + timedelta(hours=1)))
+    assert told(database) == said
+
+
+def test_what_the_stream_has_missed_is_listed_as_delayed_and_pages_nobody(database: Database) -> None:
+    apply(database, [finding(120)], published())
+    assert told(database) == [("delayed", "waiting", FACTS.owner)]
+    (alert,) = store.list_alerts(database, AlertFilter())
+    assert (alert.level, alert.score) == ("urgent", 120)
+
+
+def test_a_first_run_over_history_opens_no_alert_for_what_is_long_over(database: Database) -> None:
+    old = NOON - timedelta(days=30)
+    apply(database, [finding(120, at=old)], published(), day=old.date())
+    assert stored(database, day=old.date()).alert is None
+    assert store.list_alerts(database, AlertFilter()) == []
+
+
+def test_nothing_is_applied_when_the_transaction_ends_before_its_end(database: Database) -> None:
+    stream(database, *burst(60), *burst(70, user="trent"))
+    before = store.findings_of_day(database, "failed_logins", DAY)
+    with pytest.raises(KeyboardInterrupt), database.write() as connection:
+        ready = backfills.read("failed_logins", DAY, published(), [finding(64), finding(55, user="carol")])
+        assert backfills.apply(connection, ready, RULES, MORNING).superseded == 1
+        raise KeyboardInterrupt
+    assert store.findings_of_day(database, "failed_logins", DAY) == before
+    assert store.list_backfilled(database, "failed_logins") == []
+
+
+def test_the_days_that_are_in_the_db_are_known_with_their_run(database: Database) -> None:
+    apply(database, [finding(60)], published("r1"))
+    apply(database, [finding(60), finding(70, user="trent")], published("r2", version="v2"))
+    apply(database, [], published("r1"), day=DAY - timedelta(days=1))
+    newest, oldest = store.list_backfilled(database, "failed_logins")
+    assert (newest.day, newest.run, newest.run_id, newest.version, newest.findings) == (DAY, "r2", "id-r2", "v2", 2)
+    assert newest.applied_at == MORNING + MINUTE
+    assert (oldest.day, oldest.findings) == (DAY - timedelta(days=1), 0)
+    with database.read() as connection:
+        assert backfills.applied(connection, "failed_logins") == {DAY: "r2", DAY - timedelta(days=1): "r1"}
+        assert backfills.applied(connection, "other") == {}
+
+
+def test_a_day_with_more_findings_than_a_statement_takes_values(database: Database) -> None:
+    day = [finding(60, user=f"user-{number}") for number in range(1_200)]
+    stream(database, *day[:700], finding(60, user="gone"))
+    done = apply(database, day, published())
+    assert (done.recorded.findings, done.superseded) == (500, 1)
+    assert len(store.list_findings(database, FindingFilter(limit=5_000))) == 1_200
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"detector": "other"}, "is of other"),
+        ({"at": NOON + timedelta(days=1)}, "belongs to 2026-11-22"),
+        ({"entity": {}}, "entity: is empty"),
+        ({"window_end": NOON - SECOND}, "window_end: is not after"),
+    ],
+)
+def test_a_day_that_holds_what_cannot_be_its_own_is_refused_whole(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnusableDay, match=why):
+        backfills.read("failed_logins", DAY, published(), [finding(60), finding(60, **changes)])
+
+
+def test_an_event_of_its_own_belongs_to_the_day_of_its_event(database: Database) -> None:
+    alone = finding(60, window_start=None, window_end=None, event_time_max=NOON, discriminator="raw.logins/0/7")
+    apply(database, [alone], published())
+    assert stored(database).finding.origin is Origin.BACKFILL
+
+
+def test_sums_of_an_alert_leave_out_what_is_superseded_unless_nothing_else_is_left(database: Database) -> None:
+    stream(database, *burst(60), *burst(120, at=NOON + 2 * WINDOW))
+    apply(database, [finding(60)], published())
+    (alert,) = store.list_alerts(database, AlertFilter())
+    assert (alert.findings, alert.score, alert.last_seen) == (1, 60, NOON + WINDOW)
+    details = store.show_alert(database, alert.id)
+    assert details is not None
+    assert details.highest.finding.score == 60
+    assert [one.finding.score for one in details.findings] == [60]
+    apply(database, [], published("r2"))
+    (alert,) = store.list_alerts(database, AlertFilter())
+    assert (alert.findings, alert.score, alert.first_seen, alert.last_seen) == (2, 120, NOON, NOON + 3 * WINDOW)
+    details = store.show_alert(database, alert.id)
+    assert details is not None
+    assert details.highest.finding.score == 120

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
+from tocsin.alerts import merging, policy
+from tocsin.alerts.merging import Kept, LastWord, Said
+from tocsin.finding import Finding, Origin
+
+V1 = LastWord("v1", "nightly")
+
+
+def kept(*records: Finding, declared: str | None = "v1", last_word: LastWord | None = None) -> Kept:
+    """What is kept of a finding after these records, in their order."""
+    folded = merging.first(records[0], declared, last_word, NOON + MINUTE)
+    for record in records[1:]:
+        folded = merging.after(folded, record, declared, last_word)
+    return folded
+
+
+def backfill(score: float, version: str = "v1") -> Finding:
+    return finding(score, origin=Origin.BACKFILL, version=version, run_id="nightly")
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([finding(60)], None),
+        ([backfill(60)], None),
+        ([finding(60), backfill(65)], 60),
+        ([backfill(65), finding(60)], 60),
+        ([finding(60), backfill(65), finding(62)], 62),
+        ([finding(62), backfill(65), finding(60)], 62),
+        ([finding(60), backfill(65), backfill(66)], 60),
+        ([backfill(65), finding(120), finding(60), backfill(65)], 120),
+    ],
+)
+def test_what_the_stream_said_last_is_kept_beside_a_backfill_that_has_the_last_word(
+    records: list[Finding], said: float | None
+) -> None:
+    one = kept(*records)
+    assert (one.stream.score if one.stream else None) == said
+    backfills = [record for record in records if record.origin is Origin.BACKFILL]
+    assert one.finding == (backfills or records)[-1]
+
+
+def test_what_was_said_tells_version_level_limit_and_when() -> None:
+    said = kept(finding(120, at_least=True, detected_at=NOON + SECOND), backfill(130)).stream
+    assert said == Said(version="v1", level="urgent", score=120, limit=100, at_least=True, detected_at=NOON + SECOND)
+
+
+def test_a_newer_stream_takes_the_place_of_an_older_backfill_and_not_the_other_way_round() -> None:
+    newer = finding(70, version="v2")
+    for records in ([backfill(65), newer], [finding(60), backfill(65), newer], [newer, backfill(65)]):
+        one = kept(*records, declared="v2")
+        assert (one.finding.version, one.finding.origin, one.stream) == ("v2", Origin.STREAM, None)
+    late = kept(backfill(65, "v2"), finding(60), declared="v2")
+    assert (late.finding.version, late.finding.origin) == ("v2", Origin.BACKFILL)
+    assert late.stream is not None
+    assert late.stream.version == "v1"
+
+
+def test_a_record_that_comes_again_changes_nothing() -> None:
+    for records in ([finding(60)], [finding(60), backfill(65)], [backfill(65), finding(60), finding(62)]):
+        before = kept(*records)
+        for again in records[1:] or records:
+            if again is records[-1] or again.origin is Origin.STREAM:
+                assert merging.after(before, again, "v1", V1) == before
+
+
+@pytest.mark.parametrize(
+    ("version", "declared", "counts"),
+    [("v1", "v1", False), ("v1", "v2", False), ("v2", "v2", True), ("v2", "v1", False), ("v2", None, False)],
+)
+def test_what_a_day_that_is_backfilled_has_not_got_counts_only_for_a_newer_version(
+    version: str, declared: str | None, counts: bool
+) -> None:
+    one = kept(finding(60, version=version), declared=declared, last_word=V1)
+    assert (one.superseded_at is None) == counts
+    assert one.superseded_by == ("" if counts else "nightly")
+    assert policy.has_last_word("v1", version, declared) != counts
+
+
+def test_a_superseded_finding_comes_back_with_a_newer_version_or_a_backfill_that_finds_it() -> None:
+    gone = kept(finding(60), last_word=V1)
+    assert gone.superseded_at == NOON + MINUTE
+    same = merging.after(gone, finding(90), "v1", V1)
+    assert (same.finding.score, same.superseded_at, same.superseded_by) == (90, NOON + MINUTE, "nightly")
+    for back in (
+        merging.after(gone, finding(70, version="v2"), "v2", V1),
+        merging.after(gone, backfill(60), "v1", V1),
+    ):
+        assert (back.superseded_at, back.superseded_by) == (None, "")
