@@ -11,7 +11,7 @@ from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.command import tocsin
 from tocsin.airflow.days import asked_day, due_days, outcomes
-from tocsin.airflow.program import Program
+from tocsin.airflow.program import GatedProgram
 from tocsin.airflow.switch import is_paused
 from tocsin.names import backfill_dag
 from tocsin.settings import load_settings
@@ -20,7 +20,7 @@ DAY = "day"
 """The param of a DAG that names the one day to run."""
 
 
-class Backfill(Program):
+class Backfill(GatedProgram):
     """Runs `spark_jobs/backfill.py`: the day that the run is about, or all days that need it.
 
     Without a day it leaves out detectors whose own DAG is paused. What a gate holds is not tried again, and other days
@@ -32,7 +32,7 @@ class Backfill(Program):
 
         Args:
             owners: the detectors, all of one source, and the address of whose each is.
-            options: see `Program`.
+            options: of any operator.
         """
         super().__init__(program="backfill", retries=1, on_failure_callback=BackfillMail(owners), **options)
         self.owners = owners

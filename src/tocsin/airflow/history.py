@@ -14,7 +14,7 @@ from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.backfill_task import Backfill
 from tocsin.airflow.command import tocsin
 from tocsin.airflow.news_mail import NewsMail
-from tocsin.airflow.program import Program
+from tocsin.airflow.program import GatedProgram
 from tocsin.catalog import read_catalog
 from tocsin.names import history_dag
 from tocsin.settings import load_settings
@@ -69,7 +69,7 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
             execution_timeout=timedelta(minutes=50),
         )
         night = ShortCircuitOperator(task_id="is_night", python_callable=_is_night)
-        seal = Program(task_id="seal", program="seal", arguments=[source.name], retries=1)
+        seal = GatedProgram(task_id="seal", program="seal", arguments=[source.name], retries=1)
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
         land >> night >> seal >> all_well

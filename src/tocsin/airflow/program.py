@@ -27,21 +27,8 @@ _LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
 _CODE = re.compile(r"Error code is: (\d+)")
 
 
-class ReportLink(BaseOperatorLink):
-    """The button of a task that leads to what the gate has said."""
-
-    name = "Quality report"
-
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """See `BaseOperatorLink.get_link`."""
-        page = operator.report(ti_key.run_id) if isinstance(operator, Program) else REPORTS
-        return address_of(page)
-
-
 class Program(SparkSubmitOperator):
     """Runs `spark_jobs/<program>.py`: a warning is no failure, and what a retry does not mend is not retried."""
-
-    operator_extra_links = (ReportLink(),)
 
     def __init__(self, *, program: str, arguments: Sequence[str] = (), **options: Any) -> None:
         """Make the task.
@@ -78,6 +65,23 @@ class Program(SparkSubmitOperator):
             if code in (REFUSED, MISCONFIGURED):
                 raise AirflowFailException(str(error)) from error
             raise
+
+
+class ReportLink(BaseOperatorLink):
+    """The button of a task that leads to what the gate has said."""
+
+    name = "Quality report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """See `BaseOperatorLink.get_link`."""
+        page = operator.report(ti_key.run_id) if isinstance(operator, GatedProgram) else REPORTS
+        return address_of(page)
+
+
+class GatedProgram(Program):
+    """One whose results a gate judges before they are published."""
+
+    operator_extra_links = (ReportLink(),)
 
     def report(self, run_id: str) -> str:
         """The page to open after the run, as `address_of` takes it."""
