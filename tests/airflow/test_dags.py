@@ -170,3 +170,16 @@ def test_thirty_detectors_are_read_in_a_moment(project: Project) -> None:
     found = project.read()
     assert len(found["dags"]) == len(OURS) + 2 * 29
     assert found["seconds"] < 10, "Airflow reads them again every few seconds"
+
+
+def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
+    own = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}'}
+    program = str(Path(__file__).with_name("end_program.py"))
+    command = [str(here().airflow_venv / "bin" / "python"), program, "0", "10", "20", "2", "1", "3", "4"]
+    done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout.splitlines()[-1])
+    assert ended == {"0": "", "10": ""} | dict.fromkeys(["20", "2"], "AirflowFailException") | dict.fromkeys(
+        ["1", "3", "4"], "AirflowException"
+    )
