@@ -12,7 +12,7 @@ BATCH_DAG = "batch"
 _DOC = """
 Runs one detector over the windows that begin in a range, as a batch: on history where all of its days are published,
 else on what Kafka still holds. It computes the same findings with the same ids as the stream; they replace what the
-stream found there, and notify nobody.
+stream found there, and page nobody.
 
 It is refused when the range is not over yet, or when neither holds all of it: nothing is written then.
 """
