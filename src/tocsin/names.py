@@ -42,6 +42,11 @@ def parity_job(detector: str) -> str:
     return f"parity:{detector}"
 
 
+def backtest_job(detector: str) -> str:
+    """The batch that runs `detector` over days of history and keeps nothing."""
+    return f"backtest:{detector}"
+
+
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
     return _dag(job) if job.startswith(f"{DETECTOR}:") else PLATFORM_DAG

@@ -126,6 +126,19 @@ def catalog_in_force(settings: Settings) -> Catalog:
     return catalog
 
 
+def kept_spec(settings: Settings, name: str, version: str) -> DetectorSpec:
+    """The detector `name` as it was in a `version` that is kept.
+
+    Raises:
+        ConfigError: no such version is kept, or its copy cannot be read any more. A retry does not help.
+    """
+    known = [one.version for one in kept_versions(settings, name)]
+    if version not in known:
+        what = f"no version '{version}' is kept ({', '.join(known) or 'none'})"
+        raise ConfigError([Fault(name, what, nearest=nearest(version, known))])
+    return read_spec(_copy(settings, name, version))
+
+
 def version_in_force(settings: Settings, name: str) -> str:
     """The version of the detector `name` that is to run; empty when that is a file that cannot be read.
 

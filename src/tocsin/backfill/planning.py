@@ -12,8 +12,8 @@ from tocsin.history.places import end
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
-MISSING, AGAIN, ANOTHER_VERSION = "was never run", "failed the last time", "was run by version {version}"
-RESEALED = "was sealed again since"
+MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by version {version}"
+RESEALED = "sealed again since"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _reason(ledger: Ledger, day: date, made: Made) -> str | None:
     if attempt is not None and attempt.end is End.FAILED:
         return AGAIN
     if published is None:
-        return MISSING if attempt is None else f"was held, and {_change(attempt.made, made)}"
+        return MISSING if attempt is None else f"held, then {_change(attempt.made, made)}"
     return _change(published.made, made)
 
 

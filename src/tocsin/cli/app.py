@@ -22,12 +22,14 @@ from tocsin.cli import (
     doctor,
     findings,
     history,
+    parity,
     quality,
     quarantine,
     send,
     skip,
     status,
     topics,
+    trials,
     usage,
     versions,
 )
@@ -53,6 +55,9 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(history.app, name="history")
 app.add_typer(quality.app, name="quality")
 app.command("backfill")(backfill.backfill)
+app.command("backtest")(trials.backtest)
+app.command("diff")(trials.diff)
+app.command("parity")(parity.parity)
 app.command("detectors")(check.detectors)
 app.command("skip-backlog")(skip.skip_backlog)
 app.command("versions")(versions.versions)

@@ -7,42 +7,32 @@ start of Spark for each. What is published for a day changes at once or not at a
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-import psutil
 import structlog
 from pyspark.sql import SparkSession
 
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published, counts
-from tocsin.backfill.planning import chunks, inputs, made_of, plan
+from tocsin.backfill.planning import chunks, made_of, plan
 from tocsin.backfill.standing import declared
 from tocsin.detector import DetectorSpec
 from tocsin.errors import TocsinError
 from tocsin.finding import Finding
-from tocsin.history.places import Places, begin, end
 from tocsin.history.planning import oldest_kept
-from tocsin.history.standing import published_days
-from tocsin.history.versions import DayVersion
 from tocsin.lock import Lock, LockHeld, hold
 from tocsin.names import backfill_job
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark import jvm
-from tocsin.spark.batch import Range, Read, findings_of
+from tocsin.spark.days import Days
 from tocsin.spark.failures import unwritable
-from tocsin.spark.history import sealed_events, with_tick
 from tocsin.spark.session import running_batch
 
 ROWS_AT_ONCE = 100_000_000
 """Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
-
-MOST_FINDINGS = 200_000
-"""Of one query. They are judged and published from memory; a detector that finds more finds nothing."""
 
 log = structlog.get_logger()
 
@@ -115,15 +105,15 @@ class _Work:
 
     def __init__(self, settings: Settings, source: Source, gate: FindingGate, run_id: str) -> None:
         self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
-        self._sealed: Mapping[date, DayVersion] = published_days(settings, source)
-        self._versions = {day: one.version for day, one in self._sealed.items()}
+        self._days = Days(settings, source)
+        self._versions = self._days.versions
         self._kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
-        self.rows = {day: one.facts.rows for day, one in self._sealed.items()}
+        self.rows = self._days.rows
         self.outcome = Outcome()
 
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
         """Which days to run: those asked for as far as they can be computed, else all that need it."""
-        looked_at = days or [day for day in self._sealed if day >= self._kept_from]
+        looked_at = days or [day for day in self._versions if day >= self._kept_from]
         planned = plan(Backfills(self._settings, spec.name).read(), spec, self._versions, looked_at)
         for day, why in planned.blocked.items():
             self.outcome.blocked[spec.name, day] = why
@@ -133,9 +123,7 @@ class _Work:
         """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
         log.info("computes", detector=spec.name, version=spec.version, days=[str(day) for day in days])
         try:
-            before = _cpu_seconds()
-            found = self._computed(spark, spec, days)
-            spent = _cpu_seconds() - before
+            found = self._days.findings(spark, spec, days, self._run_id)
         except Exception as error:
             if len(days) > 1 and not (isinstance(error, OSError) and unwritable(error)):
                 log.warning("goes on day by day", detector=spec.name, error=_said(error))
@@ -148,7 +136,7 @@ class _Work:
         total = sum(self.rows[day] for day in days) or 1
         for day in days:
             try:
-                self._publish(spec, day, found[day], spent * self.rows[day] / total)
+                self._publish(spec, day, found.by_day[day], found.cpu_seconds * self.rows[day] / total)
             except Exception as error:
                 self._fail(spec, day, error)
 
@@ -158,24 +146,7 @@ class _Work:
             with contextlib.suppress(OSError):
                 Backfills(self._settings, spec.name).forget(self._kept_from)
 
-    # --- one query ----------------------------------------------------------------------------------------------------
-
-    def _computed(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> dict[date, list[Finding]]:
-        """The findings of each of `days`, in an order that is the same each time."""
-        read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
-        places = Places.of(self._settings, self._source.name)
-        reading = Read(lambda spark, _: with_tick(sealed_events(spark, places, self._source, read)), once=True)
-        wanted = Range(detector=spec.name, start=begin(days[0]), end=end(days[-1]), run_id=self._run_id)
-        rows = findings_of(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
-        if len(rows) > MOST_FINDINGS:
-            raise TocsinError(
-                f"{spec.path}: finds more than {MOST_FINDINGS} times in {len(days)} days: raise its limits"
-            )
-        found: dict[date, list[Finding]] = defaultdict(list)
-        for row in rows:
-            finding = Finding.model_validate_json(row.value)
-            found[_moment(finding).date()].append(finding)
-        return {day: sorted(found[day], key=lambda one: (_moment(one), one.finding_id)) for day in days}
+    # --- one day ------------------------------------------------------------------------------------------------------
 
     def _publish(self, spec: DetectorSpec, day: date, found: list[Finding], cpu_seconds: float) -> None:
         backfills, made = Backfills(self._settings, spec.name), self._made(spec, day)
@@ -222,23 +193,6 @@ class _Work:
             Backfills(self._settings, spec.name).note(day, attempt)
 
 
-def _moment(finding: Finding) -> datetime:
-    """Where it stands in event time, by which it belongs to a day."""
-    moment = finding.window_start or finding.event_time_max
-    if moment is None:
-        raise TocsinError(f"finding {finding.finding_id} of {finding.detector} has neither window nor event time")
-    return moment
-
-
 def _said(error: Exception) -> str:
     first = (str(error).strip() or "nothing is said").splitlines()[0][:500]
     return first if isinstance(error, (TocsinError, OSError)) else f"{type(error).__name__}: {first}"
-
-
-def _cpu_seconds() -> float:
-    """Of this process and of Spark's JVM since they began."""
-    total = 0.0
-    for process in (psutil.Process(), psutil.Process(jvm.process_id())):
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total

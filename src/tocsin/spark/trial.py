@@ -1,0 +1,73 @@
+"""A detector over days of history, for nobody but who asks: nothing is judged, published or kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from tocsin.backfill.planning import chunks, made_of
+from tocsin.detector import DetectorSpec
+from tocsin.errors import ConfigError
+from tocsin.finding import Finding
+from tocsin.names import backtest_job
+from tocsin.settings import Settings
+from tocsin.source import Source
+from tocsin.spark.days import Days, Found
+from tocsin.spark.session import running_batch
+
+ROWS_AT_ONCE = 100_000_000
+RUN_ID = "backtest"
+
+
+@dataclass
+class Trial:
+    """What one version of a detector finds.
+
+    Attributes:
+        spec: of the detector.
+        found: the findings of each day.
+        events: of each day.
+        cpu_seconds, seconds: that it took, without the start of Spark.
+    """
+
+    spec: DetectorSpec
+    found: dict[date, list[Finding]] = field(default_factory=dict)
+    events: dict[date, int] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], most_days: int) -> list[Trial]:
+    """What each of `specs` finds on the latest `most_days` published days that all of them can be computed for.
+
+    Raises:
+        ConfigError: there is no such day, or a query is not one that runs.
+        TransientError: the catalogue of history does not answer; a retry helps.
+        TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
+    """
+    days = Days(settings, source)
+    able = [day for day in days.versions if all(made_of(day, spec, days.versions) for spec in specs)][-most_days:]
+    if not able:
+        what = "no day is published that it could be run on; `tocsin history list` shows what days wait for"
+        raise ConfigError.one(specs[0].name, what)
+    job = backtest_job(specs[0].name)
+    try:
+        with running_batch(settings, job) as spark:
+            trials = [Trial(spec) for spec in specs]
+            for chunk in chunks(able, days.rows, ROWS_AT_ONCE):
+                for trial in trials:
+                    began = time.monotonic()
+                    _take(trial, days, days.findings(spark, trial.spec, chunk, RUN_ID))
+                    trial.seconds += time.monotonic() - began
+    finally:
+        shutil.rmtree(settings.checkpoint(job), ignore_errors=True)
+    return trials
+
+
+def _take(trial: Trial, days: Days, found: Found) -> None:
+    trial.found |= found.by_day
+    trial.events |= {day: days.rows[day] for day in found.by_day}
+    trial.cpu_seconds += found.cpu_seconds

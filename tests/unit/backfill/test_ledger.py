@@ -1,0 +1,101 @@
+"""What is published for a day changes at once or not at all, and a reader never sees half of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, finding, published
+from tocsin import durable
+from tocsin.backfill import ledger as module
+from tocsin.backfill.ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts
+from tocsin.settings import Settings
+
+MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
+
+
+@pytest.fixture
+def backfills(tmp_path: Path) -> Backfills:
+    return Backfills(Settings(project=tmp_path, state=tmp_path / "state"), "failed_logins")
+
+
+def files(backfills: Backfills) -> list[str]:
+    return sorted(str(path.relative_to(backfills.folder)) for path in backfills.folder.rglob("*") if path.is_file())
+
+
+def test_a_day_is_read_back_as_it_was_published_and_replaced_whole(backfills: Backfills, tmp_path: Path) -> None:
+    assert backfills.read() == Ledger()
+    first = backfills.publish(DAY, [finding("u"), finding("v")], published(MADE, backfills.next_run(DAY)))
+    assert backfills.read().published == {DAY: first}
+    assert [one.entity["user_id"] for one in backfills.findings(DAY, first)] == ["u", "v"]
+    second = backfills.publish(DAY, [finding("w")], published(MADE, backfills.next_run(DAY)))
+    assert second.run > first.run
+    assert [one.entity["user_id"] for one in backfills.findings(DAY, second)] == ["w"]
+    assert files(backfills) == [f"dt={DAY}/{second.run}.jsonl.gz", "ledger.json"]
+    with pytest.raises(BrokenFindings, match="is not there any more"):
+        backfills.findings(DAY, first)
+    assert backfilled(Settings(project=tmp_path, state=tmp_path / "state")) == ["failed_logins"]
+
+
+def test_a_day_without_findings_is_published_too(backfills: Backfills) -> None:
+    one = backfills.publish(DAY, [], published(MADE))
+    assert one.findings == 0
+    assert list(backfills.findings(DAY, one)) == []
+
+
+def test_what_is_not_what_was_written_is_refused(backfills: Backfills) -> None:
+    one = backfills.publish(DAY, [finding("u")], published(MADE))
+    (backfills.folder / f"dt={DAY}" / f"{one.run}.jsonl.gz").write_bytes(b"other")
+    with pytest.raises(BrokenFindings, match=f"run failed_logins for {DAY} again"):
+        backfills.findings(DAY, one)
+
+
+@pytest.mark.parametrize("fails", ["findings", "ledger"])
+def test_a_full_disk_leaves_what_counted(backfills: Backfills, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    first = backfills.publish(DAY, [finding("u")], published(MADE))
+
+    def write(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+        if (path.name == "ledger.json") is (fails == "ledger"):
+            raise OSError(28, "No space left on device")
+        durable.write_whole(path, content, mode=mode)
+
+    monkeypatch.setattr(module, "write_whole", write)
+    monkeypatch.setattr(module.kept, "write_whole", write)
+    with pytest.raises(OSError, match="No space"):
+        backfills.publish(DAY, [finding("v")], published(MADE, backfills.next_run(DAY)))
+    assert backfills.read().published == {DAY: first}
+    assert [one.entity["user_id"] for one in backfills.findings(DAY, first)] == ["u"]
+
+
+def test_an_attempt_in_vain_is_noted_until_the_day_is_published(backfills: Backfills) -> None:
+    first = backfills.publish(DAY, [finding("u")], published(MADE))
+    backfills.note(DAY, attempt(End.HELD, MADE))
+    assert backfills.read().published == {DAY: first}, "it goes on to count"
+    assert backfills.read().attempts.keys() == {DAY}
+    backfills.publish(DAY, [], published(MADE, backfills.next_run(DAY)))
+    assert backfills.read().attempts == {}
+
+
+def test_days_beyond_history_and_files_of_killed_runs_are_forgotten(backfills: Backfills) -> None:
+    for day in (DAY, NEXT):
+        backfills.publish(day, [finding("u", day)], published(MADE))
+    backfills.note(DAY - timedelta(days=1), attempt(End.FAILED, None))
+    left = backfills.folder / f"dt={NEXT}" / "20991231T000000000Z.jsonl.gz"
+    left.write_bytes(b"of a run that was killed before it was published")
+    backfills.forget(NEXT)
+    kept = backfills.read()
+    assert (kept.published.keys(), kept.attempts) == ({NEXT}, {})
+    assert files(backfills) == [f"dt={NEXT}/{kept.published[NEXT].run}.jsonl.gz", "ledger.json"]
+
+
+def test_a_broken_ledger_counts_as_none(backfills: Backfills) -> None:
+    backfills.publish(DAY, [], published(MADE))
+    backfills.file.write_text("{")
+    assert backfills.read() == Ledger()
+
+
+def test_counts_are_those_of_known_days(backfills: Backfills) -> None:
+    backfills.publish(DAY, [finding("u"), finding("v")], published(MADE))
+    assert counts(backfills.read().published, [NEXT, DAY]) == [2]

@@ -1,0 +1,98 @@
+"""Which days of a detector need a run, and of what their findings are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
+from tocsin.backfill.ledger import End, Ledger
+from tocsin.backfill.planning import chunks, inputs, made_of, plan, reach
+
+SEALED = {DAY: "v1", NEXT: "v1"}
+MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("window", "slide", "seconds"),
+    [
+        (None, None, 0),
+        (timedelta(seconds=10), None, 0),
+        (timedelta(days=1), None, 0),
+        (timedelta(seconds=7), None, 7),
+        (timedelta(minutes=10), timedelta(minutes=1), 600),
+        (timedelta(days=2), None, 2 * 86_400),
+    ],
+)
+def test_windows_that_end_by_midnight_need_no_further_day(
+    window: timedelta | None, slide: timedelta | None, seconds: int
+) -> None:
+    assert reach(replace(SPEC, window=window, slide=slide), MIDNIGHT) == timedelta(seconds=seconds)
+
+
+def test_a_window_of_seven_hours_ends_at_some_midnights() -> None:
+    spec = replace(SPEC, window=timedelta(hours=7))
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert reach(spec, epoch + timedelta(days=7)) == timedelta(0)
+    assert reach(spec, epoch + timedelta(days=8)) == timedelta(hours=7)
+
+
+def test_a_long_window_needs_as_many_days_as_it_touches() -> None:
+    spec = replace(SPEC, window=timedelta(hours=36), slide=timedelta(hours=12))
+    assert inputs(DAY, spec) == [DAY, NEXT, NEXT + timedelta(days=1)]
+    assert made_of(DAY, spec, SEALED) is None
+
+
+def test_what_was_never_run_is_due_and_what_is_done_is_not() -> None:
+    planned = plan(Ledger(), SPEC, SEALED, SEALED)
+    assert planned.days == {DAY: "never run", NEXT: "never run"}
+    done = Ledger(published={day: published(planned.made[day]) for day in SEALED})
+    assert plan(done, SPEC, SEALED, SEALED).days == {}
+
+
+def test_another_version_and_another_seal_make_a_day_due_again() -> None:
+    done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
+    newer = replace(SPEC, version="2" * 12)
+    assert plan(done, newer, SEALED, SEALED).days == dict.fromkeys(SEALED, f"run by version {SPEC.version}")
+    assert plan(done, SPEC, SEALED | {NEXT: "v2"}, SEALED).days == {NEXT: "sealed again since"}
+    sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
+    own = Ledger(published={DAY: published(made_of(DAY, sliding, SEALED))})
+    assert plan(own, sliding, SEALED | {NEXT: "v2"}, [DAY]).days == {DAY: "sealed again since"}, "it looks into it"
+
+
+def test_a_failed_day_is_tried_again_even_where_an_earlier_run_counts() -> None:
+    made = made_of(DAY, SPEC, SEALED)
+    failed = {DAY: attempt(End.FAILED, made)}
+    assert plan(Ledger(attempts=failed), SPEC, SEALED, [DAY]).days == {DAY: "failed the last time"}
+    both = Ledger(published={DAY: published(made)}, attempts=failed)
+    assert plan(both, SPEC, SEALED, [DAY]).days == {DAY: "failed the last time"}
+
+
+def test_a_held_day_waits_until_something_has_changed() -> None:
+    held = Ledger(attempts={DAY: attempt(End.HELD, made_of(DAY, SPEC, SEALED))})
+    planned = plan(held, SPEC, SEALED, [DAY])
+    assert (planned.days, planned.held) == ({}, (DAY,))
+    newer = replace(SPEC, version="2" * 12)
+    assert plan(held, newer, SEALED, [DAY]).days == {DAY: f"held, then run by version {SPEC.version}"}
+    assert plan(held, SPEC, {DAY: "v2"}, [DAY]).days == {DAY: "held, then sealed again since"}
+
+
+def test_a_day_that_is_not_whole_is_blocked_and_says_by_what() -> None:
+    sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
+    planned = plan(Ledger(), sliding, {DAY: "v1"}, [DAY, NEXT])
+    assert planned.days == {}
+    after = NEXT + timedelta(days=1)
+    assert planned.blocked == {
+        DAY: f"needs {NEXT}, which is not published",
+        NEXT: f"needs {NEXT} and {after}, which are not published",
+    }
+    assert plan(Ledger(), SPEC, {}, [DAY]).blocked == {DAY: "is not published"}
+
+
+def test_neighbours_share_a_query_up_to_so_many_events() -> None:
+    days = [date(2026, 11, number) for number in (1, 2, 3, 5, 6)]
+    rows = dict.fromkeys(days, 40) | {date(2026, 11, 6): 500}
+    assert list(chunks(reversed(days), rows, 100)) == [tuple(days[:2]), (days[2],), (days[3],), (days[4],)]
+    assert list(chunks([], rows, 100)) == []

@@ -1,0 +1,52 @@
+"""What a run that keeps nothing tells."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.unit.backfill.made import DAY, NEXT, finding
+from tocsin.alerts.backtest import alerts_by_day
+from tocsin.backfill.trials import Change, changes, day_counts, top_entities
+
+HOUR = timedelta(hours=1)
+
+
+def test_alerts_are_counted_as_they_would_open() -> None:
+    found = [finding("u", second=s) for s in (0, 10, 3590, 3600)] + [finding("v"), finding("u", NEXT)]
+    assert alerts_by_day(reversed(found), HOUR) == {DAY: 3, NEXT: 1}
+    assert alerts_by_day([], HOUR) == {}
+
+
+def test_the_entities_with_most_findings_come_first() -> None:
+    found = [finding("few", score=900), *(finding("many", second=10 * n, score=51 + n) for n in range(3))]
+    found += [finding(f"once{n:02}") for n in range(20)]
+    top = top_entities(found)
+    assert [(one.entity["user_id"], one.findings, one.highest_score) for one in top[:2]] == [
+        ("many", 3, 53),
+        ("few", 1, 900),
+    ]
+    assert len(top) == 10
+
+
+def test_two_versions_differ_by_what_they_find_not_by_their_names() -> None:
+    old = [finding("same"), finding("gone"), finding("rises", score=60)]
+    new = [finding("same").model_copy(update={"finding_id": "0" * 32, "detector": "other"}), finding("comes")]
+    new.append(finding("rises", score=120, level="urgent"))
+    same, found = changes(old, new)
+    assert same == 1
+    assert [(one.entity["user_id"], one.before, one.after) for one in found] == [
+        ("comes", None, "email 60"),
+        ("gone", "email 60", None),
+        ("rises", "email 60", "urgent 120"),
+    ]
+    assert isinstance(found[0], Change)
+
+
+def test_each_day_has_a_row_also_one_that_finds_nothing() -> None:
+    rows = day_counts(
+        {NEXT: [], DAY: [finding("u"), finding("v", level="urgent", score=101)]}, {DAY: 9, NEXT: 4}, {DAY: 2}
+    )
+    assert [(one.day, one.events, one.findings, one.urgent, one.alerts) for one in rows] == [
+        (DAY, 9, 2, 1, 2),
+        (NEXT, 4, 0, 0, 0),
+    ]
