@@ -20,6 +20,8 @@ from tocsin.history.standing import DayStanding
 from tocsin.history.versions import DayVersion, SealedFile
 from tocsin.ingest.quarantined import Origin, QuarantinedRecord
 from tocsin.metrics import JobReport
+from tocsin.parity.comparison import Difference, Told
+from tocsin.parity.report import ParityReport
 from tocsin.quality.profile import ProfileRow
 from tocsin.quality.verdict import Check, DaySummary, Verdict
 from tocsin.stack.control import ComponentStatus
@@ -57,10 +59,12 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin alerts show": AlertDetails,
     "tocsin quarantine show": QuarantinedRecord,
     "tocsin quality show": Verdict,
+    "tocsin parity": ParityReport,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
     *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
     *(DaySummary, ProfileRow, Verdict, Check),
+    *(ParityReport, Difference, Told),
     *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
     *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from tocsin.finding import Finding, next_rung
 
@@ -65,8 +65,8 @@ class Difference(BaseModel):
     Attributes:
         finding_id, entity: see `Finding`.
         start, end: of its window, UTC; for a detector of single events both are the time of its event.
-        side: where it is.
         stream, batch: what they say; null where it is not.
+        side: where it is.
         reason, why: see `Reason`, and one sentence for people.
     """
 
@@ -81,6 +81,7 @@ class Difference(BaseModel):
     reason: Reason = Reason.UNEXPLAINED
     why: str = ""
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property
     def side(self) -> Side:
         """See above."""

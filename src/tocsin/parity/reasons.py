@@ -137,7 +137,7 @@ def _equal(now: Told | None, published: Told | None) -> bool:
 def _tried(one: Difference, trials: Sequence[Trial]) -> str:
     """What was looked at in vain."""
     if not trials:
-        return "no event of its day was late, quarantined or imported"
+        return "no event of these windows was late, quarantined or imported"
     found = {_said(trial.found.get(one.finding_id)) for trial in trials}
     said = "nothing" if one.side is Side.BATCH else _said(one.stream)
     left_out = f"without what was late, quarantined or imported the detector finds {' or '.join(sorted(found))}"

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
 
 from tocsin import kept
 from tocsin.parity.comparison import Comparison, Difference, Reason
@@ -15,7 +15,7 @@ KEPT = 1000
 """So many differences are written out, those without a reason first; all of them are counted."""
 
 
-class Report(BaseModel):
+class ParityReport(BaseModel):
     """How stream and backfill compare on one day.
 
     Attributes:
@@ -25,6 +25,7 @@ class Report(BaseModel):
         stream, batch: how many findings each side has.
         same: how many are in both and agree.
         reasons: how many differ, by reason.
+        differing, unexplained: how many differ in all, and without a reason.
         differences: at most `KEPT` of them.
     """
 
@@ -41,18 +42,20 @@ class Report(BaseModel):
     reasons: dict[Reason, int]
     differences: tuple[Difference, ...]
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property
     def unexplained(self) -> int:
-        """How many differ without a reason."""
+        """See above."""
         return self.reasons.get(Reason.UNEXPLAINED, 0)
 
+    @computed_field  # type: ignore[prop-decorator]  # likewise
     @property
     def differing(self) -> int:
-        """How many differ in all."""
+        """See above."""
         return sum(self.reasons.values())
 
 
-_REPORT = TypeAdapter[Report | None](Report | None)
+_REPORT = TypeAdapter[ParityReport | None](ParityReport | None)
 
 
 def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, A
     }
 
 
-def keep(state: Path, report: Report) -> None:
+def keep(state: Path, report: ParityReport) -> None:
     """Keep `report` in the state folder.
 
     Raises:
@@ -77,7 +80,7 @@ def keep(state: Path, report: Report) -> None:
     kept.write(_file(state, report.detector, report.day), _REPORT, report)
 
 
-def read(state: Path, detector: str, day: date) -> Report | None:
+def read(state: Path, detector: str, day: date) -> ParityReport | None:
     """What was kept last; None when there is nothing that can be read."""
     return kept.read(_file(state, detector, day), _REPORT, None)
 

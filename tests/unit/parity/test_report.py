@@ -3,19 +3,19 @@ from pathlib import Path
 
 from tests.unit.parity.scene import V1, found
 from tocsin.parity.comparison import Reason, compare
-from tocsin.parity.report import KEPT, Report, days, keep, read, summed
+from tocsin.parity.report import KEPT, ParityReport, days, keep, read, summed
 
 DAY = date(2026, 11, 19)
 
 
-def report(count: int, unexplained: int) -> Report:
+def report(count: int, unexplained: int) -> ParityReport:
     """With `count` differences, of which the last ones are unexplained."""
     comparison = compare([], [found(60, 10 * number) for number in range(count)])
     differences = [
         one if number >= count - unexplained else one.because(Reason.LATE, "late")
         for number, one in enumerate(comparison.differences)
     ]
-    return Report(
+    return ParityReport(
         detector="failed_logins",
         day=DAY,
         run="20261120T043000000Z",

@@ -1,0 +1,175 @@
+"""`tocsin parity` over a real alerts DB, ledger of backfills and history; what Spark and Kafka would say is given."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.unit.history.published import ROOT, landed, sealed
+from tocsin.alerts.database import Database
+from tocsin.alerts.recording import Rules, record
+from tocsin.backfill.ledger import Backfills, Made, Published
+from tocsin.catalog import read_catalog
+from tocsin.cli.app import app
+from tocsin.finding import Finding, Origin, finding_id
+from tocsin.metrics import JobReport, JobState
+from tocsin.parity.comparison import Reason, Told
+from tocsin.parity.reasons import Trial
+from tocsin.parity.report import read
+from tocsin.settings import Settings
+from tocsin.spark.parity import Doubt
+from tocsin.versions import keep_version
+
+NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
+SPEC = read_catalog(ROOT).detector("failed_logins")
+
+
+def found(user: str, score: float, origin: Origin = Origin.STREAM, version: str = SPEC.version) -> Finding:
+    end = NOON + timedelta(seconds=10)
+    return Finding(
+        finding_id=finding_id(SPEC.name, {"user_id": user}, NOON, end),
+        detector=SPEC.name,
+        version=version,
+        entity={"user_id": user},
+        window_start=NOON,
+        window_end=end,
+        level="urgent" if score > 100 else "email",
+        score=score,
+        limit=100 if score > 100 else 50,
+        origin=origin,
+        detected_at=end,
+    )
+
+
+class Installation:
+    """One project with a sealed and backfilled day, and findings of the stream."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings = settings
+        self.watermark = NOON + timedelta(days=1)
+        self.trials: list[Trial] = []
+        self.doubts: list[Doubt] = []
+        self.whole: dict[str, Told] = {}
+        monkeypatch.setattr("tocsin.cli.jobs.reports", self._reports)
+        monkeypatch.setattr("tocsin.ingest.quarantine.list_quarantined", lambda *_: [])
+        monkeypatch.setattr("tocsin.spark.parity.recompute", self._recompute)
+
+    def stream(self, *findings: Finding) -> None:
+        database = Database(self.settings.alerts_database)
+        database.migrate()
+        with database.write() as connection:
+            record(connection, findings, Rules(facts={}), NOON)
+        database.close()
+
+    def backfill(self, *findings: Finding, version: str = SPEC.version) -> None:
+        self.whole = {one.finding_id: Told.of(one) for one in findings}
+        made = Made(version=version, inputs={NOON.date(): "v1"})
+        published = Published(run="20261120T043000000Z", run_id="test", made=made, at=NOON, severity="pass")
+        Backfills(self.settings, SPEC.name).publish(NOON.date(), findings, published)
+
+    def _reports(self, *_: Any) -> tuple[dict[str, JobReport], str]:
+        jobs = ("detector:failed_logins", "indexer")
+        made = {job: JobReport(job=job, at=NOON, state=JobState.RUNNING, watermark=self.watermark) for job in jobs}
+        return made, ""
+
+    def _recompute(self, _: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+        self.doubts.append(doubt)
+        return self.whole, self.trials
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    settings = Settings(state=tmp_path / "state", project=tmp_path)
+    landed(settings, "r1", 5)
+    sealed(settings, "v1", 5)
+    keep_version(settings, SPEC, SPEC.path.read_bytes(), "0123456789abcdef")
+    return Installation(settings, monkeypatch)
+
+
+def parity(*words: str) -> Result:
+    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def test_stream_and_batch_that_agree_need_neither_spark_nor_kafka(here: Installation) -> None:
+    here.stream(found("mallory", 60), found("eve", 101).model_copy(update={"at_least": True}))
+    here.backfill(found("mallory", 60, Origin.BACKFILL), found("eve", 110, Origin.BACKFILL))
+    done = parity()
+    assert done.exit_code == 0
+    assert "failed_logins 2026-11-19: 2 findings agree; stream and backfill have found the same" in done.output
+    assert here.doubts == []
+
+
+def test_what_is_not_explained_is_told_with_exit_code_1_and_kept(here: Installation) -> None:
+    here.stream(found("mallory", 60), found("trudy", 70))
+    here.backfill(found("mallory", 80, Origin.BACKFILL), found("trudy", 70, Origin.BACKFILL))
+    done = parity("--day", "2026-11-19")
+    assert done.exit_code == 1
+    assert "1 findings agree, 1 differ: 1 unexplained" in done.output
+    assert "email 60" in done.output
+    kept = read(here.settings.state, "failed_logins", NOON.date())
+    assert kept is not None
+    assert (kept.same, kept.unexplained, kept.run) == (1, 1, "20261120T043000000Z")
+
+
+def test_a_difference_that_recomputing_proves_is_well(here: Installation) -> None:
+    here.stream(found("mallory", 60))
+    here.backfill(found("mallory", 80, Origin.BACKFILL))
+    mallory = found("mallory", 60)
+    here.trials = [Trial(Reason.LATE, "came late", {mallory.finding_id: Told.of(mallory)})]
+    done = parity("--json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert (told["reasons"], told["unexplained"], told["differing"]) == ({"late": 1}, 0, 1)
+    assert (told["differences"][0]["side"], told["differences"][0]["why"]) == ("differs", "came late")
+    assert here.doubts[0].days.keys() == {NOON.date()}
+
+
+def test_what_a_backfill_has_replaced_in_the_alerts_db_is_still_what_the_stream_said(here: Installation) -> None:
+    here.stream(found("mallory", 60), found("mallory", 80, Origin.BACKFILL), found("eve", 70, Origin.BACKFILL))
+    here.backfill(found("mallory", 80, Origin.BACKFILL), found("eve", 70, Origin.BACKFILL))
+    told = json.loads(parity("--json").stdout)
+    assert (told["stream"], told["batch"], told["same"]) == (1, 2, 0)
+    sides = {one["entity"]["user_id"]: one["side"] for one in told["differences"]}
+    assert sides == {"mallory": "differs", "eve": "only in the batch"}
+
+
+def test_reasons_that_are_known_without_recomputing_start_no_spark(here: Installation) -> None:
+    here.watermark = NOON
+    here.stream(found("mallory", 60), found("eve", 70, version="000000000000"))
+    here.backfill(found("mallory", 80, Origin.BACKFILL), found("eve", 71, Origin.BACKFILL))
+    told = json.loads(parity("--json").stdout)
+    assert told["reasons"] == {"another version": 1, "not closed yet": 1}
+    assert here.doubts == []
+
+
+def test_a_detector_that_never_ran_as_a_stream_lacks_its_data(here: Installation) -> None:
+    shutil.rmtree(here.settings.state / "checkpoints")
+    here.backfill(found("mallory", 80, Origin.BACKFILL))
+    told = json.loads(parity("--json").stdout)
+    assert told["reasons"] == {"data missing": 1}
+    assert told["differences"][0]["why"] == "the stream never ran here"
+
+
+def test_late_cannot_be_proved_by_another_version_of_the_detector(here: Installation) -> None:
+    here.stream(found("mallory", 60, version="000000000000"))
+    here.backfill(found("mallory", 80, Origin.BACKFILL, version="000000000000"), version="000000000000")
+    done = parity()
+    assert (done.exit_code, here.doubts) == (1, [])
+    assert f"now it is {SPEC.version}: backfill the day again" in done.output
+
+
+def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -> None:
+    for words, what in (((), "no day of failed_logins"), (("--day", "2026-11-18"), "2026-11-18 of failed_logins")):
+        done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", *words])
+        assert what in str(done.exception)
+        assert "tocsin backfill --detector failed_logins" in str(done.exception)
