@@ -159,8 +159,11 @@ class Notifier:
             del self._unwritten[0]
 
     def _composed(self, claimed: Claimed) -> EmailMessage:
+        is_summary = claimed.notifications[0].kind == policy.Kind.DELAYED
+        shown = claimed.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
-            details = [alert_details(connection, alert) for alert in claimed.alerts]
+            details = [alert_details(connection, alert) for alert in shown]
+            detectors = outbox.detectors(connection, claimed) if is_summary else []
         known = [one for one in details if one is not None]
         envelope = compose.Envelope(
             sender=self._settings.smtp.sender,
@@ -169,8 +172,8 @@ class Notifier:
             date=self._clock(),
             web_url=self._settings.web_url,
         )
-        if claimed.notifications[0].kind == policy.Kind.DELAYED:
-            return compose.summary_mail(known, envelope)
+        if is_summary:
+            return compose.summary_mail(known, len(claimed.alerts), detectors, envelope)
         return compose.alert_mail(known[0], claimed.notifications[0], envelope)
 
 

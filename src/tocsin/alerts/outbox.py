@@ -99,6 +99,13 @@ def claim_summary(connection: Connection, now: datetime, lease: timedelta, domai
     return Claimed(rows[0]["recipient"], common, lines, [row["alert_id"] for row in rows])
 
 
+def detectors(connection: Connection, claimed: Claimed) -> list[str]:
+    """The detectors of what leaves in one mail, by name."""
+    own = select(alerts.c.detector).join(notifications, alerts.c.id == _table.alert_id)
+    own = own.where(_table.message_id == claimed.message_id, _table.state == "pending")
+    return list(connection.execute(own.distinct().order_by(alerts.c.detector)).scalars())
+
+
 def _gathered(connection: Connection, now: datetime) -> Select[Any]:
     """The delayed lines of the recipient whose oldest one has waited longest, among those who may get a summary now."""
     delayed = notifications.alias()

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 
 from tests.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
-from tocsin.alerts import outbox, store
+from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.delivery import Mailer
 from tocsin.alerts.mail import chart, compose
 from tocsin.alerts.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.rows import Notification
+from tocsin.alerts.rows import AlertDetails, Notification
 from tocsin.alerts.schema import notifications
 from tocsin.alerts.store import AlertFilter
 from tocsin.errors import TransientError
@@ -341,6 +341,27 @@ def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
     scene.now += 3 * MINUTE
     scene.send()
     assert scene.server.mails[-1]["Subject"] == "[delayed] 1 alert of failed_logins"
+
+
+def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.now = NOON + timedelta(hours=3)
+    for number in range(compose.SUMMARY_LINES + 7):
+        scene.index(60, user=f"user{number}")
+    scene.now += MINUTE
+    read: list[int] = []
+
+    def counted(connection: Connection, alert: int) -> AlertDetails | None:
+        read.append(alert)
+        return store.alert_details(connection, alert)
+
+    monkeypatch.setattr(notifier, "alert_details", counted)
+    scene.send()
+    (mail,) = scene.server.mails
+    assert mail["Subject"] == f"[delayed] {compose.SUMMARY_LINES + 7} alerts of failed_logins"
+    assert len(read) == compose.SUMMARY_LINES
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert "and 7 more" in body.get_content()
 
 
 def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

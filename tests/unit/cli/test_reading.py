@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from tocsin.alerts.database import Database
 from tocsin.alerts.policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, StoredFinding
+from tocsin.alerts.schema import findings
 from tocsin.alerts.usage import Usage
 from tocsin.cli.app import app
 from tocsin.finding import Finding, finding_id
@@ -122,6 +124,22 @@ def test_findings_can_be_chosen(options: tuple[str, ...], users: set[str]) -> No
     found = [StoredFinding.model_validate(one) for one in json.loads(written)]
     assert code == 0
     assert {one.finding.entity["user_id"] for one in found} == users
+
+
+@pytest.mark.usefixtures("stored")
+def test_superseded_findings_are_left_out_unless_asked_for() -> None:
+    gone = update(findings).where(findings.c.score == 101).values(superseded_at=NOW, superseded_by="nightly")
+    database = Database(load_settings().alerts_database)
+    with database.write() as connection:
+        connection.execute(gone)
+    database.close()
+    assert "trudy" not in call("findings")[1]
+    written = call("findings", "--superseded")[1]
+    (row,) = [row for row in written.splitlines() if "trudy" in row]
+    assert "stream, superseded" in row
+    assert written.count("superseded") == 1
+    (one,) = json.loads(call("findings", "--superseded", "--entity", HOSTILE, "--json")[1])
+    assert one["superseded_by"] == "nightly"
 
 
 @pytest.mark.usefixtures("stored")

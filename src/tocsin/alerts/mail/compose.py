@@ -33,7 +33,7 @@ _html = Environment(loader=_loader, autoescape=True, **_options)
 _text = Environment(loader=_loader, autoescape=False, keep_trailing_newline=True, **_options)
 _inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
 _CHART = "chart"
-_SUMMARY_LINES = 50
+SUMMARY_LINES = 50
 _OTHER_WINDOWS = 8
 
 
@@ -83,16 +83,22 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
     return mail
 
 
-def summary_mail(alerts: list[AlertDetails], envelope: Envelope) -> EmailMessage:
-    """The mail that lists alerts found so late that nobody was notified at once."""
-    lines = [_line(details) for details in alerts[:_SUMMARY_LINES]]
-    detectors = sorted({details.alert.detector for details in alerts})
-    what = f"{len(alerts)} alert{'s' * (len(alerts) != 1)} of {', '.join(map(plain.plain, detectors[:3]))}"
+def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> EmailMessage:
+    """The mail that lists alerts found so late that nobody was notified at once.
+
+    Args:
+        shown: the first of them, at most `SUMMARY_LINES`.
+        count: how many there are.
+        detectors: of all of them.
+        envelope: how it leaves.
+    """
+    lines = [_line(details) for details in shown]
+    what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain.plain, detectors[:3]))}"
     what += f" and {len(detectors) - 3} more" if len(detectors) > 3 else ""
     subject = plain.plain(f"[delayed] {what}", 150)
     mail = _headed(envelope, subject)
     mail["List-Id"] = f"<delayed.tocsin.{envelope.domain}>"
-    facts = {"subject": subject, "lines": lines, "more": len(alerts) - len(lines), "sent": _moment(envelope.date)}
+    facts = {"subject": subject, "lines": lines, "more": count - len(lines), "sent": _moment(envelope.date)}
     _fill(mail, "summary", facts)
     return mail
 
