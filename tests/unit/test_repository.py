@@ -24,7 +24,7 @@ REGISTRIES = [
 ]
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {"alerts", "cli", "ingest", "provision", "spark", "stack", "supervision"}
-PLANNED_ROOMS = {"airflow", "cases", "history", "quality", "web"}
+PLANNED_ROOMS = {"airflow", "backfill", "cases", "history", "parity", "quality", "web"}
 TOP = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),
     *("locks", "docker-compose.yml", "sources", "detectors", "spark_jobs", "bench", "src", "tests", "docs"),

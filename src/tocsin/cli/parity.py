@@ -132,15 +132,19 @@ def _circumstances(settings: Settings, catalog: Catalog, name: str, published: P
 
 
 def _watermark(settings: Settings, name: str) -> datetime | None:
-    """Up to where the detector's job and the indexer have come; None when one of them never said."""
+    """Up to where the detector's job and the indexer have come; None when one of them does not say."""
     from tocsin.cli.jobs import reports
+    from tocsin.heartbeat import read_beat
     from tocsin.names import INDEXER, detector_job
 
     jobs = (detector_job(name), INDEXER)
-    known, _ = reports(settings, jobs)
-    marks = [known[job].watermark if job in known else None for job in jobs]
+    told, _ = reports(settings, jobs)
+    # Kafka may have forgotten what a job said that was paused long ago.
+    beats = {job: beat.report for job in jobs if (beat := read_beat(settings.state, job)) is not None}
+    known = beats | told
+    marks = [known[job].watermark for job in jobs if job in known]
     there = [mark for mark in marks if mark is not None]
-    return min(there) if len(there) == len(marks) else None
+    return min(there) if len(there) == len(jobs) else None
 
 
 def _proved(

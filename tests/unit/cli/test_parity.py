@@ -16,6 +16,7 @@ from tocsin.backfill.ledger import Backfills, Made, Published
 from tocsin.catalog import read_catalog
 from tocsin.cli.app import app
 from tocsin.finding import Finding, Origin, finding_id
+from tocsin.heartbeat import beat
 from tocsin.metrics import JobReport, JobState
 from tocsin.parity.comparison import Reason, Told
 from tocsin.parity.reasons import Trial
@@ -51,6 +52,7 @@ class Installation:
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self.settings = settings
         self.watermark = NOON + timedelta(days=1)
+        self.heard = ["detector:failed_logins", "indexer"]
         self.trials: list[Trial] = []
         self.doubts: list[Doubt] = []
         self.whole: dict[str, Told] = {}
@@ -72,9 +74,10 @@ class Installation:
         Backfills(self.settings, SPEC.name).publish(NOON.date(), findings, published)
 
     def _reports(self, *_: Any) -> tuple[dict[str, JobReport], str]:
-        jobs = ("detector:failed_logins", "indexer")
-        made = {job: JobReport(job=job, at=NOON, state=JobState.RUNNING, watermark=self.watermark) for job in jobs}
-        return made, ""
+        return {job: self.report(job) for job in self.heard}, ""
+
+    def report(self, job: str) -> JobReport:
+        return JobReport(job=job, at=NOON, state=JobState.RUNNING, watermark=self.watermark)
 
     def _recompute(self, _: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
         self.doubts.append(doubt)
@@ -150,6 +153,14 @@ def test_reasons_that_are_known_without_recomputing_start_no_spark(here: Install
     told = json.loads(parity("--json").stdout)
     assert told["reasons"] == {"another version": 1, "not closed yet": 1}
     assert here.doubts == []
+
+
+def test_a_job_that_was_stopped_long_ago_is_known_by_its_last_sign_of_life(here: Installation) -> None:
+    here.backfill(found("mallory", 80, Origin.BACKFILL))
+    here.watermark, here.heard = NOON, ["indexer"]
+    assert json.loads(parity("--json").stdout)["reasons"] == {"unexplained": 1}
+    beat(here.settings.state, here.report("detector:failed_logins"))
+    assert json.loads(parity("--json").stdout)["reasons"] == {"not closed yet": 1}
 
 
 def test_a_detector_that_never_ran_as_a_stream_lacks_its_data(here: Installation) -> None:
