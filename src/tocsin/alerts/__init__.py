@@ -2,8 +2,10 @@
 
 ::
 
-    findings (topic) -> indexer -> alerts DB (findings, alerts, outbox) -> notifier -> SMTP
+    findings (topic) -----> indexer -> alerts DB (findings, alerts, outbox) -> notifier -> SMTP
+    ledgers of backfills --^
 
-`policy` holds the rules (pure), `schema` and `migrations` the tables, `recording` the one transaction of the indexer,
-`outbox` those of the notifier, `store` what everybody else may read, `mail` how a notification looks.
+`policy` and `merging` hold the rules (pure), `schema` and `migrations` the tables, `recording` the one transaction of
+the indexer, `backfills` that for a backfilled day, `following` says which days those are, `outbox` has those of the
+notifier, `store` what everybody else may read, `mail` how a notification looks.
 """
