@@ -157,12 +157,16 @@ def test_a_day_whose_file_is_broken_is_told_once_and_holds_no_other_up(
         followed.step()
         clock.seconds += 10
     assert users(database) == ["trent"]
+    publish(settings, [finding(60, user="carol", at=NOON - timedelta(days=2))], DAY - timedelta(days=2))
+    followed.step()
+    assert users(database) == ["carol", "trent"]
     (told,) = [line for line in logged if line["log_level"] == "error"]
     assert (told["detector"], told["day"]) == ("failed_logins", str(DAY))
     assert "run failed_logins for 2026-11-21 again" in told["error"]
     publish(settings, [finding(60)])
+    clock.seconds += 10
     followed.step()
-    assert users(database) == ["mallory", "trent"]
+    assert users(database) == ["carol", "mallory", "trent"]
 
 
 def test_a_day_with_findings_of_another_day_is_told_and_left_out(
