@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event, text
 
 from tests.postgres import emptied
 from tests.unit.alerts.scene import NOON, RULES, burst
-from tocsin.alerts import store
+from tocsin.alerts import migrations, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
 from tocsin.alerts.schema import metadata
@@ -31,6 +33,20 @@ def test_the_migrations_make_the_tables_that_the_code_uses(database: Database) -
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: Database) -> None:
+    index(database)
+    before = store.list_findings(database, FindingFilter())
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.set_main_option("path_separator", "os")
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0002")
+    assert not database.is_ready()
+    database.migrate()
+    assert store.list_findings(database, FindingFilter()) == before != []
 
 
 def test_two_programs_may_start_together(address: str, opened: Open) -> None:
