@@ -13,7 +13,11 @@ _END_SECONDS = 2.0
 def process_id() -> int:
     """Its process id; 0 while there is none."""
     process = _process()
-    return process.pid if process is not None else 0
+    if process is not None:
+        return process.pid
+    # Under spark-submit it has started us, not we it; so it is asked.
+    jvm = SparkContext._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid()) if jvm is not None else 0
 
 
 def end() -> None:
