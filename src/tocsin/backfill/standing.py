@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.backfill.ledger import Ledger
-from tocsin.backfill.planning import inputs, plan
+from tocsin.backfill.ledger import Attempt, Ledger
+from tocsin.backfill.planning import Plan, inputs, plan
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError
 from tocsin.settings import Settings
@@ -23,7 +23,7 @@ START_CPU_SECONDS = 20.0
 """Of Spark, once for a run."""
 
 
-class DayState(StrEnum):
+class BackfillState(StrEnum):
     """How a day stands."""
 
     DONE = "done"
@@ -36,7 +36,7 @@ class DayState(StrEnum):
     """It cannot be computed whole now."""
 
 
-class DayStanding(BaseModel):
+class BackfillDay(BaseModel):
     """One UTC day of a detector.
 
     Attributes:
@@ -54,7 +54,7 @@ class DayStanding(BaseModel):
 
     detector: str
     day: date
-    state: DayState
+    state: BackfillState
     why: str = ""
     events: int | None = None
     findings: int | None = None
@@ -81,7 +81,7 @@ def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[Det
 
 def standing(
     ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], rows: Mapping[date, int], days: Iterable[date]
-) -> list[DayStanding]:
+) -> list[BackfillDay]:
     """Each of `days`, the oldest first.
 
     Args:
@@ -97,16 +97,10 @@ def standing(
     found = []
     for day in looked_at:
         published, attempt = ledger.published.get(day), ledger.attempts.get(day)
-        state, why = DayState.DONE, ""
-        if day in planned.blocked:
-            state, why = DayState.BLOCKED, planned.blocked[day]
-        elif day in planned.days:
-            state, why = DayState.DUE, planned.days[day]
-        elif day in planned.held and attempt is not None:
-            state, why = DayState.HELD, attempt.why
+        state, why = _state(day, planned, attempt)
         latest = attempt or published
         found.append(
-            DayStanding(
+            BackfillDay(
                 detector=spec.name,
                 day=day,
                 state=state,
@@ -121,6 +115,16 @@ def standing(
             )
         )
     return found
+
+
+def _state(day: date, planned: Plan, attempt: Attempt | None) -> tuple[BackfillState, str]:
+    if day in planned.blocked:
+        return BackfillState.BLOCKED, planned.blocked[day]
+    if day in planned.days:
+        return BackfillState.DUE, planned.days[day]
+    if day in planned.held and attempt is not None:
+        return BackfillState.HELD, attempt.why
+    return BackfillState.DONE, ""
 
 
 def _cost(ledger: Ledger) -> float:

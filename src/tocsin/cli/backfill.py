@@ -15,7 +15,7 @@ from tocsin.cli.output import as_json, counted, line, note, span, table
 from tocsin.errors import TransientError
 
 if TYPE_CHECKING:
-    from tocsin.backfill.standing import DayStanding
+    from tocsin.backfill.standing import BackfillDay
     from tocsin.settings import Settings
     from tocsin.spark.backfill import Outcome
 
@@ -43,12 +43,12 @@ def backfill(
     again since. What is interrupted goes on where it was when it is run again. Nobody is paged for what is found. With
     --json it shows the plan and stops. Exit code 1 when a day could not be published.
     """
-    from tocsin.backfill.standing import DayState
+    from tocsin.backfill.standing import BackfillState
     from tocsin.settings import load_settings
 
     settings = load_settings()
     standings = _standings(settings, detector, first, last)
-    wanted = (DayState.DUE, DayState.DONE, DayState.HELD) if again else (DayState.DUE,)
+    wanted = (BackfillState.DUE, BackfillState.DONE, BackfillState.HELD) if again else (BackfillState.DUE,)
     chosen = [one for one in standings if one.state in wanted]
     if json:
         as_json(standings)
@@ -63,7 +63,7 @@ def backfill(
 
 def _standings(
     settings: Settings, names: Sequence[str], first: datetime | None, last: datetime | None
-) -> list[DayStanding]:
+) -> list[BackfillDay]:
     """How the days in question stand: those of history, and those asked for that it lacks."""
     from tocsin.backfill.ledger import Backfills
     from tocsin.backfill.standing import declared, standing
@@ -87,11 +87,11 @@ def _standings(
     ]
 
 
-def _show(standings: list[DayStanding], chosen: list[DayStanding]) -> None:
-    from tocsin.backfill.standing import START_CPU_SECONDS, DayState
+def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
+    from tocsin.backfill.standing import START_CPU_SECONDS, BackfillState
 
     for one in standings:
-        if one.state in (DayState.BLOCKED, DayState.HELD):
+        if one.state in (BackfillState.BLOCKED, BackfillState.HELD):
             note(f"{one.detector} {one.day}: {one.state}: {one.why}", style="yellow")
     rows = []
     for name in dict.fromkeys(one.detector for one in standings):
@@ -110,7 +110,7 @@ def _show(standings: list[DayStanding], chosen: list[DayStanding]) -> None:
         line(f"expected: {spent:,.0f} CPU-seconds, {span(spent / cores)} on {counted(cores, 'core')}")
 
 
-def _run(settings: Settings, chosen: list[DayStanding]) -> None:
+def _run(settings: Settings, chosen: list[BackfillDay]) -> None:
     """Run each detector's chosen days; detectors with the same days share a session."""
     from tocsin.spark.backfill import backfill as run
 

@@ -11,6 +11,8 @@ import typer
 from pydantic import BaseModel
 
 from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
+from tocsin.backfill.standing import BackfillDay
+from tocsin.backfill.trials import Backtest, Change, DayCount, Diff, TopEntity
 from tocsin.cli import shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
@@ -49,6 +51,7 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin history show": DayVersion,
     "tocsin quality list": DaySummary,
     "tocsin quality profile": ProfileRow,
+    "tocsin backfill": BackfillDay,
     "tocsin detectors": DetectorShape,
     "tocsin versions": VersionShape,
     "tocsin check": FaultShape,
@@ -59,11 +62,14 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin alerts show": AlertDetails,
     "tocsin quarantine show": QuarantinedRecord,
     "tocsin quality show": Verdict,
+    "tocsin backtest": Backtest,
+    "tocsin diff": Diff,
     "tocsin parity": ParityReport,
 }
 _SHAPES: tuple[type[BaseModel], ...] = (
     *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
     *(DaySummary, ProfileRow, Verdict, Check),
+    *(BackfillDay, Backtest, DayCount, TopEntity, Diff, Change),
     *(ParityReport, Difference, Told),
     *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
     *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),

@@ -5,7 +5,7 @@ import pytest
 
 from tocsin.airflow.days import asked_day, due_days, outcomes
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published
-from tocsin.backfill.standing import DayStanding, DayState
+from tocsin.backfill.standing import BackfillDay, BackfillState
 from tocsin.settings import Settings
 
 FIRST, SECOND = date(2026, 1, 30), date(2026, 1, 31)
@@ -52,9 +52,9 @@ def test_a_run_is_about_its_day_or_about_all_that_are_due(
 
 def test_due_days_are_read_as_the_command_writes_them() -> None:
     stand = [
-        DayStanding(detector="d", day=FIRST, state=DayState.DUE, why="was never run"),
-        DayStanding(detector="d", day=SECOND, state=DayState.DONE),
-        DayStanding(detector="d", day=date(2026, 2, 1), state=DayState.BLOCKED, why="is not published"),
+        BackfillDay(detector="d", day=FIRST, state=BackfillState.DUE, why="was never run"),
+        BackfillDay(detector="d", day=SECOND, state=BackfillState.DONE),
+        BackfillDay(detector="d", day=date(2026, 2, 1), state=BackfillState.BLOCKED, why="is not published"),
     ]
     told = f"[{', '.join(one.model_dump_json() for one in stand)}]"
     assert due_days(told) == {"2026-01-30": "was never run"}
