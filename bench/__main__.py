@@ -1,4 +1,4 @@
-"""`python -m bench [latency|pipeline|six|drain|start|airflow|install|all]`; see `make bench`."""
+"""`python -m bench [latency|pipeline|six|drain|start|backfill|airflow|install|all]`; see `make bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, drain, install, latency, pipeline, six, startup
+from bench import airflow, backfill, drain, install, latency, pipeline, six, startup
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -25,7 +25,7 @@ from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
 
 _ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain")
-_APART = ("airflow", "install")
+_APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
 _Found = TypeVar("_Found")
@@ -56,6 +56,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds before them (default 60)")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of each system, or of what people do (default 2)")
     parser.add_argument("--records", type=int, default=1_000_000, help="of the drained backlog (default a million)")
+    rows = "of all days of a backfill together (default 6 and 60 million); may be several"
+    parser.add_argument("--rows", type=int, nargs="+", default=[6_000_000, 60_000_000], help=rows)
+    parser.add_argument("--days", type=int, default=60, help="of a backfill (default 60)")
     parser.add_argument("--folder", type=Path, default=here().bench, help="for logs and results")
     given = parser.parse_args()
     if "all" in given.what:
@@ -80,6 +83,9 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
             for what, measure in on_the_rig.items():
                 if what in given.what:
                     results[what] = _shown(what, partial(measure, rig))
+    if "backfill" in given.what:
+        past = partial(backfill.measure, given.folder / "backfill", given.rows, given.days)
+        results["backfill"] = _shown("backfill", lambda: _result(past(), backfill.report))
     if "airflow" in given.what:
         folder = given.folder / "airflow"
         results["airflow"] = _shown("airflow", lambda: _result(airflow.measure(folder, given.rounds), airflow.report))
