@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -10,9 +11,11 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.airflow_api import Api
 from tests.broker import await_that
-from tests.browser.visiting import BROKEN, DRAFTS, Running, Visits
+from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
 from tests.stack import Stack
+from tocsin.catalog import read_catalog
 from tocsin.provision import browser as chromium
+from tocsin.quality.finding_gate import FindingGate, FoundOn
 
 LOOPBACK = {"127.0.0.1", "localhost"}
 DAG_SECONDS = 120
@@ -30,9 +33,22 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     try:
         stack.up("--free-ports", "--airflow")
         stack.ready()
+        _judge(stack)
         yield Running(stack)
     finally:
         stack.end()
+
+
+def _judge(stack: Stack) -> None:
+    """A report that fails, for the pages to show."""
+    rule = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}, "severity": "critical"}
+    suite = {"name": "logins.findings", "expectations": [rule | {"meta": {"name": "some"}}]}
+    file = stack.project / "expectations" / "logins.findings.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(suite))
+    source = read_catalog(stack.project).source("logins")
+    verdict = FindingGate(stack.settings, source).judge(FoundOn(DETECTOR, DAY, RUN, []))
+    assert not verdict.publishable
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.airflow_api import Api
-from tests.browser.visiting import Running
+from tests.browser.visiting import DAY, DETECTOR, RUN, Running
 from tocsin.provision.paths import here
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 DAG = "detector__failed_logins"
 LOG = f"/tocsin/api/log?dag_id={DAG}&job=detector:failed_logins"
+REPORT = f"findings.{DETECTOR}/{DAY}/{RUN}"
 # Each route with what it takes to be answered, and the type of the answer.
 ROUTES = {
     "/tocsin/detectors": ("/tocsin/detectors", "text/html; charset=utf-8"),
@@ -28,6 +29,8 @@ ROUTES = {
     "/tocsin/api/jobs": ("/tocsin/api/jobs", "application/json"),
     "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", "application/json"),
     "/tocsin/api/log": (LOG, "application/json"),
+    "/tocsin/quality/index.html": ("/tocsin/quality/index.html", "text/html; charset=utf-8"),
+    "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", "application/json"),
 }
 UNKNOWN = ["/tocsin/", "/tocsin/nothing", "/tocsin/static/", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
 ASKED = [path for path, _ in ROUTES.values()]
@@ -94,7 +97,8 @@ def test_a_viewer_is_answered_with_the_right_type_and_no_page_may_load_from_else
         assert answer.headers["Cache-Control"] == "no-store"
         policy = answer.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
+        assert "unsafe" not in policy.replace("style-src 'unsafe-inline'", ""), "reports carry their style"
+        assert "script-src 'unsafe" not in policy
         assert "://" not in policy
 
 
@@ -124,6 +128,11 @@ def test_what_does_not_exist_is_not_found(running: Running, bearer: dict[str, st
         "/tocsin/static/%2e%2e/app.py",
         "/tocsin/static/..%2f..%2f..%2fsettings.py",
         "/tocsin/static//etc/passwd",
+        f"/tocsin/quality/findings.{DETECTOR}/{DAY}/none.html",
+        f"/tocsin/quality/findings.{DETECTOR}/{DAY}/..%2f..%2f..%2falerts.db",
+        f"/tocsin/quality/%2e%2e/{DAY}/{RUN}.html",
+        f"/tocsin/quality/..%2fquality%2ffindings.{DETECTOR}/{DAY}/{RUN}.html",
+        f"/tocsin/quality/findings./{DAY}/{RUN}.html",
         f"/tocsin/api/log?dag_id={DAG}&job=..%2f..%2falerts.db",
         f"/tocsin/api/log?dag_id={DAG}&job=detector:none",
         f"/tocsin/api/log?dag_id={DAG}&job=airflow-api-server",

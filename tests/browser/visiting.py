@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from tests.stack import Stack
 
 DRAFTS = [f"draft_{number:02}" for number in range(50)]
 BROKEN = "worse"
+DETECTOR, DAY, RUN = "failed_logins", date(2026, 1, 31), "20260201T020000Z"
+"""Of what there is a report."""
 
 
 class Running:
