@@ -132,6 +132,7 @@ def test_a_backfill_takes_the_days_from_the_first_to_the_last_and_the_night_come
     assert backfill["days"]["night"] == ["2026-01-30T04:00:00+00:00", "2026-01-29"]
     assert (backfill["max_active_runs"], backfill["pools"]) == (1, ["backfill"])
     assert backfill["mail"] == ["security@example.com"]
+    assert (backfill["rules"]["parity"], backfill["upstream"]["parity"]) == ("none_failed", ["run"])
     assert backfill["params"]["day"]["format"] == "date"
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, CronPartitionTimetable, Param, get_parsing_context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.airflow.backfill_mail import BackfillMail
-from tocsin.airflow.backfill_task import DAY, Backfill, is_due
+from tocsin.airflow.backfill_task import DAY, Backfill, asked, is_due
+from tocsin.airflow.command import tocsin
 from tocsin.airflow.component import BACKFILL_POOL
+from tocsin.airflow.news_mail import NewsMail
+from tocsin.backfill.ledger import Backfills
 from tocsin.catalog import read_catalog
 from tocsin.detector import DetectorSpec
 from tocsin.names import backfill_dag
@@ -33,9 +37,21 @@ A day needs it that was never run, that failed, that another version of the dete
 since. `history__{source}` sees to that each night, and this DAG to what has become due later. Pause this DAG and
 neither does.
 
+The task `parity` then compares what the stream has found on that day, or on the latest one, with what is published, and
+gives a reason for each difference (late events, another version, data that is missing). A difference
+without one fails the run, and {owner} gets a mail.
+
 A red run: a gate holds the findings of a day, or a day could not be computed. What was published before goes on to
 count, other days are published, and {owner} gets one mail. A warning is in the log of the task and on the report, the
 button *Quality report* of the task `run`.
+"""
+
+
+_DIFFERS = "[tocsin] {{ dag.dag_id }}: stream and backfill differ, or could not be compared"
+_DIFFERENCES = """\
+<pre>{{ (exception or "The task failed") | string | e }}</pre>
+<p>What a backfill has published counts. <code>tocsin parity</code> shows the differences again.</p>
+<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
 
 
@@ -70,10 +86,29 @@ def _dag(spec: DetectorSpec) -> DAG:
             retries=1,
             on_failure_callback=BackfillMail(owners),
             execution_timeout=timedelta(minutes=10),
+            ignore_downstream_trigger_rules=False,
         )
-        due >> Backfill(task_id="run", owners=owners)
+        parity = PythonOperator(
+            task_id="parity",
+            python_callable=_parity,
+            op_args=[spec.name],
+            pool=BACKFILL_POOL,
+            retries=1,
+            trigger_rule="none_failed",  # with nothing to run there is still what the night has published
+            on_failure_callback=NewsMail(to=spec.owner, subject=_DIFFERS, html_content=_DIFFERENCES),
+            execution_timeout=timedelta(hours=1),
+        )
+        due >> Backfill(task_id="run", owners=owners) >> parity
     return dag
 
 
 def _due(detector: str, **context: Any) -> bool:
     return is_due(detector, context)
+
+
+def _parity(detector: str, **context: Any) -> None:
+    """Compare the day of the run, else the latest that is published; a difference without a reason is a failure."""
+    day = asked(context)
+    if not Backfills(load_settings(), detector).read().published:
+        raise AirflowSkipException("no day of it is published yet")
+    print(tocsin("parity", "--detector", detector, *([f"--day={day}"] if day else [])))

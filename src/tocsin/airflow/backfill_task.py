@@ -39,7 +39,7 @@ class Backfill(GatedProgram):
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
-        day, run_id = _asked(context), context["dag_run"].run_id
+        day, run_id = asked(context), context["dag_run"].run_id
         names = [name for name in self.owners if day or not is_paused(context["ti"], backfill_dag(name))]
         if not names:
             raise AirflowSkipException("their own DAGs are paused")
@@ -59,7 +59,7 @@ class Backfill(GatedProgram):
 
 def is_due(detector: str, context: Any) -> bool:
     """Whether a run has something to do. Starts no Spark."""
-    if _asked(context) is not None:
+    if asked(context) is not None:
         return True
     due = due_days(tocsin("backfill", "--detector", detector, "--plan", "--json"))
     for day, why in due.items():
@@ -67,6 +67,7 @@ def is_due(detector: str, context: Any) -> bool:
     return bool(due)
 
 
-def _asked(context: Any) -> str | None:
+def asked(context: Any) -> str | None:
+    """The day that a run is about; None for one that is about all days that need it."""
     run = context["dag_run"]
     return asked_day(run.run_type, run.partition_key, context["params"].get(DAY))

@@ -13,6 +13,7 @@ from tocsin.provision.paths import here
 MISCONFIGURED = 2
 """Exit code of whatever somebody has to mend first, so that a retry does not help."""
 
+_TOLD = 4000
 _OURS = re.compile(r"_{0,2}AIRFLOW|PYTHONPATH$|PYTHONHOME$")
 
 
@@ -32,5 +33,5 @@ def tocsin(*words: str) -> str:
     if done.returncode == MISCONFIGURED:
         raise AirflowFailException(done.stderr)
     if done.returncode:
-        raise AirflowException(done.stderr or done.stdout)
+        raise AirflowException(f"{done.stdout}\n{done.stderr}".strip()[-_TOLD:])
     return done.stdout
