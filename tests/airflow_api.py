@@ -26,6 +26,13 @@ class Api:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
+    def page(self, path: str) -> str:
+        """A page, as text; HTTPError when it is refused."""
+        request = urllib.request.Request(self._url + path, headers={"Authorization": f"Bearer {self._token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
     def refusal(self, method: str, path: str, body: dict[str, Any]) -> int:
         """The status with which a call is refused; 0 when it is not."""
         try:
@@ -60,6 +67,17 @@ class Api:
             return {}
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns?order_by=-id&limit=100")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
+
+    def states(self, dag: str, run: str) -> dict[str, str]:
+        """The state of each task of a run."""
+        found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {one["task_id"]: one["state"] for one in found}
+
+    def link(self, dag: str, run: str, task: str, name: str) -> str | None:
+        """Where the button `name` of a task leads."""
+        found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/links")
+        address: str | None = found["extra_link_urls"].get(name)
+        return address
 
     def tries(self, dag: str, run: str, task: str) -> int:
         """How often a task was begun."""

@@ -13,7 +13,7 @@ from playwright.sync_api import FrameLocator, Locator, expect
 
 from tests.airflow_api import Api
 from tests.broker import await_that
-from tests.browser.visiting import BROKEN, DRAFTS, Running, Visits, shot
+from tests.browser.visiting import BROKEN, DRAFTS, RUN, Running, Visits, shot
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"
@@ -196,3 +196,14 @@ def test_nobody_is_sent_to_the_login(running: Running, visits: Visits) -> None:
     assert refused is not None
     assert refused.status == 401
     assert "failed_logins" not in visit.page.content()
+
+
+def test_the_page_of_quality_leads_to_the_report_of_a_day(visits: Visits) -> None:
+    visit = visits.of("viewer")
+    visit.page.goto(f"{visit.url}/plugin/quality")
+    frame = visit.page.frame_locator("iframe")
+    frame.locator(f'a[href*="{RUN}"]').first.click()
+    expect(frame.locator("h1")).to_contain_text("31 January 2026")
+    expect(frame.locator(".failed h3")).to_have_text("some")
+    margin = frame.locator("body").evaluate("body => getComputedStyle(body).margin")
+    assert margin == "0px", "its style is not refused"

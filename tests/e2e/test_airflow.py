@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import time
@@ -28,6 +29,8 @@ DETECTOR = "detector:failed_logins"
 COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]
 DAG = "detector__failed_logins"
+BACKFILL = "backfill__failed_logins"
+PAST = [datetime.now(UTC).date() - timedelta(days=days) for days in (3, 2)]
 # From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
 SECONDS = 45
 BY_EVENT = 30
@@ -78,6 +81,26 @@ class Running:
             yield
         finally:
             server.resume()
+
+    def bring_in_the_past(self) -> None:
+        """Import a burst on each day of PAST."""
+        what = "ip_address: 203.0.113.7 | action: login failed"
+        moments = [f"{day}T12:00:{second % 10:02}Z" for day in PAST for second in range(60)]
+        lines = [f"user_id: mallory | timestamp: {moment} | {what}" for moment in moments]
+        file = self.stack.state / "past.log"
+        file.write_text("\n".join(lines) + "\n")
+        done = self.stack.tocsin("history", "import", "--source", "logins", str(file))
+        assert done.returncode == 0, done.stderr
+
+    def await_end(self, dag: str, run: str, state: str) -> None:
+        """Wait for the end of a run that starts Spark, and see how it ended."""
+        await_that(lambda: self.admin.runs(dag)[run] in ("success", "failed"), 2 * BATCH_SECONDS)
+        assert self.admin.runs(dag)[run] == state, self.admin.states(dag, run)
+
+    def days(self) -> dict[str, str]:
+        """The state of each run of a Backfill, by its day."""
+        found = self.admin.call("GET", f"/api/v2/dags/{BACKFILL}/dagRuns?run_type=backfill")["dag_runs"]
+        return {run["partition_key"]: run["state"] for run in found}
 
     def declare(self, name: str, old: str = "", new: str = "") -> None:
         """One more detector, whose owner is another."""
@@ -204,6 +227,62 @@ def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(ru
     assert len(secrets) == 3
     assert not [secret for secret in secrets if secret in said]
     assert "its last window can still change" in told(now, now + timedelta(hours=1), "failed")
+
+
+def test_the_night_runs_the_detectors_over_the_days_that_it_has_published(running: Running) -> None:
+    running.bring_in_the_past()
+    run = running.admin.trigger("history__logins")
+    running.await_end("history__logins", run, "success")
+    said = running.admin.log("history__logins", run, "catch_up")
+    for day in PAST:
+        assert (
+            f"failed_logins {day}: published, 1 finding, verdict pass ({running.url}/tocsin/quality/findings." in said
+        )
+
+    run = running.admin.trigger(BACKFILL)
+    running.await_end(BACKFILL, run, "success")
+    states = running.admin.states(BACKFILL, run)
+    assert states == {"due": "success", "run": "skipped", "parity": "success"}, "nothing is left to do"
+    said = running.admin.log(BACKFILL, run, "parity")
+    assert f"failed_logins {max(PAST)}: 0 findings agree, 1 differ: 1 data missing" in said, "no stream was there then"
+
+
+def test_a_backfill_of_airflow_runs_each_day_from_the_first_to_the_last(running: Running) -> None:
+    first, last = (f"{day}T00:00:00Z" for day in (min(PAST), max(PAST)))
+    asked = {"dag_id": BACKFILL, "from_date": first, "to_date": last, "max_active_runs": 1}
+    running.admin.call("POST", "/api/v2/backfills", asked)
+    await_that(lambda: len(running.days()) == len(PAST), SECONDS)
+    await_that(lambda: set(running.days().values()) <= {"success", "failed"}, 2 * BATCH_SECONDS)
+    assert running.days() == {str(day): "success" for day in PAST}
+
+    again = running.admin.call("POST", "/api/v2/backfills/dry_run", asked)
+    assert again["backfills"] == [], "without reprocessing, days that have a run are not run again"
+
+
+def test_a_day_that_a_gate_holds_fails_its_run_and_its_owner_gets_one_mail_with_the_report(running: Running) -> None:
+    rule = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 0}, "severity": "critical"}
+    suite = running.stack.project / "expectations" / "logins.findings.json"
+    suite.parent.mkdir()
+    suite.write_text(
+        json.dumps({"name": "logins.findings", "expectations": [rule | {"meta": {"name": "none_at_all"}}]})
+    )
+    day = max(PAST)
+    run = running.admin.trigger(BACKFILL, day=str(day))
+    running.await_end(BACKFILL, run, "failed")
+    assert running.admin.tries(BACKFILL, run, "run") == 1, "what a gate holds is not tried again"
+    assert f"failed_logins {day}: held: " in running.admin.log(BACKFILL, run, "run")
+
+    (mail,) = [one for one in running.mails_to("security@example.com") if "backfill" in one["subject"]]
+    assert mail["subject"] == "[tocsin] backfill of failed_logins: 1 day not published"
+    (address,) = re.findall(rf'"({running.url}/tocsin/quality/findings[^"]+)"', mail["html"])
+    page = Api(running.url, running.passwords, "viewer").page(address.removeprefix(running.url))
+    assert "none_at_all" in page
+    assert running.admin.link(BACKFILL, run, "run", "Quality report") == address
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(address, timeout=10)
+    with refused.value as answer:
+        assert answer.code == 401
+    suite.unlink()
 
 
 def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:

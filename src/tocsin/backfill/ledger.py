@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -206,12 +205,13 @@ class Backfills:
         if (published, attempts) != (ledger.published, ledger.attempts):
             self._write(Ledger(published=published, attempts=attempts))
         known = {self._findings(day, one.run) for day, one in published.items()}
+        # Hidden files are drafts of runs that were killed, for who writes holds the lock.
+        for file in [*self.folder.glob(f".{self.file.name}.*"), *self.folder.glob("dt=*/*")]:
+            if file not in known:
+                file.unlink()
         for path in self.folder.glob("dt=*"):
-            for file in path.glob(f"*{_FINDINGS}"):
-                if file not in known:
-                    file.unlink()
             if not any(path.iterdir()):
-                shutil.rmtree(path)
+                path.rmdir()
 
     def _findings(self, day: date, run: str) -> Path:
         return self.folder / f"dt={day}" / f"{run}{_FINDINGS}"

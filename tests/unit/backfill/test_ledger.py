@@ -84,6 +84,8 @@ def test_days_beyond_history_and_files_of_killed_runs_are_forgotten(backfills: B
     backfills.note(DAY - timedelta(days=1), attempt(End.FAILED, None))
     left = backfills.folder / f"dt={NEXT}" / "20991231T000000000Z.jsonl.gz"
     left.write_bytes(b"of a run that was killed before it was published")
+    (backfills.folder / ".ledger.json.0a1b2c3d").write_bytes(b"of one that was killed while it did")
+    (backfills.folder / f"dt={NEXT}" / ".20991231T000000000Z.jsonl.gz.0a1b2c3d").touch()
     backfills.forget(NEXT)
     kept = backfills.read()
     assert (set(kept.published), kept.attempts) == ({NEXT}, {})
