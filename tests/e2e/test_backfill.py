@@ -21,7 +21,7 @@ from tocsin.setting_blocks import HistorySettings
 from tocsin.settings import Settings
 from tocsin.supervision.jobs import job_environment
 
-DETECTOR = "failed_logins"
+DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()
 DAYS = [TODAY - timedelta(days=back) for back in (4, 3, 2)]
 pytestmark = pytest.mark.timeout(600)
@@ -37,9 +37,9 @@ class Installation:
     def ledger(self) -> Ledger:
         return Backfills(self.settings, DETECTOR).read()
 
-    def found(self, day: date) -> dict[str, float]:
+    def found(self, day: date, detector: str = DETECTOR) -> dict[str, float]:
         """The score of each user who was found on `day`, by the published findings."""
-        backfills = Backfills(self.settings, DETECTOR)
+        backfills = Backfills(self.settings, detector)
         findings = backfills.findings(day, backfills.read().published[day])
         return {one.entity["user_id"]: one.score for one in findings}
 
@@ -71,9 +71,9 @@ def installation(tmp_path: Path) -> Installation:
 
 
 def _written(folder: Path, number: int, day: date) -> str:
-    """A file of a day on which `day-<number>` fails 60 + number times right before midnight."""
+    """A file of a day on which `day-<number>` fails 60 + number times before midnight, and `across` around it."""
     rows: list[dict[str, str]] = []
-    for user, count, second in (("limit", 50, 0), ("worst", 101, 60), (f"day-{number}", 60 + number, 86_390)):
+    for user, count, second in _bursts(number):
         for one in range(count):
             moment = begin(day) + timedelta(seconds=second, milliseconds=50 * one)
             rows.append(
@@ -90,14 +90,26 @@ def _written(folder: Path, number: int, day: date) -> str:
     return str(path)
 
 
+def _bursts(number: int) -> list[tuple[str, int, int]]:
+    """User, failures, and the second of the day at which they begin."""
+    across = [("across", 30, 0), ("across", 30, 86_395)]
+    return [("limit", 50, 0), ("worst", 101, 60), (f"day-{number}", 60 + number, 86_390), *across]
+
+
 def _truth(number: int) -> dict[str, float]:
     return {"worst": 101, f"day-{number}": 60 + number}
 
 
 def test_days_are_run_once_and_again_when_something_changes(installation: Installation) -> None:
-    code, said = installation.backfill(DETECTOR, "--run-id=night")
+    detector = installation.settings.project / "detectors" / f"{DETECTOR}.py"
+    sliding = detector.read_text().replace('window="10 seconds"', 'window="1 minute",\n    slide="30 seconds"')
+    detector.with_stem(SLIDING).write_text(sliding)
+    code, said = installation.backfill(DETECTOR, SLIDING, "--run-id=night")
     assert code == 0, said[-3000:]
     assert [installation.found(day) for day in DAYS] == [_truth(number) for number in range(3)]
+    slid = [installation.found(day, SLIDING) for day in DAYS[:2]]
+    assert slid == [{"across": 60, **_truth(number)} for number in range(2)], "windows reach over midnight"
+    assert f"needs {DAYS[2] + timedelta(days=1)}, which is not published" in said
     assert {one.run_id for one in installation.ledger.published.values()} == {"night"}
     before = installation.ledger
 
@@ -106,7 +118,6 @@ def test_days_are_run_once_and_again_when_something_changes(installation: Instal
     assert "nothing to run" in said
     assert "WARN" not in said, "Spark is not even started"
 
-    detector = installation.settings.project / "detectors" / f"{DETECTOR}.py"
     detector.write_text(detector.read_text().replace("email=50", "email=49"))
     plan = json.loads(installation.tocsin("backfill", "--detector", DETECTOR, "--json"))
     old = next(iter(before.published.values())).made.version

@@ -18,7 +18,6 @@ from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published, cou
 from tocsin.backfill.planning import chunks, made_of, plan
 from tocsin.backfill.standing import declared
 from tocsin.detector import DetectorSpec
-from tocsin.errors import TocsinError
 from tocsin.finding import Finding
 from tocsin.history.planning import oldest_kept
 from tocsin.lock import Lock, LockHeld, hold
@@ -28,7 +27,7 @@ from tocsin.quality.judging import DAYS
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark.days import Days
-from tocsin.spark.failures import unwritable
+from tocsin.spark.failures import in_a_line, is_disk
 from tocsin.spark.session import running_batch
 
 ROWS_AT_ONCE = 100_000_000
@@ -125,8 +124,8 @@ class _Work:
         try:
             found = self._days.findings(spark, spec, days, self._run_id)
         except Exception as error:
-            if len(days) > 1 and not (isinstance(error, OSError) and unwritable(error)):
-                log.warning("goes on day by day", detector=spec.name, error=_said(error))
+            if len(days) > 1 and not is_disk(error):
+                log.warning("goes on day by day", detector=spec.name, error=in_a_line(error))
                 for day in days:
                     self.run(spark, spec, (day,))
                 return
@@ -182,17 +181,12 @@ class _Work:
 
     def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
         """Tell and note a day that could not be computed or published."""
-        why = _said(error)
+        why = in_a_line(error)
         self.outcome.failed[spec.name, day] = why
-        self.outcome.disk |= isinstance(error, OSError) and unwritable(error)
+        self.outcome.disk |= is_disk(error)
         log.error("failed; what was published before goes on to count", detector=spec.name, day=str(day), error=why)
         attempt = Attempt(
             end=End.FAILED, why=why, run_id=self._run_id, made=self._made(spec, day), at=datetime.now(UTC)
         )
         with contextlib.suppress(OSError):  # a full disk cannot be noted either
             Backfills(self._settings, spec.name).note(day, attempt)
-
-
-def _said(error: Exception) -> str:
-    first = (str(error).strip() or "nothing is said").splitlines()[0][:500]
-    return first if isinstance(error, (TocsinError, OSError)) else f"{type(error).__name__}: {first}"

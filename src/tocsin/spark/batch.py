@@ -55,11 +55,13 @@ class Range:
 class Read:
     """Where events come from: a session and the used columns (None: all) to a DataFrame as `parse_events` makes it.
 
-    `once` says that each event is in it once, and that Spark itself reads only columns that are used.
+    `once` says that each event is in it once, and that Spark itself reads only columns that are used. `exact` says that
+    no event and no window lies outside of the range, so nothing has to be left out.
     """
 
     events: Callable[[SparkSession, frozenset[str] | None], DataFrame]
     once: bool = False
+    exact: bool = False
 
 
 def run(settings: Settings, wanted: Range) -> int:
@@ -165,10 +167,11 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
         events = read.events(spark, used)
         time = F.col("event_time")
         near = (time >= F.lit(wanted.start)) & (time < F.lit(_last(wanted, spec)))
-        rows = scored(detect, spec, prepared(events.where(near), spec, source.lateness, once=read.once))
+        near_events = events if read.exact else events.where(near)
+        rows = scored(detect, spec, prepared(near_events, spec, source.lateness, once=read.once))
         if used is None:
             read_plan(rows, spec)
-        return findings(rows.where(_begins(wanted, spec)), spec, emission)
+        return findings(rows if read.exact else rows.where(_begins(wanted, spec)), spec, emission)
 
     whole = made(None)
     return whole if read.once else made(used_columns(whole, source))

@@ -61,7 +61,11 @@ class Days:
         """
         before = _cpu_seconds()
         read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
-        reading = Read(lambda spark, _: with_tick(sealed_events(spark, self._places, self._source, read)), once=True)
+        reading = Read(
+            lambda spark, _: with_tick(sealed_events(spark, self._places, self._source, read)),
+            once=True,
+            exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
+        )
         wanted = Range(detector=spec.name, start=begin(days[0]), end=end(days[-1]), run_id=run_id)
         rows = findings_of(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
         if len(rows) > MOST_FINDINGS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _KAFKA = (
     "Timed out waiting for a node assignment",
     "Failed to update metadata after",
 )
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
+_MOST = 500
 _PROBE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
 
@@ -65,3 +68,22 @@ def is_kafka(error: str) -> bool:
 def unwritable(error: OSError) -> bool:
     """The same for an error of our own file handling."""
     return error.errno in _FULL
+
+
+def is_disk(error: BaseException) -> bool:
+    """Whether `error`, of our own file handling or of a Spark task, says that a disk is full or cannot be written."""
+    return unwritable(error) if isinstance(error, OSError) else is_unwritable(str(error))
+
+
+def in_a_line(error: BaseException) -> str:
+    """What a batch failed of, in one line: of what Java says, the first condition that has a name in Spark.
+
+    Such as `[FAILED_READ_FILE.NO_HINT] Encountered error while reading file ...`, which stands behind some lines that
+    only tell that a job was aborted.
+    """
+    text = str(error).strip()
+    if isinstance(error, (TocsinError, OSError)):
+        return text
+    named = _CONDITION.search(text)
+    said = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'nothing is said'}"
+    return said[:_MOST]

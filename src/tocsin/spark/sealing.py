@@ -23,7 +23,7 @@ from tocsin.quality.verdict import Severity
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
 from tocsin.spark.entry import FAILED, OK, UNWRITABLE, code_of
-from tocsin.spark.failures import unwritable
+from tocsin.spark.failures import in_a_line, is_disk
 from tocsin.spark.seal import Gate, Sealed, Sealer
 from tocsin.spark.session import running_batch
 
@@ -120,8 +120,9 @@ def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
         outcome.sealed.append(sealing())
     except (TocsinError, OSError) as error:
         outcome.failed[day] = str(error)
-        outcome.disk |= isinstance(error, OSError) and unwritable(error)
+        outcome.disk |= is_disk(error)
         log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
     except Exception as error:
-        outcome.failed[day] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        outcome.failed[day] = in_a_line(error)
+        outcome.disk |= is_disk(error)
         log.exception("the day is not sealed; what is published stays", day=str(day))

@@ -54,6 +54,9 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(job)
     options = _engine(settings, scratch_folder(settings, job))
+    # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
+    # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
+    options["spark.sql.parquet.filterPushdown"] = "false"
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = builder.master("local[2]")
