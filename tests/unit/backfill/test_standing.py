@@ -1,0 +1,42 @@
+"""How days stand, and what running them would take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
+from tocsin.backfill.ledger import End, Ledger
+from tocsin.backfill.planning import made_of
+from tocsin.backfill.standing import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
+
+SEALED = {DAY: "v1", NEXT: "v1"}
+ROWS = {DAY: 2_000_000, NEXT: 1_000_000}
+
+
+def test_each_day_stands_as_it_is_and_says_why() -> None:
+    held, gone = DAY - timedelta(days=1), NEXT + timedelta(days=1)
+    sealed = SEALED | {held: "v1"}
+    ledger = Ledger(
+        published={DAY: published(made_of(DAY, SPEC, sealed))},
+        attempts={held: attempt(End.HELD, made_of(held, SPEC, sealed))},
+    )
+    found = standing(ledger, SPEC, sealed, ROWS, [gone, NEXT, DAY, held])
+    assert [(one.day, one.state, one.why) for one in found] == [
+        (held, BackfillState.HELD, "so it is"),
+        (DAY, BackfillState.DONE, ""),
+        (NEXT, BackfillState.DUE, "never run"),
+        (gone, BackfillState.BLOCKED, "is not published"),
+    ]
+    assert [one.findings for one in found] == [None, 0, None, None]
+    assert [one.severity for one in found] == [None, "pass", None, None]
+
+
+def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
+    first = standing(Ledger(), SPEC, SEALED, ROWS, [DAY])[0].expected_cpu_seconds
+    assert first == CPU_SECONDS_PER_DAY + 2 * CPU_SECONDS_PER_MILLION
+    ran = published(made_of(NEXT, SPEC, SEALED)).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
+    known = Ledger(published={NEXT: ran})
+    assert standing(known, SPEC, SEALED, ROWS, [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
+    sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
+    assert standing(known, sliding, SEALED, ROWS, [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21
