@@ -46,7 +46,8 @@ def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) 
     handler.addFilter(_is_no_retry_of_py4j)
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.captureWarnings(True)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for chatty in ("py4j", "great_expectations"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
