@@ -76,7 +76,7 @@ class Api:
     def link(self, dag: str, run: str, task: str, name: str) -> str | None:
         """Where the button `name` of a task leads."""
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/links")
-        address: str | None = found["extra_link_urls"].get(name)
+        address: str | None = found["extra_links"].get(name)
         return address
 
     def tries(self, dag: str, run: str, task: str) -> int:
