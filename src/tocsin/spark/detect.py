@@ -112,7 +112,7 @@ class Detection:
             query=query,
             mode=mode,
             reason=f"{self._rolled_back}{gap}{reason}",
-            state=JobState.DRAINING if self._decision.draining else JobState.RUNNING,
+            state=JobState.DRAINING if self._decision.draining and mode != REAL_TIME else JobState.RUNNING,
             batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
             delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
         )
