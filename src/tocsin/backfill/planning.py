@@ -22,13 +22,11 @@ class Plan:
 
     Attributes:
         days: that need a run, the oldest first, and why.
-        made: of what the findings of each of them will be made.
         blocked: days that cannot be computed whole now, and what is missing.
         held: days whose findings a gate has stopped and of which nothing has changed since.
     """
 
     days: dict[date, str]
-    made: dict[date, Made]
     blocked: dict[date, str]
     held: tuple[date, ...] = ()
 
@@ -55,7 +53,6 @@ def plan(ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], days: I
         days: to look at.
     """
     due: dict[date, str] = {}
-    made: dict[date, Made] = {}
     blocked: dict[date, str] = {}
     held = []
     for day in sorted(days):
@@ -67,8 +64,8 @@ def plan(ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], days: I
         if reason is None:
             held += [day] if day in ledger.attempts else []
         else:
-            due[day], made[day] = reason, own
-    return Plan(due, made, blocked, tuple(held))
+            due[day] = reason
+    return Plan(due, blocked, tuple(held))
 
 
 def made_of(day: date, spec: DetectorSpec, sealed: Mapping[date, str]) -> Made | None:

@@ -26,12 +26,9 @@ from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark.days import Days
+from tocsin.spark.days import ROWS_AT_ONCE, Days
 from tocsin.spark.failures import in_a_line, is_disk
 from tocsin.spark.session import running_batch
-
-ROWS_AT_ONCE = 100_000_000
-"""Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
 
 log = structlog.get_logger()
 

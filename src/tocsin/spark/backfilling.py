@@ -12,10 +12,7 @@ from tocsin import exits, logs
 from tocsin.names import backfill_job
 from tocsin.settings import load_settings
 from tocsin.spark.backfill import Outcome, backfill
-from tocsin.spark.entry import FAILED, OK, UNWRITABLE, code_of
-
-WARNED, REFUSED = 10, 20
-"""Exit codes: a verdict was a warning; one was critical, and nothing of that day is published."""
+from tocsin.spark.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
 
 log = structlog.get_logger()
 

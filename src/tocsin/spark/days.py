@@ -22,6 +22,9 @@ from tocsin.spark import jvm
 from tocsin.spark.batch import Range, Read, findings_of
 from tocsin.spark.history import sealed_events, with_tick
 
+ROWS_AT_ONCE = 100_000_000
+"""Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
+
 MOST_FINDINGS = 200_000
 """Of one query: they are handled in memory."""
 

@@ -27,6 +27,8 @@ from tocsin.spark.work import Work
 _STOP_SECONDS = 13.0
 
 OK, FAILED, MISCONFIGURED, LOCKED, UNWRITABLE = 0, 1, 2, 3, 4
+WARNED, REFUSED = 10, 20
+"""Of a program that judges: a verdict was a warning; one was critical, and nothing of that day is published."""
 
 log = structlog.get_logger()
 

@@ -22,13 +22,10 @@ from tocsin.names import sealing_job
 from tocsin.quality.verdict import Severity
 from tocsin.settings import Settings, load_settings
 from tocsin.source import Source
-from tocsin.spark.entry import FAILED, OK, UNWRITABLE, code_of
+from tocsin.spark.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
 from tocsin.spark.failures import in_a_line, is_disk
 from tocsin.spark.seal import Gate, Sealed, Sealer
 from tocsin.spark.session import running_batch
-
-WARNED, REFUSED = 10, 20
-"""Exit codes: a verdict was a warning; a verdict was critical, and that day is not published."""
 
 GateOf = Callable[[Settings, Source], Gate]
 

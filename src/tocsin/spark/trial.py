@@ -15,10 +15,9 @@ from tocsin.finding import Finding
 from tocsin.names import backtest_job
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark.days import Days, Found
+from tocsin.spark.days import ROWS_AT_ONCE, Days, Found
 from tocsin.spark.session import running_batch
 
-ROWS_AT_ONCE = 100_000_000
 RUN_ID = "backtest"
 
 

@@ -48,7 +48,7 @@ def test_a_long_window_needs_as_many_days_as_it_touches() -> None:
 def test_what_was_never_run_is_due_and_what_is_done_is_not() -> None:
     planned = plan(Ledger(), SPEC, SEALED, SEALED)
     assert planned.days == {DAY: "never run", NEXT: "never run"}
-    done = Ledger(published={day: published(planned.made[day]) for day in SEALED})
+    done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
     assert plan(done, SPEC, SEALED, SEALED).days == {}
 
 
