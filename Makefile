@@ -28,7 +28,7 @@ up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 	@$(BIN)/tocsin dev up
 
 test: lint ## Everything: style, types, walls, unit, Spark, end to end, faults
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
 	@$(BIN)/pytest tests/unit

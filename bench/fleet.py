@@ -38,6 +38,8 @@ from tocsin.supervision.standing import memory_of
 REAL, LIGHT = 4, 26
 _READY_SECONDS = 300.0
 _ASKED = 50
+# The second when not even the line of the audit log can be written in time.
+_LOCKED = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,11 @@ class Fleet:
             status = self.api.refusal("POST", "/api/v2/backfills", {"dag_id": dag, "max_active_runs": 3, **days})
             if not status:
                 return refused
-            if status != HTTPStatus.SERVICE_UNAVAILABLE:
+            if status not in _LOCKED:
                 raise RuntimeError(f"a backfill of {dag} over {days} was refused with {status}")
-        raise RuntimeError(f"a backfill of {dag} was refused {_ASKED} times: the DB is locked")
+        raise RuntimeError(
+            f"a backfill of {dag} was refused {_ASKED} times, with {status} in the end: is the DB locked?"
+        )
 
     def declare(self, detector: str) -> None:
         """One more file."""

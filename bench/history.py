@@ -86,15 +86,15 @@ def _measured(settings: Settings, source: Source, past: Past) -> int:
     with running_batch(settings, job) as spark, DayTable(settings, source) as days:
         sealer, ledger = Sealer(spark, settings, source, days, Passing()), read_ledger(days.places)
         for number, day in enumerate(past.dates):
-            cost = cost_of(lambda day=day: versions.update({day: sealer.seal(day, ledger).version}))  # type: ignore[misc]
+            cost = cost_of(lambda day=day: versions.update({day: sealer.seal(day, ledger).version}))  # type: ignore[misc]  # mypy: no lambda with a default
             rows.append(cost.row(f"seal{' (Spark is cold)' if not number else ''}", past.rows))
         found: Expected = {}
         cost = cost_of(lambda: found.update(_found(spark, days.places, source, versions)))
         rows.append(cost.row("failed_logins over all days", past.rows * past.days))
     for day in past.dates[-1:]:
-        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=True))  # type: ignore[misc]
+        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=True))  # type: ignore[misc]  # mypy: no lambda with a default
         rows.append(cost.row("DuckDB: sort and write", past.rows))
-        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=False))  # type: ignore[misc]
+        cost = cost_of(lambda day=day: _duckdb(settings, source, day, sort=False))  # type: ignore[misc]  # mypy: no lambda with a default
         rows.append(cost.row("DuckDB: the same aggregate, as landed", past.rows))
     size = sum(version.bytes for version in versions.values()) / past.rows / past.days
     print(table(rows))

@@ -137,6 +137,7 @@ class Stream:
         sender: what sends, and knows the append times.
         topic: that is written.
         as_lines: raw lines instead of event records.
+        failing: share of the logins that fail.
         sent: the failed logins in the order of sending.
     """
 
@@ -145,6 +146,7 @@ class Stream:
     rate: int = 200
     partitions: int = 2
     as_lines: bool = False
+    failing: float = 0.9
     sent: list[Login] = field(default_factory=list)
 
     def start(self) -> None:
@@ -160,7 +162,7 @@ class Stream:
         self.sender.flush()
 
     def _run(self) -> None:
-        logins = steady(self.partitions)
+        logins = steady(self.partitions, self.failing)
         began, number = time.monotonic(), 0
         while not self._stop.is_set():
             due = int((time.monotonic() - began) * self.rate)
@@ -174,15 +176,15 @@ class Stream:
             time.sleep(0.001)
 
 
-def steady(partitions: int, seed: int = 1) -> Iterator[Login]:
-    """Logins that happen now, by 8 users of uneven weight; nine of ten fail."""
-    chance = random.Random(seed)
+def steady(partitions: int, failing: float) -> Iterator[Login]:
+    """Logins that happen now, by 8 users of uneven weight, of which this share fails."""
+    chance = random.Random(1)
     users, weights = [f"user{n}" for n in range(8)], [2.0**-n for n in range(8)]
     last = 0
     while True:
         last = max(last + 1, time.time_ns() // 1000)
         number = chance.choices(range(8), weights)[0]
-        yield Login(users[number], last, chance.random() < 0.9, number % partitions)
+        yield Login(users[number], last, chance.random() < failing, number % partitions)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from quixstreams import Application  # type: ignore[import-not-found]
-from quixstreams.dataframe.windows import Count, Max  # type: ignore[import-not-found]
+from quixstreams import Application  # type: ignore[import-not-found]  # in the benches' own environment
+from quixstreams.dataframe.windows import Count, Max  # type: ignore[import-not-found]  # in the benches' own environment
 
 _WINDOW_MS = 10_000
 _LATENESS_MS = 10_000

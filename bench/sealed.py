@@ -145,7 +145,6 @@ def _facts(source: Source, day: date, version: str, past: Past) -> DayFacts:
         newest_append=None,
         read_through=end(day),
         previous_rows=None,
-        quarantined=0,
     )
 
 

@@ -1,4 +1,8 @@
-"""Six detectors at once, each a job of its own, on one stream of raw lines."""
+"""Six detectors at once, each a job of its own, on one stream of raw lines.
+
+One login of ten fails, and each failure is a finding of all six, so that it can be timed: 174 findings a second, far
+more than detectors at work have.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,14 @@ from tocsin.names import detector_job, ingest_job
 _DETECTORS = [f"every_failure_{number}" for number in range(6)]
 _APART_SECONDS = 4.0
 _RATE = 290
+_FAILING = 0.1
 _INGEST = "ingest"
 
 
 def measure(rig: Rig, plan: Plan) -> dict[str, Timed]:
     """Each detector's times from the raw line on, once all are warm; of the ingest what it takes, without times."""
     site = rig.site("six", dict.fromkeys(_DETECTORS, detector_file()))
-    stream = Stream(Sender(rig.servers), site.names.raw(site.source), _RATE, as_lines=True)
+    stream = Stream(Sender(rig.servers), site.names.raw(site.source), _RATE, as_lines=True, failing=_FAILING)
     jobs = {_INGEST: ingest_job(site.source)} | {name: detector_job(name) for name in _DETECTORS}
     with ExitStack() as stack:
         outputs = stack.enter_context(Outputs(rig.servers, site.names.findings))

@@ -1,4 +1,4 @@
-"""Seals days of a source: `seal.py SOURCE [--day D ...]`, for spark-submit or by itself.
+"""Seals days of a source: `seal.py SOURCE [--day D ...] [--run-id ID]`, for spark-submit or by itself.
 
 Without a day it seals all that need it.
 

@@ -23,13 +23,13 @@ class Api:
         headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     def page(self, path: str) -> str:
         """A page, as text; HTTPError when it is refused."""
         request = urllib.request.Request(self._url + path, headers={"Authorization": f"Bearer {self._token}"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             text: str = answer.read().decode()
         return text
 

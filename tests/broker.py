@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import await_that, awaited
 from tocsin.provision.java import find_java
 from tocsin.setting_blocks import KafkaSettings
 from tocsin.stack.kafka import NAME, Kafka
@@ -58,21 +58,6 @@ class Broker:
         for process in self._runner.list():
             self._runner.stop(process, force=True)
         await_that(lambda: not self._runner.list(), STOP_SECONDS)
-
-
-def awaited(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether `condition` comes true within `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def await_that(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for `condition`, and fail when it has not come true within `seconds`."""
-    assert awaited(condition, seconds), f"not within {seconds:g} s"
 
 
 @pytest.fixture(scope="session")

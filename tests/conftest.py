@@ -1,15 +1,29 @@
-"""What the folder of a test means: its marker and its time limit."""
+"""What the folder of a test means: its marker, its time limit, and what it is run together with."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
 
-# Seconds that one test may take; the default (pyproject.toml) is that of unit tests.
-TIME_LIMITS = {"spark": 180, "airflow": 180, "e2e": 300, "browser": 300, "faults": 900}
+# PySpark takes a main module without a file, as xdist's processes have it, for a doctest of its own, and exits.
+if not hasattr(sys.modules["__main__"], "__file__"):
+    sys.modules["__main__"].__file__ = pytest.__file__
+
+# Batches of tests are small: the optimising compiler would take twice the CPU time of all the rest.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Seconds after which a test hangs, on the busiest machine; the default (pyproject.toml) is that of unit tests. What is
+# expected within a test has a limit of its own, which grows with what runs beside (tests/waiting.py).
+TIME_LIMITS = {"spark": 900, "airflow": 900, "e2e": 1800, "browser": 1800, "faults": 2700}
+# Their tests share what is expensive to start: one process runs them all.
+TOGETHER = ("spark", "browser")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,6 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # From fast to slow, so that what is plainly broken shows first.
     order = ["unit", *TIME_LIMITS]
     items.sort(key=lambda item: order.index(folder_of(item)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return Scheduling(config, log)
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+    """The tests of a file, or of a folder of TOGETHER, go to one of the processes, in the order given above."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder, file = Path(nodeid.partition("::")[0]).parts[1:3]
+        return folder if folder in TOGETHER else f"{folder}/{file}"
 
 
 def folder_of(item: pytest.Item) -> str:

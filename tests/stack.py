@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import await_that
+from tests.waiting import await_that, patient
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport
 from tocsin.settings import Settings, load_settings
@@ -67,15 +67,13 @@ class Stack:
     def tocsin(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command in another terminal."""
         command = [sys.executable, "-m", "tocsin.cli", *words]
-        return subprocess.run(
-            command, env=self._variables(), capture_output=True, text=True, timeout=STOP_SECONDS + 30, check=False
-        )
+        return subprocess.run(command, env=self._variables(), capture_output=True, text=True, timeout=600, check=False)
 
     def send(self, signum: signal.Signals) -> int:
         """Send a signal to the launcher and wait for its end; its exit code."""
         assert self.launcher is not None
         self.launcher.send_signal(signum)
-        return self.launcher.wait(STOP_SECONDS)
+        return self.launcher.wait(patient(STOP_SECONDS))
 
     def processes(self) -> list[Process]:
         """All live processes of the stack but for the launcher."""
@@ -97,7 +95,7 @@ class Stack:
         if self.launcher is not None and self.launcher.poll() is None:
             self.launcher.terminate()
             try:
-                self.launcher.wait(STOP_SECONDS)
+                self.launcher.wait(patient(STOP_SECONDS))
             except subprocess.TimeoutExpired:
                 self.launcher.kill()
                 self.launcher.wait()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -70,6 +70,23 @@ class Finding(BaseModel):
     run_id: str = ""
     detected_at: datetime | None = None
     discriminator: str = ""
+
+    @property
+    def moment(self) -> datetime:
+        """Where it stands in event time, UTC: the start of its window, or the time of its event.
+
+        Raises:
+            ValueError: it has neither of them, nor an append time.
+        """
+        known = self.window_start or self.event_time_max or self.detected_at
+        if known is None:
+            raise ValueError(f"finding {self.finding_id} of {self.detector} has neither window nor event time")
+        return known
+
+    @property
+    def day(self) -> date:
+        """The UTC day to which it belongs."""
+        return self.moment.astimezone(UTC).date()
 
     @property
     def rank(self) -> tuple[int, float]:

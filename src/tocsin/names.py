@@ -10,6 +10,7 @@ DETECTOR = "detector"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
 PLATFORM_DAG = "platform"
+MAILS_DAG = "mails"
 
 
 def ingest_job(source: str) -> str:

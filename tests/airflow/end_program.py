@@ -1,4 +1,4 @@
-"""A program for Airflow's environment: how the task of a program ends by the program's exit code, as JSON."""
+"""A program for Airflow's environment: the command of a program's task, and how it ends by each exit code, as JSON."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from airflow.sdk.exceptions import AirflowException
 from tocsin.airflow.program import Program
 
 
-def end(code: int) -> str:
-    """The kind of exception with which the task ends; empty when it succeeds."""
+def end(code: int) -> tuple[list[str], str, str]:
+    """The command, and the kind of exception with which the task ends and what it says; empty when it succeeds."""
+    command: list[str] = []
 
     def submit(self: Any, application: str) -> None:
-        del self
+        command.extend(self._build_spark_submit_command(application))
         if code:
-            raise AirflowException(f"Cannot execute: spark-submit {application}. Error code is: {code}.")
+            tail = "".join(f"\nline {number}" for number in range(1, 31))
+            said = f"Cannot execute: spark-submit {application}. Error code is: {code}."
+            raise AirflowException(f"{said}\nLast spark-submit output:{tail}")
 
     SparkSubmitHook.submit = submit
     try:
         Program(task_id="run", program="seal").execute({})
     except AirflowException as error:
-        return type(error).__name__
-    return ""
+        return command, type(error).__name__, str(error)
+    return command, "", ""
 
 
 if __name__ == "__main__":

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 BEFORE = set(sys.modules)
 
-from airflow.dag_processing.dagbag import DagBag  # noqa: E402
-from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager  # noqa: E402
-from airflow.serialization.serialized_objects import DagSerialization  # noqa: E402
-from airflow.timetables.base import TimeRestriction  # noqa: E402
+from airflow.dag_processing.dagbag import DagBag  # noqa: E402 - after BEFORE
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager  # noqa: E402 - after BEFORE
+from airflow.serialization.serialized_objects import DagSerialization  # noqa: E402 - after BEFORE
+from airflow.timetables.base import TimeRestriction  # noqa: E402 - after BEFORE
 
 
 def mails(dag: Any) -> set[str]:
@@ -44,6 +45,28 @@ def days(dag: Any) -> dict[str, Any] | None:
     }
 
 
+def begins(dag: Any) -> list[Any]:
+    """By which times, in Airflow's words, and by events of which assets its runs begin."""
+    timetable = DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable
+    return [timetable.summary, [key.name for key, _ in timetable.asset_condition.iter_assets()]]
+
+
+def nights(dag: Any) -> list[str] | None:
+    """When the runs of one day begin that go on behind `is_night`; `manual` where one by hand at noon does, too."""
+    if not dag.has_task("is_night"):
+        return None
+    known, goes_on = DagSerialization.from_dict(DagSerialization.to_dict(dag)), dag.get_task("is_night").python_callable
+    first = datetime(2026, 1, 30, tzinfo=UTC)
+    runs = known.iter_dagrun_infos_between(first, first + timedelta(hours=23, minutes=59))
+    found = [
+        str(run.run_after)
+        for run in runs
+        if goes_on(SimpleNamespace(run_type="scheduled", logical_date=run.logical_date, run_after=run.run_after))
+    ]
+    by_hand = SimpleNamespace(run_type="manual", logical_date=None, run_after=first + timedelta(hours=12))
+    return found + (["manual"] if goes_on(by_hand) else [])
+
+
 def main() -> None:
     folder, only = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     began = time.monotonic()
@@ -61,6 +84,8 @@ def main() -> None:
             "paused": dag.is_paused_upon_creation,
             "retries": {task.task_id: task.retries for task in dag.tasks},
             "schedule": str(dag.schedule),
+            "nights": nights(dag),
+            "begins": begins(dag),
             "tags": sorted(dag.tags),
             "rules": {task.task_id: str(task.trigger_rule.value) for task in dag.tasks},
             "days": days(dag),

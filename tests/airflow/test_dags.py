@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.provision.paths import here
+from tocsin.provision.paths import Paths, here
+from tocsin.provision.shared_classes import archive_path
 
 ROOT = here().root
 DAGS = ROOT / "dags"
@@ -21,6 +22,7 @@ OURS = {
     "detector__failed_logins",
     "history__logins",
     "housekeeping",
+    "mails",
     "platform",
     "supervisor",
 }
@@ -52,7 +54,7 @@ class Project:
         }
         python = here().airflow_venv / "bin" / "python"
         command = [str(python), str(Path(__file__).with_name("read_dags.py")), str(DAGS), *arguments]
-        done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
@@ -97,7 +99,7 @@ def test_each_says_what_it_is_and_whose(found: dict[str, Any]) -> None:
 def test_the_form_of_a_detector_offers_what_can_be_done(found: dict[str, Any]) -> None:
     params = found["dags"]["detector__failed_logins"]["params"]
     assert list(params) == ["action", "version"]
-    actions = ["restart", "status", "roll back", "roll forward"]
+    actions = ["restart", "drain", "status", "roll back", "roll forward"]
     assert (params["action"]["default"], params["action"]["enum"]) == ("restart", actions)
     assert found["dags"]["platform"]["params"]["job"]["enum"] == ["ingest:logins", "indexer", "notifier"]
 
@@ -107,6 +109,16 @@ def test_the_supervisor_is_alone_and_never_tried_again(found: dict[str, Any]) ->
     assert supervisor["max_active_runs"] == 1
     assert supervisor["retries"] == {"look": 0, "tell": 0}
     assert supervisor["pools"] == ["default_pool", "supervision"]
+
+
+def test_the_supervisor_looks_at_drift_and_each_minute_in_any_case(found: dict[str, Any]) -> None:
+    assert found["dags"]["supervisor"]["begins"] == ["Asset or * * * * *", ["drift"]]
+
+
+def test_of_a_day_the_run_after_two_and_one_by_hand_seal(found: dict[str, Any]) -> None:
+    history = found["dags"]["history__logins"]
+    assert history["begins"] == ["10 * * * *", []]
+    assert history["nights"] == ["2026-01-30 02:10:00+00:00", "manual"]
 
 
 def test_history_is_landed_each_hour_and_its_source_owner_hears_of_a_failure(found: dict[str, Any]) -> None:
@@ -173,14 +185,49 @@ def test_thirty_detectors_are_read_in_a_moment(project: Project) -> None:
     assert found["seconds"] < 10, "Airflow reads them again every few seconds"
 
 
-def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(tmp_path: Path) -> None:
+def ends(folder: Path, *codes: str, **own: str) -> dict[str, tuple[list[str], str, str]]:
+    """What `end_program.py` says of each exit code."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
-    own = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}'}
-    program = str(Path(__file__).with_name("end_program.py"))
-    command = [str(here().airflow_venv / "bin" / "python"), program, "0", "10", "20", "2", "1", "3", "4"]
-    done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=120, check=False)
+    own |= {"AIRFLOW_HOME": str(folder), "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}'}
+    command = [str(here().airflow_venv / "bin" / "python"), str(Path(__file__).with_name("end_program.py")), *codes]
+    done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    ended = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, tuple[list[str], str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_program_uses_the_archive_of_classes_once_there_is_one(tmp_path: Path) -> None:
+    paths, java = Paths(here().root, tmp_path / "home"), tmp_path / "java"
+    jars = [paths.jars("spark") / name for name in ("a.jar", "b.jar")]
+    for jar in jars:
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        jar.touch()
+    places = {"TOCSIN_HOME": str(paths.home), "JAVA_HOME": str(java)}
+    command, *_ = ends(tmp_path, "0", **places)["0"]
+    assert command[command.index("--driver-class-path") + 1] == f"{jars[0]}:{jars[1]}", "as it was when it was made"
+    assert not [word for word in command if "SharedArchiveFile" in word]
+    archive = archive_path(paths, java)
+    archive.parent.mkdir()
+    archive.touch()
+    command, *_ = ends(tmp_path, "0", **places)["0"]
+    assert [word for word in command if f"-XX:SharedArchiveFile={archive}" in word.split()]
+    command, *_ = ends(tmp_path, "0", **places, TOCSIN_SPARK='{"archive": false}')["0"]
+    assert not [word for word in command if "SharedArchiveFile" in word]
+
+
+def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(tmp_path: Path) -> None:
+    ended = {code: error for code, (_, error, _) in ends(tmp_path, "0", "10", "20", "2", "1", "3", "4", "-9").items()}
     assert ended == {"0": "", "10": ""} | dict.fromkeys(["20", "2"], "AirflowFailException") | dict.fromkeys(
-        ["1", "3", "4"], "AirflowException"
+        ["1", "3", "4", "-9"], "AirflowException"
     )
+
+
+def test_a_program_that_failed_says_why_and_not_how_it_was_started(tmp_path: Path) -> None:
+    said = {code: text for code, (_, _, text) in ends(tmp_path, "2", "20", "-9", "143").items()}
+    assert not [text for text in said.values() if "spark-submit" in text]
+    first, intro, *tail = said["2"].splitlines()
+    assert first == "seal.py cannot work until a file or a setting is mended; the log of the task tells more."
+    assert (intro, tail) == ("Its last lines:", [f"line {number}" for number in range(11, 31)])
+    assert said["20"] == "seal.py has made what a gate does not let pass; the log of the task tells more."
+    assert said["-9"].startswith("seal.py was killed by signal 9;")
+    assert said["143"].startswith("seal.py has ended with exit code 143;")

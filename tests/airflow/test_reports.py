@@ -32,7 +32,7 @@ def asked(state: Path, dags: list[str], *paths: str) -> dict[str, int]:
     program = str(Path(__file__).with_name("ask_reports.py"))
     command = [str(here().airflow_venv / "bin" / "python"), program, str(state), json.dumps(dags), *paths]
     environment = kept | {"AIRFLOW_HOME": str(state.parent / "airflow")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return found

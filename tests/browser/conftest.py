@@ -10,19 +10,19 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.airflow_api import Api
-from tests.broker import await_that
 from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
 from tests.stack import Stack
+from tests.waiting import await_that
 from tocsin.catalog import read_catalog
 from tocsin.provision import browser as chromium
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
 LOOPBACK = {"127.0.0.1", "localhost"}
 DAG_SECONDS = 120
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     stack = Stack(tmp_path_factory.mktemp("pages"))
     folder = stack.project / "detectors"
@@ -51,7 +51,7 @@ def _judge(stack: Stack) -> None:
     assert not verdict.publishable
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium.find()
     if path is None:
@@ -75,7 +75,7 @@ def visits(browser: Browser, running: Running) -> Iterator[Visits]:
     assert set().union(*(visit.hosts for visit in made.made)) <= LOOPBACK
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def all_read(running: Running) -> None:
     """Airflow has read the DAG of each detector."""
     api = Api(running.url, running.passwords, "viewer")

@@ -28,6 +28,7 @@ ROUTES = {
     "/tocsin/static/{name}": ("/tocsin/static/page.css", "text/css; charset=utf-8"),
     "/tocsin/api/jobs": ("/tocsin/api/jobs", "application/json"),
     "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", "application/json"),
+    "/tocsin/api/parity": (f"/tocsin/api/parity?dag_id={DAG}", "application/json"),
     "/tocsin/api/log": (LOG, "application/json"),
     "/tocsin/quality/index.html": ("/tocsin/quality/index.html", "text/html; charset=utf-8"),
     "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", "application/json"),
@@ -64,7 +65,7 @@ def test_no_route_is_missing_in_this_file(tmp_path: Path) -> None:
     program = str(Path(__file__).with_name("list_routes.py"))
     environment = {"PATH": "/usr/bin:/bin", "AIRFLOW_HOME": str(tmp_path)}
     command = [str(here().airflow_venv / "bin" / "python"), program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert [path for path, _ in found] == list(ROUTES)

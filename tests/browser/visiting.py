@@ -98,7 +98,7 @@ class Visits:
         """A visit of nobody in particular."""
         context = self._browser.new_context(viewport={"width": width, "height": 900})
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(180_000)
         self.made.append(Visit(context.new_page(), self._running.url))
         return self.made[-1]
 

@@ -22,7 +22,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.broker import Broker, await_that, awaited
+from tests.broker import Broker
+from tests.waiting import await_that, awaited
 from tocsin.catalog import read_catalog
 from tocsin.errors import TransientError
 from tocsin.finding import Finding
@@ -283,9 +284,9 @@ def read_all(settings: Settings, topic: str) -> list[bytes]:
     """All values of `topic`, up to its end at the time of the call."""
     consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": uuid.uuid4().hex, "enable.auto.commit": False})
     try:
-        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
         places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in places}
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in places}
         consumer.assign(places)
         left = {partition for partition, end in ends.items() if end}
         values: list[bytes] = []

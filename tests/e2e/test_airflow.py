@@ -7,10 +7,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import stat
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,94 +22,16 @@ import psutil
 import pytest
 
 from tests.airflow_api import Api
-from tests.broker import await_that
+from tests.e2e.under_airflow import BACKFILL, BATCH_SECONDS, BY_EVENT, DETECTOR, JOBS, OWNER, PAST, SECONDS, Running
 from tests.stack import Stack
+from tests.waiting import await_that
+from tocsin.metrics import JobState
 from tocsin.supervision.standing import memory_of
+from tocsin.supervision.switches import read_switches
 from tocsin.versions import version_in_force
 
-DETECTOR = "detector:failed_logins"
 COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
-JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]
 DAG = "detector__failed_logins"
-BACKFILL = "backfill__failed_logins"
-PAST = [datetime.now(UTC).date() - timedelta(days=days) for days in (3, 2)]
-# From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
-SECONDS = 45
-BY_EVENT = 30
-BATCH_SECONDS = 150
-OWNER = "fraud@example.com"
-
-pytestmark = pytest.mark.timeout(400)
-
-
-class Running:
-    """A stack with Airflow, and what people see of it."""
-
-    def __init__(self, stack: Stack) -> None:
-        about = json.loads((stack.state / "stack.json").read_text())
-        self.stack, self.mail_url, self.url = stack, about["mail_url"], about["airflow_url"]
-        self.passwords = stack.state / "airflow" / "passwords.json"
-        self.admin = Api(self.url, self.passwords, "admin")
-
-    def pids(self, *without: str) -> dict[str, int | None]:
-        """The process of each job."""
-        return {job: self.stack.pid(job) for job in JOBS if job not in without}
-
-    def await_new(self, job: str, old: int | None, seconds: float = SECONDS) -> float:
-        """Wait for another process of `job`; how long it took."""
-        began = time.monotonic()
-        await_that(lambda: self.stack.pid(job) not in (None, old), seconds)
-        return time.monotonic() - began
-
-    def mails_to(self, owner: str) -> list[dict[str, Any]]:
-        """Mails of Airflow to `owner`."""
-        with urllib.request.urlopen(f"{self.mail_url}/email", timeout=10) as answer:
-            mails = json.load(answer)
-        return [one for one in mails if owner in json.dumps(one["to"]) and one["subject"].startswith("[tocsin]")]
-
-    def condition(self, job: str) -> str:
-        """How `job` fares in the eyes of supervision."""
-        history = json.loads(memory_of(self.stack.state, "jobs").read_text())
-        return str(history["jobs"].get(job, {}).get("condition"))
-
-    @contextlib.contextmanager
-    def without_mail(self) -> Iterator[None]:
-        """The mail server answers nobody inside the block."""
-        pid = self.stack.pid("mail")
-        assert pid is not None
-        server = psutil.Process(pid)
-        server.suspend()
-        try:
-            yield
-        finally:
-            server.resume()
-
-    def bring_in_the_past(self) -> None:
-        """Import a burst on each day of PAST."""
-        what = "ip_address: 203.0.113.7 | action: login failed"
-        moments = [f"{day}T12:00:{second % 10:02}Z" for day in PAST for second in range(60)]
-        lines = [f"user_id: mallory | timestamp: {moment} | {what}" for moment in moments]
-        file = self.stack.state / "past.log"
-        file.write_text("\n".join(lines) + "\n")
-        done = self.stack.tocsin("history", "import", "--source", "logins", str(file))
-        assert done.returncode == 0, done.stderr
-
-    def await_end(self, dag: str, run: str, state: str) -> None:
-        """Wait for the end of a run that starts Spark, and see how it ended."""
-        await_that(lambda: self.admin.runs(dag)[run] in ("success", "failed"), 2 * BATCH_SECONDS)
-        assert self.admin.runs(dag)[run] == state, self.admin.states(dag, run)
-
-    def days(self) -> dict[str, str]:
-        """The state of each run of a Backfill, by its day."""
-        found = self.admin.call("GET", f"/api/v2/dags/{BACKFILL}/dagRuns?run_type=backfill")["dag_runs"]
-        return {run["partition_key"]: run["state"] for run in found}
-
-    def declare(self, name: str, old: str = "", new: str = "") -> None:
-        """One more detector, whose owner is another."""
-        folder = self.stack.project / "detectors"
-        text = (folder / "failed_logins.py").read_text()
-        assert old in text
-        (folder / f"{name}.py").write_text(text.replace(old, new).replace("security@example.com", OWNER))
 
 
 @pytest.fixture(scope="module")
@@ -188,17 +112,35 @@ def test_the_status_is_in_the_log_of_the_task(running: Running) -> None:
     assert "started" in said, "the log of the job itself"
 
 
-def test_a_killed_scheduler_comes_back_and_the_jobs_stay(running: Running) -> None:
-    jobs, scheduler = running.pids(), running.stack.pid("airflow-scheduler")
-    assert scheduler is not None
-    os.kill(scheduler, signal.SIGKILL)
-    await_that(lambda: running.stack.pid("airflow-scheduler") not in (None, scheduler), 60)
+def test_all_of_airflow_killed_comes_back_and_adopts_the_jobs(running: Running) -> None:
+    jobs, airflow = running.pids(), {name: running.stack.pid(name) for name in COMPONENTS}
+    for pid in airflow.values():
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    await_that(lambda: all(running.stack.pid(name) not in (None, old) for name, old in airflow.items()), 120)
+    killed_at = time.time()
+    await_that(lambda: read_switches(running.stack.state).read_at > killed_at, BATCH_SECONDS)
     assert running.pids() == jobs
+    leaders = Counter(process.labels.job for process in running.stack.processes() if process.leader)
+    assert set(leaders.values()) == {1}, leaders
+
+
+def test_housekeeping_removes_old_runs_and_keeps_young_ones(running: Running) -> None:
+    old, young = (running.admin.trigger("platform", action="status", job="indexer") for _ in range(2))
+    await_that(lambda: {running.admin.runs("platform")[run] for run in (old, young)} == {"success"}, 2 * SECONDS)
+    with contextlib.closing(sqlite3.connect(running.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
+        aged = db.execute("UPDATE dag_run SET start_date = '2020-01-01 00:00:00.000000' WHERE run_id = ?", (old,))
+        assert aged.rowcount == 1
+    run = running.admin.trigger("housekeeping")
+    running.await_end("housekeeping", run, "success")
+    left = running.admin.runs("platform")
+    assert old not in left
+    assert young in left
 
 
 def test_without_a_login_nothing_is_told(running: Running) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{running.url}/api/v2/dags", timeout=10)
+        urllib.request.urlopen(f"{running.url}/api/v2/dags", timeout=60)
     with refused.value as answer:
         assert answer.code == 401
     guessed = {"username": "viewer", "password": "guessed"}
@@ -259,7 +201,7 @@ def test_a_backfill_of_airflow_runs_each_day_from_the_first_to_the_last(running:
     assert again["backfills"] == [], "without reprocessing, days that have a run are not run again"
 
 
-def test_a_day_that_a_gate_holds_fails_its_run_and_its_owner_gets_one_mail_with_the_report(running: Running) -> None:
+def test_a_day_that_a_gate_holds_is_a_failed_run_and_one_mail_to_its_owner_once_mail_leaves(running: Running) -> None:
     rule = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 0}, "severity": "critical"}
     suite = running.stack.project / "expectations" / "logins.findings.json"
     suite.parent.mkdir()
@@ -267,11 +209,14 @@ def test_a_day_that_a_gate_holds_fails_its_run_and_its_owner_gets_one_mail_with_
         json.dumps({"name": "logins.findings", "expectations": [rule | {"meta": {"name": "none_at_all"}}]})
     )
     day = max(PAST)
-    run = running.admin.trigger(BACKFILL, day=str(day))
-    running.await_end(BACKFILL, run, "failed")
+    with running.without_mail():
+        run = running.admin.trigger(BACKFILL, day=str(day))
+        running.await_end(BACKFILL, run, "failed")
+        await_that(lambda: "failed" in running.admin.runs("mails").values(), 150)
     assert running.admin.tries(BACKFILL, run, "run") == 1, "what a gate holds is not tried again"
     assert f"failed_logins {day}: held: " in running.admin.log(BACKFILL, run, "run")
 
+    await_that(lambda: [*running.admin.runs("mails").values()] == ["success"], 150)
     (mail,) = [one for one in running.mails_to("security@example.com") if "backfill" in one["subject"]]
     assert mail["subject"] == "[tocsin] backfill of failed_logins: 1 day not published"
     (address,) = re.findall(rf'"({running.url}/tocsin/quality/findings[^"]+)"', mail["html"])
@@ -279,10 +224,36 @@ def test_a_day_that_a_gate_holds_fails_its_run_and_its_owner_gets_one_mail_with_
     assert "none_at_all" in page
     assert running.admin.link(BACKFILL, run, "run", "Quality report") == address
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(address, timeout=10)
+        urllib.request.urlopen(address, timeout=60)
     with refused.value as answer:
         assert answer.code == 401
     suite.unlink()
+
+
+def test_a_day_of_a_source_that_the_gate_refuses_is_one_mail_to_its_owner(running: Running) -> None:
+    def mails() -> list[dict[str, Any]]:
+        return [one for one in running.mails_to("platform@example.com") if "history" in one["subject"]]
+
+    rule = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "rows", "max_value": 0}}
+    rule |= {"severity": "critical", "meta": {"name": "nothing_comes"}}
+    suite = running.stack.project / "expectations" / "logins.day.json"
+    suite.parent.mkdir(exist_ok=True)
+    suite.write_text(json.dumps({"name": "logins.day", "expectations": [rule]}))
+    day = min(PAST) - timedelta(days=1)
+    running.bring_in_the_past([day])
+    run = running.admin.trigger("history__logins")
+    running.await_end("history__logins", run, "failed")
+    suite.unlink()
+    assert running.admin.states("history__logins", run)["seal"] == "failed"
+    assert running.admin.tries("history__logins", run, "seal") == 1, "what the gate refuses is not tried again"
+    await_that(lambda: len(mails()) > 0, 150)
+    (mail,) = mails()
+    assert mail["subject"] == "[tocsin] history of logins: 1 day not published"
+    assert "nothing_comes: rows is 60, allowed is " in mail["html"]
+    assert "spark-submit" not in mail["html"]
+    (address,) = re.findall(rf'"({running.url}/tocsin/quality/logins/{day}/[^"]+)"', mail["html"])
+    assert "nothing_comes" in Api(running.url, running.passwords, "viewer").page(address.removeprefix(running.url))
+    assert running.admin.link("history__logins", run, "seal", "Quality report") == address
 
 
 def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:
@@ -333,6 +304,30 @@ def test_to_pause_is_to_stop_and_to_unpause_is_to_start(running: Running) -> Non
     assert kept["off"] == {"failed_logins": True}
     running.admin.pause(DAG, False)
     running.await_new(DETECTOR, None, BY_EVENT)
+    assert running.pids(DETECTOR) == others
+
+
+def test_a_drain_reads_all_there_is_and_stops_and_a_restart_goes_on_from_there(running: Running) -> None:
+    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
+    await_that(lambda: running.stack.report(DETECTOR).state is JobState.RUNNING, BATCH_SECONDS)
+    running.burst("before")
+    ends = running.ends()
+    run = running.admin.trigger(DAG, action="drain")
+    await_that(lambda: running.stack.pid(DETECTOR) is None, BATCH_SECONDS)
+    assert running.admin.runs(DAG)[run] == "success"
+    assert running.stack.report(DETECTOR).pid == old, "it was never another process that drained"
+    committed = running.committed(ends)
+    assert all(committed[partition] >= end for partition, end in ends.items()), (committed, ends)
+    await_that(lambda: running.has_found("before"), SECONDS)
+    running.burst("after")
+    looked = read_switches(running.stack.state).read_at
+    await_that(lambda: read_switches(running.stack.state).read_at > looked + 1, 2 * 60)
+    assert running.stack.pid(DETECTOR) is None, "the supervisor has looked, and left it so"
+    assert not running.has_found("after")
+    running.admin.trigger(DAG, action="restart")
+    running.await_new(DETECTOR, None)
+    await_that(lambda: running.has_found("after"), BATCH_SECONDS)
+    assert running.condition(DETECTOR) == "fine"
     assert running.pids(DETECTOR) == others
 
 

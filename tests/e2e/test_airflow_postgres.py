@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
 import sqlalchemy
 
 from tests.postgres import running_postgres
 from tests.stack import Stack
 
 
-@pytest.mark.timeout(600)
 def test_its_metadata_may_be_in_postgres(tmp_path: Path) -> None:
     with running_postgres() as address:
         admin = sqlalchemy.create_engine(address.format(name="postgres"), isolation_level="AUTOCOMMIT")

@@ -12,9 +12,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from sqlalchemy import text
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.faults.installation import Installation
 from tests.faults.observed import DETECT, DETECTOR
+from tests.waiting import await_that
 from tocsin.alerts.database import Database
 from tocsin.alerts.store import list_invalid, open_store
 from tocsin.finding import Finding, finding_id
@@ -82,7 +83,7 @@ def rewind(installation: Installation) -> None:
     names = installation.settings.names
     config = {"group.id": names.group(INDEXER), "enable.auto.commit": False}
     consumer = Consumer(installation.settings.kafka.for_librdkafka() | config)
-    partitions = consumer.list_topics(names.findings, timeout=10).topics[names.findings].partitions
+    partitions = consumer.list_topics(names.findings, timeout=60).topics[names.findings].partitions
     offsets = [TopicPartition(names.findings, partition, 0) for partition in partitions]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()

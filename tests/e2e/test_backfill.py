@@ -24,7 +24,6 @@ from tocsin.supervision.jobs import job_environment
 DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()
 DAYS = [TODAY - timedelta(days=back) for back in (4, 3, 2)]
-pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Installation:
 
     def _run(self, command: Sequence[str]) -> tuple[int, str]:
         environment = job_environment(self.settings, find_java().home)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         return done.returncode, done.stdout + done.stderr
 
 

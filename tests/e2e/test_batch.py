@@ -39,7 +39,7 @@ def batch(job: DetectJob, start: datetime = START, end: datetime = END, run: str
         env=job_environment(job.settings, find_java().home),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     # Spark tells where its servers are bound, before its level is set.

@@ -14,7 +14,7 @@ def own(tmp_path: Path) -> Broker:
 
 
 def _cluster(broker: Broker) -> str:
-    return str(AdminClient(broker.kafka.for_librdkafka()).list_topics(timeout=10).cluster_id)
+    return str(AdminClient(broker.kafka.for_librdkafka()).list_topics(timeout=60).cluster_id)
 
 
 def _produce(broker: Broker, topic: str, value: bytes) -> None:
@@ -52,9 +52,9 @@ def test_records_and_the_cluster_id_outlive_a_stop_and_a_crash(own: Broker) -> N
 
 
 def test_unknown_topics_are_not_made_by_accident(broker: Broker) -> None:
-    known = AdminClient(broker.kafka.for_librdkafka()).list_topics("no-such-topic", timeout=10)
+    known = AdminClient(broker.kafka.for_librdkafka()).list_topics("no-such-topic", timeout=60)
     assert known.topics["no-such-topic"].error is not None
-    assert "no-such-topic" not in AdminClient(broker.kafka.for_librdkafka()).list_topics(timeout=10).topics
+    assert "no-such-topic" not in AdminClient(broker.kafka.for_librdkafka()).list_topics(timeout=60).topics
 
 
 def test_the_broker_logs_what_it_does(broker: Broker) -> None:

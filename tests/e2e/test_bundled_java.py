@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.e2e import count_words
+from tests.waiting import await_that
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.trust import trust_options
 
@@ -76,7 +77,7 @@ def query(bundled: Java, broker: Broker, tmp_path: Path) -> Iterator[subprocess.
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def runtime_of(process: int) -> Path:
@@ -111,7 +112,7 @@ def test_the_broker_and_a_spark_query_run_on_the_bundled_java(
         return sum(counts.values()) >= 180
 
     try:
-        await_that(complete, QUERY_SECONDS)
+        await_that(complete, QUERY_SECONDS, (tmp_path / "query.log").read_text)
     finally:
         consumer.close()
     assert counts == {b"alpha": 60, b"beta": 120}

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -15,9 +14,8 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import psutil
-import pytest
 
-from tests.broker import await_that
+from tests.waiting import await_that, awaited
 from tocsin.catalog import read_catalog
 from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
 from tocsin.errors import TransientError
@@ -102,14 +100,17 @@ def text_of(mail: EmailMessage) -> str:
     return str(part.get_content())
 
 
-@pytest.mark.timeout(DEMO_SECONDS + 2 * STOP_SECONDS)
 def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) -> None:
     state, seen = tmp_path / "demo", Seen()
     with running_demo(state, "--exit-when-done") as demo:
-        deadline = time.monotonic() + DEMO_SECONDS
-        while demo.poll() is None and time.monotonic() < deadline:
-            seen.look(demo, state)
-            time.sleep(0.2)
+
+        def ended() -> bool:
+            if demo.poll() is None:
+                seen.look(demo, state)
+                return False
+            return True
+
+        awaited(ended, DEMO_SECONDS, every=0.2)
         assert demo.stdout is not None
         written = demo.stdout.read() if demo.poll() is not None else "it did not end in time"
     assert demo.returncode == 0, written

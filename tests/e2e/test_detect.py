@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.e2e.detecting import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
+from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
 from tocsin.names import ingest_job
 from tocsin.reporting import Reporter
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_a_copy_is_refused_and_sigterm_stops_in_time(job: DetectJob) -> None:
     process = job.start()
     job.await_report(lambda r: r.state is JobState.RUNNING)
     copy = job.start()
-    assert copy.wait(READY_SECONDS) == 3
+    assert copy.wait(patient(READY_SECONDS)) == 3
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
@@ -92,7 +91,7 @@ def test_a_detector_that_cannot_run_says_what_to_fix(job: DetectJob) -> None:
     job.make_topics()
     path = job.settings.project / "detectors" / "failed_logins.py"
     path.write_text(path.read_text().replace('alias("score")', 'alias("scores")'))
-    assert job.start().wait(READY_SECONDS) == 2
+    assert job.start().wait(patient(READY_SECONDS)) == 2
     said = job.log.read_text()
     assert "failed_logins.py: score: detect returns no column 'score'; did you mean 'scores'?" in said
     assert "Traceback" not in said

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.e2e.detecting import JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
 from tests.e2e.test_detect import ticking
+from tests.waiting import await_that
 from tocsin.metrics import JobState
 from tocsin.spark import gaps
 from tocsin.spark.gaps import Cause, Gap, read_gaps
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

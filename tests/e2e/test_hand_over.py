@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
+from tests.waiting import await_that, patient
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport, JobState
 from tocsin.versions import kept_versions, roll_back, roll_forward, version_in_force
-
-pytestmark = pytest.mark.timeout(600)
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"
@@ -129,12 +128,12 @@ def test_a_new_version_that_cannot_run_leaves_the_old_one_in_peace(deployed: Dep
     with load(deployed.topic):
         deployed.edit(PLAN, UNKNOWN_COLUMN)
         new = deployed.start_beside()
-        assert new.wait(READY_SECONDS) == 2, "misconfigured"
+        assert new.wait(patient(READY_SECONDS)) == 2, "misconfigured"
     assert deployed.leading.poll() is None
     deployed.job.await_truth(deployed.topic.truth)
     assert len(kept_versions(deployed.job.settings, DETECTOR)) == 1, "it never ran"
 
 
 def test_a_second_process_that_is_not_to_take_over_ends_at_once(deployed: Deployment) -> None:
-    assert deployed.job.start().wait(READY_SECONDS) == 3
+    assert deployed.job.start().wait(patient(READY_SECONDS)) == 3
     assert deployed.leading.poll() is None

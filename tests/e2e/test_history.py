@@ -47,7 +47,7 @@ def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
         env=job_environment(job.settings, find_java().home),
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=600,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -17,8 +17,9 @@ from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
 
 from tests.broker import Broker
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.observed import INGEST
+from tests.waiting import await_that
 from tocsin.ingest.generator import Line, Traffic
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
@@ -95,7 +96,7 @@ class Topics:
     def await_all(self) -> None:
         """Wait until every raw record has come out."""
         wanted = self.appended()
-        eventually(
+        await_that(
             lambda: wanted <= self.processed(), WAIT, lambda: f"missing: {sorted(wanted - self.processed())[:20]}"
         )
 
@@ -143,7 +144,7 @@ def test_routes_counts_ticks_and_replays(installation: Installation) -> None:
     leave_a_first_batch_that_was_killed(installation)
     installation.start(INGEST)
     installation.await_ready(INGEST)
-    eventually(lambda: len(topics.ticks()) == 2, WAIT, lambda: "an empty topic does not tick")
+    await_that(lambda: len(topics.ticks()) == 2, WAIT, lambda: "an empty topic does not tick")
 
     lines = topics.send(traffic(bad_share=0.1, rate=60))
     bad = [line for line in lines if line.reason is not None]
@@ -163,12 +164,12 @@ def test_routes_counts_ticks_and_replays(installation: Installation) -> None:
     aged = list_quarantined(settings, source, Selection(reason="time_ahead"))
     assert aged == [record for record in waiting if record.reasons == ("time_ahead",)]
 
-    eventually(lambda: _counts(installation).get("records") == len(lines), WAIT, lambda: _counts(installation))
+    await_that(lambda: _counts(installation).get("records") == len(lines), WAIT, lambda: _counts(installation))
     counts = _counts(installation)
     assert (counts["quarantined"], counts["not_utf8"]) == (len(bad), sum(line.reason == "not_utf8" for line in bad))
 
     before = topics.ticks()
-    eventually(
+    await_that(
         lambda: all(topics.ticks()[p] > n for p, n in before.items()), WAIT, lambda: "it does not tick when idle"
     )
     topics.assert_ticks_are_true()
@@ -196,12 +197,12 @@ def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(insta
     replay(settings, source, before)
     assert (len(result.replayed), result.skipped, result.changed) == (4, {}, {"schema"})
     installation.start(INGEST)
-    eventually(lambda: len(topics.events()) == 6, WAIT, topics.events)
+    await_that(lambda: len(topics.events()) == 6, WAIT, topics.events)
     origins = {(r.origin.partition, r.origin.offset): r.origin.timestamp for r in before if not r.truncated}
     assert {place(event): datetime.fromisoformat(event["ingested_at"]) for event in topics.events()} == origins
     assert users(topics.events()) == Counter({(f"u{n}", at): 1 for n in range(3)})
 
-    eventually(
+    await_that(
         lambda: len(list_quarantined(settings, source, Selection())) == 6, WAIT, lambda: "the hopeless one is gone"
     )
     again = list_quarantined(settings, source, Selection(limit=2))
@@ -210,7 +211,6 @@ def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(insta
     assert replay(settings, source, again[:1]).changed == set()
 
 
-@pytest.mark.timeout(600)  # four starts
 def test_kill_9_under_load_loses_nothing(installation: Installation) -> None:
     topics = Topics(installation)
     installation.make_topics()
@@ -222,7 +222,7 @@ def test_kill_9_under_load_loses_nothing(installation: Installation) -> None:
         endless = Traffic(start=datetime.now(UTC), rate=200, bad_share=0.05, seed=len(sent)).lines()
         load = islice(endless, 400)
         sent += topics.send(islice(load, 200))
-        eventually(lambda least=start: len(topics.processed()) > least, WAIT, lambda: "nothing comes out")  # type: ignore[misc]
+        await_that(lambda least=start: len(topics.processed()) > least, WAIT, lambda: "nothing comes out")  # type: ignore[misc]  # mypy: no lambda with a default
         sent += topics.send(load)
         installation.kill(INGEST, what)
         installation.await_end(INGEST)
@@ -277,10 +277,10 @@ def test_records_removed_unread_are_told_and_passed_over(installation: Installat
     installation.start(INGEST)
     topics.await_all()
     removed = {(0, offset) for offset in range(ends[0] - 30)} - read
-    eventually(lambda: _counts(installation).get("removed_unread") == len(removed), WAIT, lambda: _state(installation))
+    await_that(lambda: _counts(installation).get("removed_unread") == len(removed), WAIT, lambda: _state(installation))
     topics.send_to(0, traffic(2, seed=9))
     topics.await_all()
-    eventually(lambda: installation.reports(INGEST)[-1].mode == "real-time", WAIT, lambda: _state(installation))
+    await_that(lambda: installation.reports(INGEST)[-1].mode == "real-time", WAIT, lambda: _state(installation))
     assert not removed & topics.processed()
 
 
@@ -293,7 +293,7 @@ def test_waits_for_detectors_before_it_reads_a_backlog(installation: Installatio
         detector.update(state=JobState.RUNNING, delay_seconds=12.0)
         time.sleep(settings_lateness(installation) + 1)  # the backlog has to become older than that
         installation.start(INGEST)
-        eventually(
+        await_that(
             lambda: _said(installation, "waits until detector:failed_logins"), WAIT, lambda: _state(installation)
         )
         report = installation.reports(INGEST)[-1]
@@ -301,7 +301,7 @@ def test_waits_for_detectors_before_it_reads_a_backlog(installation: Installatio
         assert topics.processed() == set()
         detector.update(state=JobState.DRAINING, delay_seconds=report.lag_seconds + 60)
         topics.await_all()
-        eventually(lambda: installation.state(INGEST) is JobState.RUNNING, WAIT, lambda: _state(installation))
+        await_that(lambda: installation.state(INGEST) is JobState.RUNNING, WAIT, lambda: _state(installation))
     finally:
         detector.close()
 
@@ -314,14 +314,14 @@ def test_kafka_away_at_start_and_in_the_middle(tmp_path: Path) -> None:
         with Installation(tmp_path, broker) as installation:
             topics = Topics(installation)
             installation.start(INGEST)
-            eventually(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
+            await_that(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
             broker.start()
-            eventually(lambda: _said(installation, "does not exist yet"), WAIT, lambda: _state(installation))
+            await_that(lambda: _said(installation, "does not exist yet"), WAIT, lambda: _state(installation))
             installation.make_topics()
             installation.await_ready(INGEST)
             sent = topics.send(traffic(3))
             broker.kill()
-            eventually(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
+            await_that(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
             broker.start()
             sent += topics.send(traffic(3, seed=1))
             topics.await_all()

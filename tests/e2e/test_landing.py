@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # as in ingest.topics
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.e2e.detecting import DetectJob, Topic, detect_job
+from tests.waiting import await_that
 from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.history.care import verify
 from tocsin.history.landing import land, land_again, landing_lock
 from tocsin.history.ledger import Entry, Span, read_ledger
 from tocsin.history.places import Places
-from tocsin.history.reading import TopicAnew
+from tocsin.history.reading import BoundedReader, TopicAnew
 from tocsin.ingest.topics import ensure_topics
 from tocsin.lock import LockHeld
 from tocsin.setting_blocks import KafkaSettings
@@ -100,7 +101,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) ->
     land(job.settings, source)
     client, name = admin(job), job.settings.names.events("logins")
     client.delete_topics([name])[name].result(10)
-    await_that(lambda: name not in client.list_topics(timeout=10).topics, 20)
+    await_that(lambda: name not in client.list_topics(timeout=60).topics, 20)
     ensure_topics(job.settings, read_catalog(job.settings.project))
     send(Topic(job.settings), 2)
     with pytest.raises(TopicAnew, match="ends at offset 2, but landing has read it up to 5 before"):
@@ -127,6 +128,61 @@ def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job
     with pytest.raises(ConfigError, match="is in no ledger"):
         land_again(job.settings, source, "20200101T000000000Z")
     assert path.exists()
+
+
+def quarantined(job: DetectJob, count: int) -> None:
+    producer = Producer(job.settings.kafka.for_librdkafka())
+    for _ in range(count):
+        producer.produce(job.settings.names.quarantine("logins"), b"{}")
+    assert producer.flush(30) == 0
+
+
+def test_what_went_to_quarantine_is_counted_once_whatever_becomes_of_the_run(job: DetectJob) -> None:
+    send(job.make_topics(), 1)
+    quarantined(job, 3)
+    first = land(job.settings, job.source)
+    quarantined(job, 2)
+    broken = job.settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:9")})
+    with pytest.raises(TransientError):
+        land(broken, job.source)
+    second = land(job.settings, job.source)
+    assert [one.quarantined and one.quarantined.positions for one in (first, second)] == [{0: 3}, {0: 5}]
+    assert [one.quarantined and sum(one.quarantined.days.values()) for one in (first, second)] == [3, 2]
+    again = land_again(job.settings, job.source, first.run)
+    assert again.quarantined == first.quarantined
+    ledger = read_ledger(Places.of(job.settings, "logins"))
+    now = datetime.now(UTC).date()
+    assert sum(ledger.quarantined(day) for day in {NOW.date(), now}) == 5
+    client, name = admin(job), job.settings.names.quarantine("logins")
+    client.delete_topics([name])[name].result(10)
+    await_that(lambda: name not in client.list_topics(timeout=60).topics, 20)
+    ensure_topics(job.settings, read_catalog(job.settings.project))
+    quarantined(job, 1)
+    anew = land(job.settings, job.source).quarantined
+    assert anew is not None
+    assert (anew.positions, sum(anew.days.values())) == ({0: 1}, 1), "its begin is counted from, and the run goes on"
+
+
+def test_records_are_told_by_their_day_without_being_read(job: DetectJob) -> None:
+    client, name, midnight = admin(job), job.settings.names.prefix + "days", datetime(2026, 1, 3, tzinfo=UTC)
+    # Here the times are the producer's, so that a test need not wait for a midnight.
+    wanted = NewTopic(name, 2, 1, config={"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
+    client.create_topics([wanted])[name].result(10)
+    producer = Producer(job.settings.kafka.for_librdkafka())
+    second = timedelta(seconds=1)
+    for partition, moment in [
+        (0, midnight - timedelta(days=40)), (0, midnight - second), (0, midnight), (0, midnight + timedelta(days=2)),
+        (1, midnight - second), (1, midnight + timedelta(days=1, hours=23)),
+    ]:  # fmt: skip
+        producer.produce(name, b"{}", partition=partition, timestamp=int(moment.timestamp() * 1000))
+    assert producer.flush(30) == 0
+    with BoundedReader(job.settings, name, "days") as reader:
+        reader.begin({}, {})
+        days = {first: reader.by_day(date(2026, 1, first), date(2026, 1, 4)) for first in (1, 2, 4)}
+        assert next(iter(reader.chunks(records=10, size=10_000))).values == [b"{}"] * 6, "and can be read after it"
+    assert days[1] == {date(2026, 1, 1): 1, date(2026, 1, 2): 2, date(2026, 1, 3): 1, date(2026, 1, 4): 2}
+    assert days[2] == {date(2026, 1, 2): 3, date(2026, 1, 3): 1, date(2026, 1, 4): 2}, "what is older counts as first"
+    assert days[4] == {date(2026, 1, 4): 6}
 
 
 def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:

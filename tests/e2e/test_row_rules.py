@@ -12,8 +12,9 @@ import pytest
 
 from tests.broker import Broker
 from tests.e2e.test_ingest import WAIT, Topics
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.observed import INGEST
+from tests.waiting import await_that
 from tocsin.ingest.generator import Line
 from tocsin.ingest.quarantine import Selection, list_quarantined, replay
 from tocsin.provision.paths import here
@@ -53,7 +54,7 @@ def test_critical_rules_refuse_others_warn_and_a_mended_rule_takes_the_replay(in
         report = installation.report(INGEST)
         return {} if report is None else {name: report.counts.get(name, 0) for name in wanted}
 
-    eventually(lambda: counts() == wanted, WAIT, counts)
+    await_that(lambda: counts() == wanted, WAIT, counts)
     report = installation.report(INGEST)
     assert report is not None
     assert report.mode == REAL_TIME
@@ -65,7 +66,7 @@ def test_critical_rules_refuse_others_warn_and_a_mended_rule_takes_the_replay(in
     path.write_text(json.dumps(suite))
     assert replay(settings, source, refused).changed == {"expectations"}
     installation.start(INGEST)
-    eventually(lambda: long in {event["user_id"] for event in topics.events()}, WAIT, topics.events)
+    await_that(lambda: long in {event["user_id"] for event in topics.events()}, WAIT, topics.events)
     assert installation.stop(INGEST) == 0
 
     path.write_text("{")

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from tests.broker import await_that
 from tests.stack import Stack
+from tests.waiting import await_that
 
 JOBS = ["detector:failed_logins", "indexer", "ingest:logins", "notifier"]
 BROKEN = '''"""One that cannot start. It says so in its own job."""

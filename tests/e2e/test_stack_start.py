@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import await_that
 from tests.stack import Stack
+from tests.waiting import await_that
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def config_of(settings: Settings, topic: str) -> dict[str, str]:
 
 
 def partitions_of(settings: Settings, topic: str) -> int:
-    return len(admin_of(settings).list_topics(topic, timeout=10).topics[topic].partitions)
+    return len(admin_of(settings).list_topics(topic, timeout=60).topics[topic].partitions)
 
 
 def test_missing_topics_are_made_as_they_must_be(settings: Settings) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.waiting import awaited
 
 _EVERY_SECONDS = 0.0005
 
@@ -38,12 +39,7 @@ class Logs:
 
 def await_moment(condition: Callable[[], bool], seconds: float) -> bool:
     """Whether `condition` came true within `seconds`; looks two thousand times a second."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(_EVERY_SECONDS)
-    return True
+    return awaited(condition, seconds, every=_EVERY_SECONDS)
 
 
 def _last(folder: Path) -> int:

@@ -6,8 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import Message as Mail
 from functools import partial
@@ -18,8 +17,9 @@ import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.faults.observed import Observed, low_limits
+from tests.waiting import await_that, awaited
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import read_beat
 from tocsin.ingest.topics import ensure_topics
@@ -98,9 +98,7 @@ class Installation(Observed):
     def __exit__(self, *exception: object) -> None:
         for process in self.runner.list():
             self.runner.stop(process)
-        deadline = time.monotonic() + STOP_SECONDS
-        while self.runner.list() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        awaited(lambda: not self.runner.list(), STOP_SECONDS)
         for process in self.runner.list():
             self.runner.stop(process, force=True)
         self.sink.stop()
@@ -199,13 +197,3 @@ class Installation(Observed):
 
     def _of(self, job: str) -> list[Process]:
         return [process for process in self.runner.list() if process.labels.job == job]
-
-
-def eventually(
-    condition: Callable[[], bool], seconds: float, otherwise: Callable[[], object], *, every: float = 0.1
-) -> None:
-    """Wait for `condition`; fail with what `otherwise` says when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, otherwise()
-        time.sleep(every)

@@ -19,9 +19,10 @@ from statistics import median
 from tests.broker import Broker
 from tests.faults.checkpoints import Logs, await_moment
 from tests.faults.findings import Follower, Told, Verdict, expected_notifications, judge
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.load import Load
 from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
+from tests.waiting import await_that, awaited
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 
@@ -91,7 +92,7 @@ class Killer:
         killed_at = time.time()
         self._installation.await_end(job)
         self._installation.start(job)
-        eventually(
+        await_that(
             lambda: self._follower.back_at(killed_at) is not None,
             BACK_SECONDS,
             lambda: f"{job} did not come back; its log ends:\n{self._installation.log(job)[-3000:]}",
@@ -100,7 +101,7 @@ class Killer:
 
     def _await_calm(self) -> None:
         """Wait until no job drains any longer, so that a kill hits what it aims at."""
-        eventually(
+        await_that(
             lambda: {self._installation.state(job) for job in (INGEST, DETECT)} == {JobState.RUNNING},
             BACK_SECONDS,
             lambda: f"still not calm: {self._installation.report(INGEST)}, {self._installation.report(DETECT)}",
@@ -171,7 +172,7 @@ def run(folder: Path, broker: Broker, kills: Sequence[tuple[str, Point, str]]) -
         installation.await_ready(INGEST, DETECT, INDEXER, NOTIFIER)
         kafka, raw = installation.settings.kafka.for_librdkafka(), installation.settings.names.raw(SOURCE)
         with Follower(installation) as follower, Load(kafka, raw) as load:
-            eventually(lambda: bool(follower.findings), BACK_SECONDS, lambda: installation.log(DETECT)[-3000:])
+            await_that(lambda: bool(follower.findings), BACK_SECONDS, lambda: installation.log(DETECT)[-3000:])
             killer = Killer(installation, follower)
             for job, point, what in kills:
                 done.append(killer.kill(job, point, what))
@@ -185,13 +186,13 @@ def settle(observed: Observed, follower: Follower, load: Load, *detectors: str) 
     """Wait until each of `detectors` has found each window and all are told; the verdict says what did not come."""
     expected = load.truth.findings()
     wanted = expected_notifications(expected)
-    end = time.monotonic() + END_SECONDS
-    while time.monotonic() < end:
+
+    def all_told() -> bool:
         told = {user for user, kinds in Told.of(observed).sent.items() if kinds}
-        if all(expected.keys() <= follower.windows(name) for name in detectors) and wanted.keys() <= told:
-            time.sleep(3)  # what would now come is too much
-            return
-        time.sleep(1)
+        return all(expected.keys() <= follower.windows(name) for name in detectors) and wanted.keys() <= told
+
+    if awaited(all_told, END_SECONDS, every=1):
+        time.sleep(3)  # what would now come is too much
 
 
 def report(outcome: Outcome) -> str:

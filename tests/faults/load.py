@@ -85,7 +85,8 @@ class Load:
 
     def __init__(self, kafka: dict[str, object], topic: str, seed: int = 1) -> None:
         self.truth = Truth()
-        self._producer = Producer({**kafka, "linger.ms": 5, "log_level": 0})
+        # A line that is sent again because the broker was killed is one line.
+        self._producer = Producer({**kafka, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
         self._topic, self._chance = topic, random.Random(seed)
         self._sizes, self._stop = cycle(BURSTS), threading.Event()
         self._undelivered: list[KafkaError] = []

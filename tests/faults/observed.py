@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from tests.faults.load import EMAIL, URGENT
+from tests.waiting import patient
 from tocsin.metrics import JobReport
 from tocsin.names import detector_job, ingest_job
 from tocsin.settings import Settings
@@ -60,18 +61,18 @@ def low_limits(project: Path) -> None:
 
 
 def _all_of(consumer: Consumer, topic: str) -> Iterator[Message]:
-    found = consumer.list_topics(topic, timeout=10).topics[topic]
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in found.partitions}
+    found = consumer.list_topics(topic, timeout=60).topics[topic]
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in found.partitions}
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-    deadline = time.monotonic() + 60
+    begun = time.monotonic()
     while any(_position(consumer, topic, partition) < end for partition, end in ends.items()):
-        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
+        assert time.monotonic() - begun < patient(60), f"{topic} cannot be read to its end"
         for message in consumer.consume(5_000, timeout=0.2):
             assert message.error() is None, message.error()
             yield message
 
 
 def _position(consumer: Consumer, topic: str, partition: int) -> int:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
     position: int = consumer.position([TopicPartition(topic, partition)])[0].offset
     return high if low == high else position

@@ -22,6 +22,7 @@ from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER, detector_job
 from tocsin.stack.airflow import COMPONENTS, PREFIX
 from tocsin.stack.launcher import servers_instance
+from tocsin.supervision.chronicle import read_events
 from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
@@ -85,6 +86,11 @@ class Platform(Observed):
     def pids(self) -> dict[str, int]:
         """The leader of each job."""
         return {process.labels.job: process.pid for process in self.jobs() if process.leader}
+
+    def told_of(self, job: str, since: float) -> str:
+        """What supervision did to `job` since then, and why."""
+        events = read_events(self.settings.state, job)
+        return "; ".join(f"{one.what}: {one.reason}" for one in events if one.at >= since)
 
     def lacks(self) -> list[str]:
         """What is not as it should be, in words; nothing when each job runs once and all of Airflow is there."""

@@ -23,14 +23,13 @@ from statistics import median
 
 import psutil
 
-from tests.broker import await_that
 from tests.faults.findings import Differences, Follower, Verdict, judge
-from tests.faults.installation import eventually
 from tests.faults.kills import settle
 from tests.faults.load import Load
 from tests.faults.observed import INGEST, SOURCE
 from tests.faults.platform import AIRFLOW, ALL_OF_AIRFLOW, DETECTORS, JOBS, SHADOWS, Platform
 from tests.faults.watch import Watch
+from tests.waiting import await_that
 from tocsin.names import INDEXER, detector_job
 
 # A look that is killed keeps the next one waiting for a minute, until its silence is noticed.
@@ -127,13 +126,14 @@ class Killer:
     def round(self, names: Sequence[str]) -> Round:
         """Kill `names` at one moment; fails when not all is well again in time."""
         time.sleep(self._chance.uniform(0, 3))
-        before = self._platform.pids()
+        before, began = self._platform.pids(), time.time()
         killed = " and ".join([self._platform.kill(name, self._chance) for name in names])
         at = time.time()
         self._await_well(at, killed)
         seconds, after = time.time() - at, self._platform.pids()
         others = [job for job in JOBS if job not in names and before[job] != after[job]]
-        return Round(killed, seconds, [f"after {killed}: {job} was not left alone" for job in others])
+        told = [f"after {killed}: {job} was not left alone ({self._platform.told_of(job, began)})" for job in others]
+        return Round(killed, seconds, told)
 
     def recovery(self, job: str) -> Recovery:
         """Kill all of a detect job that has not failed lately, as far as supervision knows."""
@@ -165,7 +165,7 @@ class Killer:
                     self._platform.api.trigger("supervisor")
             return not found
 
-        eventually(is_well, ROUND_SECONDS, lambda: f"after {killed}: {lacks()}", every=_EVERY_SECONDS)
+        await_that(is_well, ROUND_SECONDS, lambda: f"after {killed}: {lacks()}", every=_EVERY_SECONDS)
 
 
 def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = math.inf) -> Outcome:
@@ -174,7 +174,7 @@ def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = m
     with Platform(folder, short_batches=rounds > 0) as platform:
         kafka, raw = platform.settings.kafka.for_librdkafka(), platform.settings.names.raw(SOURCE)
         with Follower(platform) as follower, Watch(platform.runner) as watch, Load(kafka, raw, seed) as load:
-            eventually(lambda: all(follower.of(name) for name in DETECTORS), 120, platform.lacks)
+            await_that(lambda: all(follower.of(name) for name in DETECTORS), 120, platform.lacks)
             killer, order = Killer(platform, follower, chance), victims(chance)
             while len(done) < rounds and time.monotonic() < end:
                 done.append(killer.round(next(order)))

@@ -16,9 +16,10 @@ import pytest
 
 from tests.broker import Broker
 from tests.faults.findings import Told
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.load import iso, line, now_micros
 from tests.faults.observed import DETECT, INGEST, SOURCE
+from tests.waiting import await_that
 from tocsin.names import INDEXER, NOTIFIER
 
 INJECTION = 'eve" onerror="alert(0)\r\nBcc: victim@example.com\r\n\r\n<script>alert(1)</script>'
@@ -101,8 +102,8 @@ def test_what_cannot_be_used_waits_in_quarantine_and_what_can_is_found(one: Inst
     unknown_field = _json(user_id="ann", shoe_size=43)
     evil = [_json(user_id=INJECTION) for _ in range(101)]
     _send(one, tmp_path, [*BAD, unknown_field, *evil])
-    eventually(lambda: len(one.values(names.quarantine(SOURCE))) >= len(BAD), 60, lambda: one.log(INGEST)[-3000:])
-    eventually(lambda: len(one.sink.mails) > 0, 120, lambda: Told.of(one))
+    await_that(lambda: len(one.values(names.quarantine(SOURCE))) >= len(BAD), 60, lambda: one.log(INGEST)[-3000:])
+    await_that(lambda: len(one.sink.mails) > 0, 120, lambda: Told.of(one))
 
     waiting = {record["payload_sha256"]: record for record in one.values(names.quarantine(SOURCE))}
     assert waiting.keys() == {hashlib.sha256(bad).hexdigest() for bad in BAD}

@@ -1,12 +1,13 @@
 import time
 from pathlib import Path
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.faults.findings import Follower, window_of
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.load import Load
 from tests.faults.observed import DETECT, INGEST, SOURCE
 from tests.faults.small_disk import small_disk
+from tests.waiting import await_that
 from tocsin.metrics import JobState
 
 UNWRITABLE = 4
@@ -27,7 +28,7 @@ def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_room(broker: Brok
             Follower(one) as follower,
             Load(one.settings.kafka.for_librdkafka(), one.settings.names.raw(SOURCE)) as load,
         ):
-            eventually(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
+            await_that(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
             disk.fill()
             await_that(lambda: one.runner.exit_code(DETECT) is not None, 180)
             assert one.runner.exit_code(DETECT) == UNWRITABLE, one.log(DETECT)[-3000:]
@@ -40,7 +41,7 @@ def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_room(broker: Brok
             time.sleep(3)
             load.stop()
             expected = load.truth.findings()
-            eventually(
+            await_that(
                 lambda: expected.keys() <= follower.windows(), 90, lambda: sorted(expected.keys() - follower.windows())
             )
             assert {window_of(finding) for finding in follower.findings} == expected.keys()

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, await_that
+from tests.broker import Broker
 from tests.faults.findings import Follower, judge
-from tests.faults.installation import Installation, eventually
+from tests.faults.installation import Installation
 from tests.faults.load import Load
 from tests.faults.observed import DETECT, INGEST, SOURCE
+from tests.waiting import await_that
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 
@@ -42,7 +43,7 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
 
         raw = one.settings.names.raw(SOURCE)
         with Follower(one) as follower, Load(one.settings.kafka.for_librdkafka(), raw) as load:
-            eventually(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
+            await_that(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
             processes = {job: one.leader(job).pid for job in readers}
             own.kill()
             for job in readers:
@@ -50,11 +51,11 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
             own.start()
             one.await_ready(*JOBS)
             before = len(follower.windows())
-            eventually(lambda: len(follower.windows()) > before + 2, 120, lambda: one.log(DETECT)[-3000:])
+            await_that(lambda: len(follower.windows()) > before + 2, 120, lambda: one.log(DETECT)[-3000:])
             load.stop()
 
             def faults() -> list[str]:
                 return judge(one, load.truth, follower.findings).faults
 
-            eventually(lambda: not faults(), 180, faults)
+            await_that(lambda: not faults(), 180, faults)
             assert {job: one.leader(job).pid for job in readers} == processes, "jobs wait in place, they do not crash"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import await_that
 from tests.faults.watch import Watch
+from tests.waiting import await_that
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 

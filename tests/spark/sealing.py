@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tocsin.history.events import PARTITION, arrow_schema, columns_of
 from tocsin.history.facts import DayFacts
 from tocsin.history.landing import LandingWriter
-from tocsin.history.ledger import Entry, Span, read_ledger, record
+from tocsin.history.ledger import Entry, Quarantined, Span, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.table import DayTable
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
@@ -67,8 +67,14 @@ class History:
         self.places = Places.of(self.settings, self.source.name)
         self._runs = 0
 
-    def land(self, events: Iterable[dict[str, Any]], *, source: Source | None = None) -> Entry:
-        """One run of landing that brought `events`, each into partition 0."""
+    def land(
+        self,
+        events: Iterable[dict[str, Any]],
+        *,
+        source: Source | None = None,
+        quarantined: Mapping[date, int] | None = None,
+    ) -> Entry:
+        """One run of landing that brought `events`, each into partition 0, and saw so many records in quarantine."""
         self._runs += 1
         declared = source or self.source
         columns = columns_of(declared)
@@ -84,6 +90,7 @@ class History:
             ended=moment,
             topic="events.logins",
             partitions={0: span},
+            quarantined=Quarantined(positions={0: 0}, days=dict(quarantined or {})),
             columns=columns,
             files=tuple(writer.files),
         )

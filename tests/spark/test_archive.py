@@ -39,12 +39,25 @@ spark.stop()
 jvm.end()
 print("used" if made else "made")
 """
+BATCH = """
+import sys
+from pathlib import Path
+from tocsin.settings import Settings
+from tocsin.spark import archive, jvm, session
+
+options = archive.batch_options
+archive.batch_options = lambda settings: [*options(settings), f"-Xlog:class+load:file={sys.argv[1]}/batch.log"]
+with session.running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:
+    assert spark.range(10).groupBy().sum().first()[0] == 45
+jvm.end()
+print("used")
+"""
 
 
-def start(folder: Path) -> str:
+def start(folder: Path, program: str = PROGRAM) -> str:
     environment = os.environ | {"JAVA_HOME": str(find_java().home)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder)], env=environment, capture_output=True, text=True, timeout=900,
+        [sys.executable, "-c", program, str(folder)], env=environment, capture_output=True, text=True, timeout=900,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -59,8 +72,10 @@ def test_classes_come_from_the_archive(tmp_path: Path) -> None:
         for old in tmp_path.glob("classes.log*"):  # of the JVM that made it, too
             old.unlink()
         assert start(tmp_path) == "used"
-    loaded = (tmp_path / "classes.log").read_text().splitlines()
-    shared = [line for line in loaded if "shared objects file" in line]
-    spark = [line for line in shared if " org.apache.spark." in line]
-    assert len(shared) > 0.6 * len(loaded), f"{len(shared)} of {len(loaded)}"
-    assert len(spark) > 1000
+    start(tmp_path, BATCH)
+    for name in ("classes.log", "batch.log"):
+        loaded = (tmp_path / name).read_text().splitlines()
+        shared = [line for line in loaded if "shared objects file" in line]
+        spark = [line for line in shared if " org.apache.spark." in line]
+        assert len(shared) > 0.6 * len(loaded), f"{name}: {len(shared)} of {len(loaded)}"
+        assert len(spark) > 1000, name

@@ -142,7 +142,7 @@ def test_batch_and_stream_agree(
         event(f"user{number % 3}", f"12:00:{number % 40:02d}.{number * 7 % 1000:03d}", offset=number % 150)
         for number in range(200)
     ]
-    detect: Callable[[DataFrame], DataFrame] = lambda e: e.groupBy("window", "user_id").agg(F.count("*").alias("n"))  # noqa: E731
+    detect: Callable[[DataFrame], DataFrame] = lambda e: e.groupBy("window", "user_id").agg(F.count("*").alias("n"))  # noqa: E731 - reads as the detector it is
     batch = {(row.user_id, row.window.start): row.n for row in detect(ready(records(events))).collect()}
     spark.conf.set("spark.sql.shuffle.partitions", shuffle)
     name = f"agree{shuffle}"

@@ -67,6 +67,9 @@ def day(spark: SparkSession, history: History, quarantined: list[dict[str, Any]]
             *failures("walter", 60),
             *failures("walter", 10, late=15),  # when the watermark had not moved yet
             *failures("walter", 10, late=200),
+            *failures("oscar", 60),
+            *failures("oscar", 10, late=100),  # in the batch after, which drops by the watermark before
+            *failures("oscar", 10, late=200),
             *failures("trent", 60),
             *failures("peggy", 58),
             *failures("peggy", 1, late=30),
@@ -84,7 +87,7 @@ def answers(
     spark: SparkSession, history: History, day: DayVersion, quarantined: list[dict[str, Any]], **stream: float | None
 ) -> dict[str, Difference]:
     """The difference of each user whose windows the stream gave this score, and the backfill all events."""
-    whole = dict(mallory=80, eve=60, walter=80, trent=65, peggy=60, victor=80, sybil=80, judy=60)
+    whole = dict(mallory=80, eve=60, walter=80, oscar=80, trent=65, peggy=60, victor=80, sybil=80, judy=60)
     batch = [found(user, whole[user]) for user in stream]
     ours = [found(user, score) for user, score in stream.items() if score is not None]
     compared = compare([Streamed(one, Told.of(one)) for one in ours], batch)
@@ -104,12 +107,13 @@ def test_each_reason_is_claimed_where_leaving_out_its_events_gives_what_the_stre
 ) -> None:
     told = answers(
         spark, history, day, quarantined,
-        mallory=60, eve=None, walter=70, trent=60, peggy=58, victor=70, sybil=76, judy=None,
+        mallory=60, eve=None, walter=70, oscar=70, trent=60, peggy=58, victor=70, sybil=76, judy=None,
     )  # fmt: skip
     assert {user: one.reason for user, one in told.items()} == {
         "mallory": Reason.LATE,
         "eve": Reason.LATE,
         "walter": Reason.LATE,
+        "oscar": Reason.LATE,
         "trent": Reason.QUARANTINED,
         "peggy": Reason.QUARANTINED,  # and late
         "victor": Reason.UNEXPLAINED,
@@ -118,6 +122,7 @@ def test_each_reason_is_claimed_where_leaving_out_its_events_gives_what_the_stre
     }
     assert "more than 10 s late" in told["mallory"].why
     assert "more than 72 s late" in told["walter"].why
+    assert "more than 132 s late" in told["oscar"].why
     assert "and what was late" in told["peggy"].why
     assert "email 75 or email 80; the stream found email 76" in told["sybil"].why
 

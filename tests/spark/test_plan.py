@@ -16,7 +16,7 @@ from tocsin.detector import DetectorSpec, Levels, ScoreKind, Stage
 from tocsin.errors import ConfigError
 from tocsin.source import Source
 from tocsin.spark.events import parse_events, prepared
-from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
+from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, StreamOnly, check_range, read_plan
 
 SOURCE = Source(
     name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
@@ -141,6 +141,10 @@ def test_a_session_window_is_known_when_it_closes(spark: SparkSession) -> None:
     plan = plan_of(spark, sessions)
     assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
     assert plan.reason == "a session window is known only when it has closed"
+    assert plan.sessions
+    with pytest.raises(StreamOnly, match="may reach over the edge of any day"):
+        check_range(plan, SPEC)
+    check_range(plan_of(spark, score(F.count("*"))), SPEC)
 
 
 def test_a_broadcast_join_runs_in_real_time_and_counts_as_an_exchange(spark: SparkSession) -> None:

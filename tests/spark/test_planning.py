@@ -48,7 +48,7 @@ at = "timestamp"
 def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
     command = [sys.executable, "-m", "tocsin.cli", "check", "--plan", *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -> None:

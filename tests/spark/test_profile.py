@@ -44,7 +44,7 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
 def facts(rows: int, **fields: Any) -> DayFacts:
     own: dict[str, Any] = {"source": "visits", "day": DAY, "version": "v1", "rows": rows, "landed": rows}
     own |= {"duplicates": 0, "imported": 0, "late": 0, "partitions": {0: PartitionFacts(rows=rows)}}
-    own |= dict.fromkeys(("newest_event", "newest_append", "read_through", "previous_rows", "quarantined"))
+    own |= dict.fromkeys(("newest_event", "newest_append", "read_through", "previous_rows"))
     return DayFacts(**(own | fields))
 
 
@@ -108,10 +108,7 @@ def test_every_figure_is_what_duckdb_counts(spark: SparkSession, tmp_path: Path)
         for share, metric in ((0.05, "p05"), (0.5, "median"), (0.95, "p95")):
             near = [counted(f"quantile_disc({name}, {share + off})") for off in (-0.002, 0.002)]
             assert near[0] <= (mine.number(f"{name}.{metric}") or 0) <= near[1]
-    assert set(mine.figures) == set(figure_types(VISITS, read_suites(tmp_path, VISITS).rows)) - {
-        "quarantined",
-        "quarantine_ratio",
-    }
+    assert set(mine.figures) == set(figure_types(VISITS, read_suites(tmp_path, VISITS).rows))
 
 
 def test_an_empty_day_has_a_profile(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,6 +124,21 @@ def test_an_empty_day_has_a_profile(spark: SparkSession, tmp_path: Path) -> None
         "duplicate_ratio",
     )
     assert [mine.figures[name] for name in empty] == [None] * len(empty)
+
+
+def test_how_long_before_midnight_a_day_fell_quiet(spark: SparkSession, tmp_path: Path) -> None:
+    times = [timedelta(hours=9), timedelta(hours=22, minutes=29, seconds=30), timedelta(hours=22)]
+    rows = [row(number, at=START + time) for number, time in enumerate(times)]
+    expected = {"quiet_minutes": 90.5, "hours": 2, "completeness": 2 / 24}
+    mine = profiled(spark, rows, tmp_path)
+    assert {name: mine.figures[name] for name in expected} == expected
+    write(
+        tmp_path, "day", expect("column_values_to_be_between", "warning", "fresh", column="quiet_minutes", max_value=90)
+    )
+    gate = Gate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
+    assert _failed(gate.judge(DAY, frame(spark, rows), facts(len(rows)))) == {"fresh": "warning"}
+    later = [*rows, row(3, at=START + timedelta(hours=22, minutes=30))]
+    assert _failed(gate.judge(DAY, frame(spark, later), facts(len(later), version="v2"))) == {}
 
 
 def test_a_column_of_nulls_and_numbers_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,7 +165,7 @@ def test_texts_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
 def test_what_sealing_knows_becomes_figures(spark: SparkSession) -> None:
     hole = Hole(from_offset=5, to_offset=9, removed=True)
     partitions = {0: PartitionFacts(rows=3, holes=(hole,)), 1: PartitionFacts(rows=2, holes=(hole,))}
-    known = facts(4, landed=5, duplicates=1, late=2, partitions=partitions, quarantined=5, imported=1)
+    known = facts(4, landed=5, duplicates=1, late=2, partitions=partitions, imported=1)
     mine = profile_of(frame(spark, [row(number) for number in range(4)]), VISITS, (), known)
     wanted = {
         "landed": 5,
@@ -164,8 +176,6 @@ def test_what_sealing_knows_becomes_figures(spark: SparkSession) -> None:
         "imported": 1,
     }
     assert {name: mine.figures[name] for name in wanted} == wanted
-    assert (mine.figures["quarantined"], mine.figures["quarantine_ratio"]) == (5, 0.5)
-    assert "quarantined" not in profile_of(frame(spark, [row(1)]), VISITS, (), facts(1)).figures
 
 
 def test_ten_samples_are_taken(spark: SparkSession, tmp_path: Path) -> None:
@@ -201,7 +211,6 @@ def gate_of(tmp_path: Path) -> Gate:
     return Gate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
 
 
-@pytest.mark.timeout(300)
 def test_the_gate_judges_days_beside_those_before(spark: SparkSession, tmp_path: Path) -> None:
     gate = gate_of(tmp_path)
 

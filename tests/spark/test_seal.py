@@ -17,6 +17,7 @@ from tests.spark.sealing import DAY, History, Judge, login
 from tocsin.catalog import read_catalog
 from tocsin.history.care import roll_back, verify
 from tocsin.history.events import PARTITION, columns_of, parse
+from tocsin.history.facts import ColumnChange
 from tocsin.history.ledger import read_ledger
 from tocsin.history.places import begin
 from tocsin.history.retention import tidy
@@ -146,14 +147,25 @@ def test_keys_that_are_null_and_times_around_midnight(spark: SparkSession, tmp_p
 
 def test_a_column_that_came_went_or_changed_its_type_within_the_day(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path)
-    old = history.source.model_copy(update={"columns": history.source.columns | {"size": "string", "gone": "int"}})
-    history.source = history.source.model_copy(update={"columns": history.source.columns | {"size": "int"}})
+    plain = history.source
+    old = plain.model_copy(update={"columns": plain.columns | {"size": "string", "gone": "int"}})
+    history.source = plain.model_copy(update={"columns": plain.columns | {"size": "int"}})
     history.land([login(1, size="7", gone=1), login(2, size="seven", gone=2)], source=old)
     history.land([login(3, size=8), login(4)])
     version = history.seal(spark).version
     rows = sealed_events(spark, history.places, history.source, {DAY: version}).orderBy("raw_offset").collect()
     assert [row["size"] for row in rows] == [7, None, 8, None]
     assert "gone" not in rows[0]
+    assert version.facts.changes == (
+        ColumnChange(column="size", was="string", now="int", events=2, lost=1),
+        ColumnChange(column="gone", was="int", now=None, events=2),
+    )
+    shutil.rmtree(history.places.landing)
+    history.land([login(5)], source=plain)
+    again = history.seal(spark).version
+    assert again.base == version.version
+    late = ColumnChange(column="size", was=None, now="int", events=1)
+    assert again.facts.changes == (*version.facts.changes, late), "what is taken over was lost all the same"
     history.source = history.source.model_copy(update={"columns": history.source.columns | {"later": "double"}})
     other = history.seal(spark, day=NEXT).version
     both = sealed_events(spark, history.places, history.source, {DAY: version, NEXT: other})

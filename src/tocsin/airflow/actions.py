@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from tocsin.airflow.jobs import Jobs
 from tocsin.settings import load_settings
 
-RESTART, STATUS, ROLL_BACK, ROLL_FORWARD = "restart", "status", "roll back", "roll forward"
+RESTART, DRAIN, STATUS = "restart", "drain", "status"
+ROLL_BACK, ROLL_FORWARD = "roll back", "roll forward"
 _LINES = 50
 
 log = structlog.get_logger()
@@ -26,7 +27,7 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
         ConfigError: there is no version to go back to.
-        TransientError, OSError: see `Jobs.restart`.
+        TransientError, OSError: see `Jobs.restart`, `Jobs.drain`.
     """
     event = (context["dag_run"].conf or {}).get("event")
     if event:
@@ -36,6 +37,9 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("asked to stop; it is started again at once" if ran else "did not run; its back-off is over", job=job)
+    elif params["action"] == DRAIN:
+        installation.drain(job)
+        log.info("reads all that there is now, is stopped then, and stays so until it is restarted", job=job)
     elif params["action"] == ROLL_BACK:
         version = installation.roll_back(job.partition(":")[2], params["version"] or None)
         log.info("is in force until its file changes", job=job, version=version)

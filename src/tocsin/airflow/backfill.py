@@ -13,7 +13,7 @@ from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.backfill_task import DAY, Backfill, asked, is_due
 from tocsin.airflow.command import tocsin
 from tocsin.airflow.component import BACKFILL_POOL
-from tocsin.airflow.news_mail import NewsMail
+from tocsin.airflow.mails import RunMail
 from tocsin.backfill.ledger import Backfills
 from tocsin.catalog import read_catalog
 from tocsin.detector import DetectorSpec
@@ -95,7 +95,7 @@ def _dag(spec: DetectorSpec) -> DAG:
             pool=BACKFILL_POOL,
             retries=1,
             trigger_rule="none_failed",  # with nothing to run there is still what the night has published
-            on_failure_callback=NewsMail(to=spec.owner, subject=_DIFFERS, html_content=_DIFFERENCES),
+            on_failure_callback=RunMail(to=spec.owner, subject=_DIFFERS, html_content=_DIFFERENCES),
             execution_timeout=timedelta(hours=1),
         )
         due >> Backfill(task_id="run", owners=owners) >> parity

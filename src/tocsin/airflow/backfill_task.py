@@ -7,10 +7,9 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.command import tocsin
-from tocsin.airflow.days import asked_day, due_days, outcomes
+from tocsin.airflow.days import DayOutcome, asked_day, due_days, outcomes
 from tocsin.airflow.program import GatedProgram
 from tocsin.airflow.switch import is_paused
 from tocsin.names import backfill_dag
@@ -44,17 +43,11 @@ class Backfill(GatedProgram):
         if not names:
             raise AirflowSkipException("their own DAGs are paused")
         self.application_args = [*names, f"--run-id={run_id}", *([f"--day={day}"] if day else [])]
-        try:
-            super().execute(context)
-        finally:
-            for one in outcomes(load_settings(), names, run_id):
-                report = f" ({address_of(one.report)})" if one.report else ""
-                self.log.info("%s %s: %s%s", one.detector, one.day, one.said, report)
+        super().execute(context)
 
-    def report(self, run_id: str) -> str:
-        """The report on the one day of the run, else the one on all days."""
-        found = [one.report for one in outcomes(load_settings(), self.owners, run_id) if one.report]
-        return found[0] if len(found) == 1 else REPORTS
+    def outcomes(self, run_id: str) -> list[DayOutcome]:
+        """See `GatedProgram.outcomes`."""
+        return outcomes(load_settings(), self.owners, run_id)
 
 
 def is_due(detector: str, context: Any) -> bool:

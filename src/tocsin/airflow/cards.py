@@ -18,6 +18,8 @@ _SWITCH = """
 |---|---|
 | pause, unpause | is stopped, is started |
 | Trigger, `restart` | is stopped and started at once, counting no failure |
+| Trigger, `drain` | reads all that there is now, is stopped then, and stays so until it is restarted |
+| Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
 | Trigger, `status` | is described in the log of the task |
 | edit the file | is replaced, if what it computes has changed |
 
@@ -58,7 +60,7 @@ def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()
         off: by detector, whether it was switched off when it was seen last.
         on_call: addresses for the news of jobs that are nobody's; the owners of all sources when there are none.
     """
-    made = [_detector(spec, off.get(name, not spec.stage.runs)) for name, spec in catalog.detectors.items()]
+    made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
     for place, error in catalog.broken.items():
         folder, _, name = place.partition("/")
         if folder == "detectors":

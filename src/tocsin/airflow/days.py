@@ -1,4 +1,4 @@
-"""The days of a run of a backfill: which it is to be about, and what became of them. Imports nothing of Airflow."""
+"""The days of a run that judges: which it is to be about, and what became of them. Imports nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
+from pydantic import BaseModel, ValidationError
+
 from tocsin.backfill.ledger import Backfills
+from tocsin.history.sealings import read_sealing, sealed_since
+from tocsin.history.versions import DayVersion
+from tocsin.quality.unsealed import unsealed_days
+from tocsin.quality.verdict import Verdict
 from tocsin.settings import Settings
 
 
 @dataclass(frozen=True)
 class DayOutcome:
-    """One day of one detector in one run.
+    """One day of one detector or source in one run.
 
     Attributes:
-        detector, day: which.
-        published: whether its findings count now.
-        said: one sentence without a full stop: what became of it and why.
-        report: the verdict on its findings, relative to the state folder; None when there is none.
+        subject: the detector or source.
+        day: UTC.
+        published: whether what the run has made of it counts now.
+        said: what became of it and why.
+        report: the verdict on it, relative to the state folder; None when there is none.
     """
 
-    detector: str
+    subject: str
     day: date
     published: bool
     said: str
@@ -61,4 +68,44 @@ def outcomes(settings: Settings, detectors: Iterable[str], run_id: str) -> list[
         for day, attempt in ledger.attempts.items():
             if attempt.run_id == run_id:
                 found.append(DayOutcome(name, day, False, f"{attempt.end.value}: {attempt.why}", attempt.report))
-    return sorted(found, key=lambda one: (one.detector, one.day))
+    return sorted(found, key=lambda one: (one.subject, one.day))
+
+
+class _Judged(BaseModel):
+    """Of a record of the gate, which lies beside its page, the verdict alone."""
+
+    verdict: Verdict
+
+
+def sealed(settings: Settings, source: str, run_id: str) -> list[DayOutcome]:
+    """Each day of `source` that the run `run_id` has sealed or tried in vain, in any of its tries, the oldest first.
+
+    Nothing is told of a run once the next one has begun.
+    """
+    run = read_sealing(settings, source, run_id)
+    if run is None:
+        return []
+    found = {
+        day: DayOutcome(source, day, False, f"failed: {one.reason}", None)
+        for day, one in unsealed_days(settings.state, source).items()
+        if one.at >= run.began_at
+    }
+    for day, version in sealed_since(settings, source, run.began_at).items():
+        if version.published_at is not None:
+            words = (
+                f"published, {version.facts.rows} event{'s' * (version.facts.rows != 1)}, verdict {version.severity}"
+            )
+            found[day] = DayOutcome(source, day, True, words, version.report)
+        elif version.refused:
+            found[day] = DayOutcome(source, day, False, f"refused: {_verdict(settings, version)}", version.report)
+    return [found[day] for day in sorted(found)]
+
+
+def _verdict(settings: Settings, version: DayVersion) -> str:
+    """The verdict on a version in words: the rules that broke, with what was observed and what is allowed."""
+    try:
+        path = (settings.state / str(version.report)).with_suffix(".json")
+        verdict = _Judged.model_validate_json(path.read_bytes()).verdict
+    except (OSError, ValidationError):
+        return "its verdict cannot be read any more; seal the day again"
+    return verdict.model_copy(update={"report": None}).text

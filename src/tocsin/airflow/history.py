@@ -13,8 +13,8 @@ from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.backfill_task import Backfill
 from tocsin.airflow.command import tocsin
-from tocsin.airflow.news_mail import NewsMail
-from tocsin.airflow.program import GatedProgram
+from tocsin.airflow.mails import RunMail
+from tocsin.airflow.seal_task import Seal
 from tocsin.catalog import read_catalog
 from tocsin.names import history_dag
 from tocsin.settings import load_settings
@@ -26,9 +26,10 @@ Each hour it lands what has come to the events topic since the hour before. In t
 that somebody triggers, it then seals the days that need it, judges each and publishes it. `catch_up` runs the detectors
 of the source over the published days that lack their findings, all in one Spark session.
 
-A day with a critical verdict is not published, and that fails the run: what was published of it goes on to count, and
-other days are caught up with all the same. A warning is in the log and on the day's report, the button *Quality report*
-of the task. `tocsin history list` shows every day.
+A day with a critical verdict is not published, and that fails the run, also when a second try mends what else went
+wrong: {owner} gets one mail with the rules that broke and the day's report. What was published of the day goes on to
+count, and other days are caught up with all the same. A warning is in the log and on the day's report, the button
+*Quality report* of the task. `tocsin history list` shows every day.
 """
 _SUBJECT = "[tocsin] {{ dag.dag_id }}: {{ ti.task_id }} failed"
 _PAGE = f"""\
@@ -49,11 +50,11 @@ def history_dags() -> list[DAG]:
 
 
 def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
-    mail = NewsMail(to=source.owner, subject=_SUBJECT, html_content=_PAGE)
+    mail = RunMail(to=source.owner, subject=_SUBJECT, html_content=_PAGE)
     with DAG(
         history_dag(source.name),
         description=f"History of {source.title}",
-        doc_md=_DOC,
+        doc_md=_DOC.format(owner=source.owner),
         tags={"history", source.name},
         schedule=CronTriggerTimetable("10 * * * *", timezone="UTC"),
         catchup=False,
@@ -69,7 +70,7 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
             execution_timeout=timedelta(minutes=50),
         )
         night = ShortCircuitOperator(task_id="is_night", python_callable=_is_night)
-        seal = GatedProgram(task_id="seal", program="seal", arguments=[source.name], retries=1)
+        seal = Seal(task_id="seal", source=source)
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
         land >> night >> seal >> all_well

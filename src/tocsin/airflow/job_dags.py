@@ -8,7 +8,7 @@ from datetime import timedelta
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from tocsin.airflow.actions import RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
+from tocsin.airflow.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
 from tocsin.airflow.cards import Card, cards
 from tocsin.airflow.news_mail import NewsMail
 from tocsin.catalog import read_catalog
@@ -32,6 +32,9 @@ _PAGE = """\
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
+_ASK_DRAIN = (
+    "`drain`: read all that there is now, stop then, and stay so until a `restart`, or until it is paused and unpaused."
+)
 _ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
 _JOB = '((dag_run.conf or {}).get("event") or {}).get("job")'
 
@@ -74,9 +77,9 @@ def _form(card: Card) -> dict[str, Param]:
     if len(card.jobs) > 1:
         job = Param(card.jobs[0], type="string", enum=list(card.jobs))
         return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
-    actions = [RESTART, STATUS, ROLL_BACK, ROLL_FORWARD]
+    actions = [RESTART, DRAIN, STATUS, ROLL_BACK, ROLL_FORWARD]
     return {
-        "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_VERSION}"),
+        "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_DRAIN} {_ASK_VERSION}"),
         "version": Param("", type="string", title="version", description_md="To roll back to; empty: the one before."),
     }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.catalog import Catalog
+from tocsin.drains import ask_drain, end_drain, end_other_drains, read_drains
 from tocsin.names import dag_of
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -25,7 +26,7 @@ from tocsin.supervision.rotation import rotate
 from tocsin.supervision.runner import Launch
 from tocsin.supervision.standing import Standing, memory_of, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
-from tocsin.supervision.switches import ask_switches, read_switches, turned_since
+from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, turned_since
 from tocsin.versions import catalog_in_force, pins_file, roll_back, roll_forward
 
 _CHARGE = "jobs"
@@ -66,7 +67,9 @@ class Jobs:
         while True:
             catalog = catalog_in_force(self.settings)
             switches = ask_switches(self.settings.state, _detectors(catalog), is_off)
-            desired = switches.applied(desired_jobs(catalog, self.settings))
+            on = switches.applied(desired_jobs(catalog, self.settings))
+            end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
+            desired = read_drains(self.settings.state).applied(on)
             self._supervisor.tick(desired)
             if time.monotonic() > deadline or not self._supervisor.under_way(desired, _WAIT_SECONDS):
                 break
@@ -83,9 +86,9 @@ class Jobs:
         if stamps != self._seen:
             forget_code()
             self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), stamps
-        switches = read_switches(self.settings.state)
-        turned = {"switch"} if turned_since(self.settings.state, switches) else set()
-        return self._supervisor.drift(switches.applied(self._declared)) | turned
+        state = self.settings.state
+        turned = {"switch"} if turned_since(state, read_switches(state)) else set()
+        return self._supervisor.drift(not_stopped(state, self._declared)) | turned
 
     def untold(self, is_under_way: Callable[[str, str], bool]) -> list[dict[str, Any]]:
         """What is to be told now: for each piece of news a DAG, the id of its run there, and the `conf` of that run.
@@ -110,8 +113,13 @@ class Jobs:
         return [self._message(one) for one in due]
 
     def restart(self, job: str) -> bool:
-        """See `Supervisor.restart`."""
+        """See `Supervisor.restart`; a drain is over."""
+        end_drain(self.settings.state, job)
         return self._supervisor.restart(job)
+
+    def drain(self, job: str) -> None:
+        """See `ask_drain`."""
+        ask_drain(self.settings.state, job)
 
     def roll_back(self, detector: str, version: str | None) -> str:
         """Put an earlier version of `detector` in force, `None` for the one before; see `tocsin.versions.roll_back`."""

@@ -13,8 +13,9 @@ from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.drift import DRIFT
 from tocsin.airflow.jobs import Jobs
 from tocsin.airflow.switch import is_paused
-from tocsin.names import dag_of, detector_job
+from tocsin.names import MAILS_DAG, dag_of, detector_job
 from tocsin.settings import load_settings
+from tocsin.supervision.outbox import Outbox
 
 SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]
@@ -24,7 +25,8 @@ the processes that do run, and acts on the difference. The processes do not belo
 failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
 
 `look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition; that run fails, which mails
-the job's owner, once. As long as the mail cannot leave, the same run is tried again each minute.
+the job's owner, once. For each mail of another failed run that waits, it starts a run of `mails`. As long as a mail
+cannot leave, the same run is tried again each minute.
 
 Pause this DAG and nothing is started, stopped or restarted any more.
 """
@@ -60,8 +62,13 @@ def supervisor_dag() -> DAG:
 
 
 def _look(ti: Any) -> list[dict[str, Any]]:
-    jobs = Jobs(load_settings())
+    def is_under_way(dag: str, run: str) -> bool:
+        return bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=_UNDER_WAY))
+
+    settings = load_settings()
+    jobs = Jobs(settings)
     jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
-    untold = jobs.untold(lambda dag, run: bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=_UNDER_WAY)))
+    mails = [name for name in Outbox(settings.state).waiting() if not is_under_way(MAILS_DAG, name)]
+    untold = jobs.untold(is_under_way) + [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
     # The DAG of a new file may not be there yet; then a later look tells.
     return [one for one in untold if is_paused(ti, one["trigger_dag_id"]) is not None]

@@ -50,8 +50,8 @@ def read(detector: str, day: date, published: Published, found: list[Finding]) -
         faults = policy.faults_of(finding)
         if finding.detector != detector:
             faults.append(f"is of {finding.detector}")
-        elif not faults and policy.day_of(finding) != day:
-            faults.append(f"belongs to {policy.day_of(finding)}")
+        elif not faults and finding.day != day:
+            faults.append(f"belongs to {finding.day}")
         if faults:
             raise UnusableDay(f"finding {finding.finding_id[:64]}: {'; '.join(faults)}; run {detector} for {day} again")
     return Backfilled(detector, day, published, usable)

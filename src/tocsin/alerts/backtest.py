@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 
-from tocsin.alerts.policy import alert_start, moment_of
+from tocsin.alerts.policy import alert_start
 from tocsin.finding import Finding, canonical_entity
 
 
@@ -17,7 +17,7 @@ def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, 
     """
     starts: dict[str, list[datetime]] = defaultdict(list)
     opened: Counter[date] = Counter()
-    for moment, entity in sorted((moment_of(one), canonical_entity(one.entity)) for one in findings):
+    for moment, entity in sorted((one.moment, canonical_entity(one.entity)) for one in findings):
         if alert_start(moment, starts[entity][-1:], period) is None:
             starts[entity].append(moment)
             opened[moment.date()] += 1

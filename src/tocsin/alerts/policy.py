@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -107,19 +107,6 @@ def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
     return new if (new.rank, not new.at_least) > (stored.rank, not stored.at_least) else stored
 
 
-def moment_of(finding: Finding) -> datetime:
-    """Where a finding stands in event time: the start of its window, or the time of its event."""
-    known = finding.window_start or finding.event_time_max or finding.detected_at
-    if known is None:
-        raise ValueError("a finding needs a window, an event time or its append time")
-    return known
-
-
-def day_of(finding: Finding) -> date:
-    """The UTC day to which a finding belongs."""
-    return moment_of(finding).astimezone(UTC).date()
-
-
 def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
     """Whether a complete backfill of a day by version `backfilled` says which findings of `version` that day has.
 
@@ -179,7 +166,7 @@ def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
 
 
 def _end(finding: Finding) -> datetime:
-    return finding.window_end or moment_of(finding)
+    return finding.window_end or finding.moment
 
 
 def recipients(kind: Kind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:

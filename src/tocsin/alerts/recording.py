@@ -121,7 +121,7 @@ class _Work:
         self._load_last_words(batch)
 
     def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
-        moments = [policy.moment_of(f) for f in batch]
+        moments = [f.moment for f in batch]
         periods = [self._rules.facts[f.detector].dedup_period for f in batch if f.detector in self._rules.facts]
         span = max(periods, default=timedelta(0))
         hashes = {entity_hash(canonical_entity(f.entity)) for f in batch}
@@ -140,7 +140,7 @@ class _Work:
         return by_id
 
     def _load_last_words(self, batch: Sequence[Finding]) -> None:
-        days = {policy.day_of(f) for f in batch}
+        days = {f.day for f in batch}
         table = backfilled_days.c
         query = select(table.detector, table.day, table.version, table.run_id).where(
             table.detector.in_({f.detector for f in batch}), table.day.in_(days)
@@ -165,7 +165,7 @@ class _Work:
                 alert.plan(kind, finding)
 
     def _keep(self, finding: Finding, declared: str | None) -> _Row:
-        last_word = self._last_words.get((finding.detector, policy.day_of(finding)))
+        last_word = self._last_words.get((finding.detector, finding.day))
         row = self._rows.get(finding.finding_id)
         if row is None:
             row = _Row(merging.first(finding, declared, last_word, self._now), new=True)
@@ -180,7 +180,7 @@ class _Work:
     def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
         entity = canonical_entity(finding.entity)
         near = self._alerts.setdefault((finding.detector, entity), [])
-        moment = policy.moment_of(finding)
+        moment = finding.moment
         start = policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
@@ -246,7 +246,10 @@ class _Work:
         changed = [row for row in self._rows.values() if row.changed and not row.new]
         if changed:
             same = update(findings).where(findings.c.finding_id == bindparam("known_id"))
-            rows = [_values_of(row) | {"known_id": row.kept.finding.finding_id} for row in changed]
+            rows = [_values_of(row) for row in changed]
+            for values in rows:
+                # Where the key of a row is set, SQLite looks through all notifications for those that point to it.
+                values["known_id"] = values.pop("finding_id")
             self._connection.execute(same, rows)
 
     def _store_notifications(self, planned: list[_Alert]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from tocsin.alerts.merging import Kept, Said
-from tocsin.alerts.policy import moment_of
 from tocsin.alerts.trajectory import Points
 from tocsin.finding import Finding, canonical_entity
 
@@ -194,7 +193,7 @@ def kept_values(kept: Kept) -> dict[str, Any]:
     finding = kept.finding
     return {name: getattr(finding, name) for name in _SAME_NAME} | {
         "entity": canonical_entity(finding.entity),
-        "moment": moment_of(finding),
+        "moment": finding.moment,
         "score_limit": finding.limit,
         "origin": finding.origin.value,
         "trajectory": kept.points,

@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tocsin import kept
@@ -28,6 +29,8 @@ from tocsin.history.places import stamp
 from tocsin.settings import Settings
 
 _FINDINGS = ".jsonl.gz"
+
+log = structlog.get_logger()
 
 
 class BrokenFindings(TocsinError):
@@ -124,6 +127,7 @@ class Ledger(BaseModel):
 
 
 _LEDGER = TypeAdapter(Ledger)
+_PERHAPS = TypeAdapter[Ledger | None](Ledger | None)
 
 
 class Backfills:
@@ -196,10 +200,17 @@ class Backfills:
     def forget(self, before: date) -> None:
         """Remove what lies further back than history is kept, and files that nothing refers to.
 
+        With the last day the folder goes. Where the ledger cannot be read nothing is removed, and the log says so.
+
         Raises:
             OSError: the folder cannot be written; the next time removes the rest.
         """
-        ledger = self.read()
+        ledger = kept.read(self.file, _PERHAPS, None)
+        if ledger is None:
+            if self.file.exists():
+                log.warning("a ledger of backfills cannot be read; it is left alone", file=str(self.file))
+                return
+            ledger = Ledger()
         published = {day: one for day, one in ledger.published.items() if day >= before}
         attempts = {day: one for day, one in ledger.attempts.items() if day >= before}
         if (published, attempts) != (ledger.published, ledger.attempts):
@@ -212,6 +223,9 @@ class Backfills:
         for path in self.folder.glob("dt=*"):
             if not any(path.iterdir()):
                 path.rmdir()
+        if not published and not attempts and self.folder.exists():
+            self.file.unlink(missing_ok=True)
+            self.folder.rmdir()
 
     def _findings(self, day: date, run: str) -> Path:
         return self.folder / f"dt={day}" / f"{run}{_FINDINGS}"
@@ -228,6 +242,16 @@ def folder(settings: Settings) -> Path:
 def backfilled(settings: Settings) -> list[str]:
     """The detectors of which something was published or tried, declared or not."""
     return sorted(path.parent.name for path in folder(settings).glob("*/ledger.json"))
+
+
+def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[tuple[str, date], str]:
+    """What the run `run_id` has computed, a gate has held, and nothing has dealt with since: the verdicts."""
+    return {
+        (name, day): attempt.why
+        for name in detectors
+        for day, attempt in Backfills(settings, name).read().attempts.items()
+        if attempt.run_id == run_id and attempt.end is End.HELD
+    }
 
 
 def counts(published: Mapping[date, Published], days: Iterable[date]) -> list[int]:

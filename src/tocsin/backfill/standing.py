@@ -16,8 +16,8 @@ from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.versions import catalog_in_force
 
-# Measured with `bench backfill` on 6 and 60 million rows of 60 days, rounded up.
-CPU_SECONDS_PER_MILLION = 0.5
+# Measured with `bench backfill` on 6, 60 and 300 million rows of 60 days, rounded up.
+CPU_SECONDS_PER_MILLION = 0.2
 """Of a selective count on history, for a detector that has not been run yet."""
 
 CPU_SECONDS_PER_DAY = 0.5

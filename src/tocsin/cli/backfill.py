@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,9 +90,9 @@ def _standings(
 def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
     from tocsin.backfill.standing import START_CPU_SECONDS, BackfillState
 
-    for one in standings:
-        if one.state in (BackfillState.BLOCKED, BackfillState.HELD):
-            note(f"{one.detector} {one.day}: {one.state}: {one.why}", style="yellow")
+    waiting = [one for one in standings if one.state in (BackfillState.BLOCKED, BackfillState.HELD)]
+    for said in _together((one.detector, one.day, f"{one.state}: {one.why}") for one in waiting):
+        note(said, style="yellow")
     rows = []
     for name in dict.fromkeys(one.detector for one in standings):
         own = [one for one in chosen if one.detector == name]
@@ -132,6 +132,17 @@ def _tell(outcome: Outcome) -> bool:
     """Say what became of each day; returns whether one is not published."""
     for (name, day), one in outcome.published.items():
         line(f"{name} {day}: {counted(one.findings, 'finding')}, verdict {one.severity}")
-    for (name, day), why in {**outcome.held, **outcome.failed, **outcome.blocked}.items():
-        note(f"{name} {day}: {why}", style="red")
-    return bool(outcome.held or outcome.failed or outcome.blocked)
+    lost = {**outcome.held, **outcome.failed, **outcome.blocked}
+    for said in _together((name, day, why) for (name, day), why in lost.items()):
+        note(said, style="red")
+    return bool(lost)
+
+
+def _together(days: Iterable[tuple[str, date, str]]) -> Iterator[str]:
+    """A sentence for each detector and reason, of all its days: one that holds for sixty is told once."""
+    found: dict[tuple[str, str], list[date]] = {}
+    for name, day, why in days:
+        found.setdefault((name, why), []).append(day)
+    for (name, why), own in found.items():
+        which = str(own[0]) if len(own) == 1 else f"{min(own)} to {max(own)} ({counted(len(own), 'day')})"
+        yield f"{name} {which}: {why}"

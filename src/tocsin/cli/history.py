@@ -215,8 +215,9 @@ def _show(version: DayVersion, *, counts: bool) -> None:
     facts = version.facts
     line(f"{version.version}  {version.state}{', counts' if counts else ''}", style="bold")
     rows = f"{counted(facts.rows, 'event')} of {facts.landed:,} landed, {facts.duplicates:,} of them twice"
+    refused = "unknown how many" if facts.quarantined is None else f"{facts.quarantined:,}"
     line(f"  sealed     {utc(version.sealed_at)} by {version.code}")
-    line(f"  holds      {rows}; {facts.late:,} late, {facts.imported:,} imported")
+    line(f"  holds      {rows}; {facts.late:,} late, {facts.imported:,} imported; {refused} to quarantine")
     line(f"  files      {len(version.files)} in {version.buckets} buckets of {version.key}, {version.bytes:,} bytes")
     line(f"  from       {counted(len(version.runs), 'run')} of landing{f', on {version.base}' if version.base else ''}")
     line(f"  verdict    {version.severity or 'none'}{f': {version.report}' if version.report else ''}")

@@ -49,6 +49,35 @@ class PartitionFacts(BaseModel):
     holes: tuple[Hole, ...] = ()
 
 
+class ColumnChange(BaseModel):
+    """A column that was not declared like now when events of the day landed.
+
+    Attributes:
+        column: its name.
+        was, now: its type then and now; None where it was not declared.
+        events: that landed so, duplicates included.
+        lost: values in them that are none of the type of now.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    was: str | None
+    now: str | None
+    events: int
+    lost: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """It, for people."""
+        if self.was is None:
+            return f"{self.column} was declared after {self.events:,} events had landed, and is missing in them"
+        if self.now is None:
+            return f"{self.column} is declared no more, and left out of {self.events:,} events"
+        what = f"{self.column} was {self.was} in {self.events:,} events and is {self.now} now"
+        return f"{what}: {self.lost:,} values are none, and are missing" if self.lost else f"{what}; no value is lost"
+
+
 class DayFacts(BaseModel):
     """What is known of one UTC day of a source when its sealed version is judged.
 
@@ -61,15 +90,18 @@ class DayFacts(BaseModel):
         imported: of the landed ones, how many came from files.
         late: landed from Kafka, duplicates included, with an append time later than event time plus the source's
             lateness.
+        quarantined: records that came in on this day and could not be used; None for days that were sealed before
+            2026-11-22.
         partitions: by partition of the events topic; empty for a day that was imported alone.
         newest_event: the greatest event time, UTC; None for an empty day.
         newest_append: the greatest append time, UTC; None for an empty day.
         read_through: every record appended before it, UTC, had been landed or quarantined; None where no tick told.
+        changes: of the declaration of the source, since events of the day landed.
         previous_rows: of the version that is published now; None when there is none.
-        quarantined: records that came in on this day and were quarantined; None when that was not counted.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Days that were sealed before 2026-11-22 name a figure more.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     day: date
@@ -79,12 +111,23 @@ class DayFacts(BaseModel):
     duplicates: int
     imported: int
     late: int
+    quarantined: int | None = None
     partitions: dict[int, PartitionFacts]
     newest_event: datetime | None
     newest_append: datetime | None
     read_through: datetime | None
+    changes: tuple[ColumnChange, ...] = ()
     previous_rows: int | None
-    quarantined: int | None
+
+    @property
+    def records(self) -> int:
+        """What came in from Kafka, whether it could be used or not."""
+        return self.landed - self.imported + (self.quarantined or 0)
+
+    @property
+    def quarantine_ratio(self) -> float | None:
+        """Share of `records` that went to quarantine; None where that is not known, or nothing came in."""
+        return self.quarantined / self.records if self.quarantined is not None and self.records else None
 
     @property
     def holes(self) -> int:

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,10 @@ import structlog
 from tocsin.errors import ConfigError
 from tocsin.history.events import PARTITION, Parsed, columns_of, parse
 from tocsin.history.files import digest
-from tocsin.history.ledger import Entry, LandedFile, Ledger, Span, read_ledger, record
+from tocsin.history.ledger import Entry, LandedFile, Ledger, Quarantined, Span, read_ledger, record
 from tocsin.history.places import Places, stamp
-from tocsin.history.reading import BoundedReader, Stretch
+from tocsin.history.reading import BoundedReader, Stretch, TopicAnew
+from tocsin.ingest.topics import QUARANTINE_DAYS
 from tocsin.lock import Lock, hold
 from tocsin.names import landing_job
 from tocsin.settings import Settings
@@ -61,6 +62,8 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
         try:
             with BoundedReader(settings, settings.names.events(source.name), landing_job(source.name)) as reader:
                 entry = _read(reader, LandingWriter(places, run, source), source, known)
+            # After the events: what their ticks vouch for has been written by now, to quarantine as well.
+            entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
             record(places, entry)
         except BaseException:
             sweep(places, ledger)
@@ -94,7 +97,7 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
             for day in {file.day for file in before.files}:
                 shutil.rmtree(places.landed(day, run), ignore_errors=True)
             entry = _land(reader, LandingWriter(places, run, source), source, {})
-        entry = entry.model_copy(update={"partitions": before.partitions})
+        entry = entry.model_copy(update={"partitions": before.partitions, "quarantined": before.quarantined})
         record(places, entry)
     _tell(entry)
     return entry
@@ -122,6 +125,21 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: d
         columns=columns_of(source),
         files=tuple(writer.files),
     )
+
+
+def _quarantined(settings: Settings, source: Source, before: Entry | None) -> Quarantined:
+    """What has gone to quarantine since the run `before`."""
+    now, topic = datetime.now(UTC), settings.names.quarantine(source.name)
+    known = before.quarantined if before else None
+    with BoundedReader(settings, topic, landing_job(source.name)) as reader:
+        try:
+            reader.begin(known.positions if known else {}, {})
+        except TopicAnew as error:
+            log.warning("counts the records in quarantine from the begin", topic=topic, error=str(error))
+            reader.begin({}, {})
+        since = before.began if before and known else now - timedelta(days=QUARANTINE_DAYS)
+        days = reader.by_day(since.date(), now.date())
+        return Quarantined(positions={p: stretch.end for p, stretch in reader.stretches.items()}, days=days)
 
 
 def landing_lock(settings: Settings, source: str) -> Lock:

@@ -76,6 +76,20 @@ class Span(BaseModel):
     newest_tick: datetime | None = None
 
 
+class Quarantined(BaseModel):
+    """What one run counted in `quarantine.<source>`.
+
+    Attributes:
+        positions: of each partition the first offset that is left to the next run.
+        days: records by the UTC day of their append time; a record that failed again after a replay counts again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positions: dict[int, int]
+    days: dict[date, int] = {}
+
+
 class ImportedFile(BaseModel):
     """Where the rows of an import came from: `name` as it was given, `rows` in it, `refused` of them."""
 
@@ -95,6 +109,7 @@ class Entry(BaseModel):
         began, ended: UTC.
         topic: that it read; None for an import.
         partitions: what it read of each partition of the topic.
+        quarantined: what had gone to quarantine since the run before; None for an import.
         columns: names and types of the files' columns, in order.
         files: that it wrote.
         imported: None unless it is an import.
@@ -107,6 +122,7 @@ class Entry(BaseModel):
     ended: datetime
     topic: str | None = None
     partitions: dict[int, Span] = {}
+    quarantined: Quarantined | None = None
     columns: dict[str, str]
     files: tuple[LandedFile, ...] = ()
     imported: ImportedFile | None = None
@@ -182,6 +198,10 @@ class Ledger:
             partition: PartitionFacts(rows=rows.get(partition, 0), holes=tuple(holes.get(partition, ())))
             for partition in sorted(rows.keys() | holes.keys())
         }
+
+    def quarantined(self, day: date) -> int:
+        """Records that went to quarantine on `day`."""
+        return sum(entry.quarantined.days.get(day, 0) for entry in self.entries if entry.quarantined is not None)
 
     def holes(self) -> Iterator[tuple[int, Hole]]:
         """Partition and hole of all that was never landed between what was."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from tocsin.history.ledger import Ledger
 from tocsin.history.places import end
 from tocsin.history.versions import DayVersion
+from tocsin.quality.unsealed import Unsealed
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Known:
         now: UTC.
         grace: how long a day is waited for after its end.
         kept: for how long history is kept.
+        unsealed: why days could not be sealed when that was tried last.
     """
 
     ledger: Ledger
@@ -45,6 +47,7 @@ class Known:
     now: datetime
     grace: timedelta
     kept: timedelta
+    unsealed: Mapping[date, Unsealed] = field(default_factory=dict)
 
 
 def plan(known: Known) -> Plan:
@@ -66,6 +69,24 @@ def plan(known: Known) -> Plan:
         else:
             ready.append(day)
     return Plan(tuple(ready), waiting, tuple(too_old))
+
+
+def missing(known: Known, days: Iterable[date]) -> tuple[date, ...]:
+    """The days between the first and the last of `days` of which there is nothing, as far as they are history.
+
+    Those that landing follows are not among them: they are empty, or landing will say so.
+    """
+    there = set(days)
+    if not there:
+        return ()
+    followed = known.ledger.first.began.date() if known.ledger.first is not None else date.max
+    day = max(min(there), oldest_kept(known.now, known.kept).date())
+    gaps = []
+    while day < max(there) and day <= followed:
+        if day not in there and end(day) + known.grace <= known.now:
+            gaps.append(day)
+        day += timedelta(days=1)
+    return tuple(gaps)
 
 
 def oldest_kept(now: datetime, kept: timedelta) -> datetime:

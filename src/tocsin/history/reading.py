@@ -6,12 +6,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tocsin.errors import TocsinError, TransientError
 from tocsin.history.facts import Hole
+from tocsin.history.places import end
 from tocsin.settings import Settings
 
 _TIMEOUT = 10.0
@@ -127,6 +128,28 @@ class BoundedReader:
                 chunk = Chunk()
         if chunk.values:
             yield chunk
+
+    def by_day(self, since: date, until: date) -> dict[date, int]:
+        """How many of the records that are to be read were appended on which UTC day, without reading them.
+
+        What is older than `since` counts as of that day, what is newer than `until` as of that one.
+        """
+        counts: dict[date, int] = {}
+        for partition, stretch in self.stretches.items():
+            position, day = stretch.position, since
+            while position < stretch.end:
+                after = stretch.end if day >= until else min(self._first_from(partition, end(day)), stretch.end)
+                if after > position:
+                    counts[day] = counts.get(day, 0) + after - position
+                position, day = max(position, after), day + timedelta(days=1)
+        return counts
+
+    def _first_from(self, partition: int, moment: datetime) -> int:
+        """The offset of the first record that was appended at `moment` or later; that of the end without any."""
+        with self._reaching():
+            asked = TopicPartition(self.topic, partition, int(moment.timestamp() * 1000))
+            (found,) = self._consumer.offsets_for_times([asked], timeout=_TIMEOUT)
+        return found.offset if found.offset >= 0 else self.stretches[partition].end
 
     def _take(self, message: Message, chunk: Chunk) -> None:
         error = message.error()

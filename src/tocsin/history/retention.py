@@ -21,6 +21,7 @@ from tocsin.history.planning import oldest_kept
 from tocsin.history.table import KEPT, DayTable
 from tocsin.history.versions import DayVersion, whole_versions
 from tocsin.lock import LockHeld
+from tocsin.quality import unsealed
 from tocsin.settings import Settings
 from tocsin.source import Source
 
@@ -79,6 +80,7 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
 
     Raises:
         TransientError: the catalogue does not answer; a retry helps.
+        OSError: the disk is full or not writable; the next time removes the rest.
     """
     places, now = table.places, datetime.now(UTC)
     held = Held(
@@ -99,6 +101,7 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
     _remove(places.version(day, name) for day, name in gone.versions)
     _sweep_metadata(table)
     _tidy_landing(settings, places, gone, held)
+    unsealed.forget(settings.state, source.name, oldest_kept(now, held.kept).date())
     if gone.days:
         log.info("no longer history", source=source.name, days=[str(day) for day in gone.days])
     return gone

@@ -10,11 +10,14 @@ from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.ledger import read_ledger
 from tocsin.history.places import Places, begin, end
-from tocsin.history.planning import Known, Plan, plan
+from tocsin.history.planning import Known, Plan, missing, plan
 from tocsin.history.table import DayTable
 from tocsin.history.versions import BrokenVersion, DayVersion, read_version, whole_versions
+from tocsin.quality.unsealed import unsealed_days
 from tocsin.settings import Settings
 from tocsin.source import Source
+
+_MISSING = "nothing has landed for it; if it was no empty day, import it: tocsin history import"
 
 log = structlog.get_logger()
 
@@ -32,6 +35,10 @@ class DayState(StrEnum):
     """It is to be sealed."""
     WAITING = "waiting"
     """It is not over, or not read to its end."""
+    FAILED = "failed"
+    """It could not be sealed, and no version of it counts; the next seal tries again."""
+    MISSING = "missing"
+    """Nothing has landed for it, though there are days before and behind it."""
     TOO_OLD = "too old"
     """Events have landed for it, but it is further back than history is kept."""
 
@@ -49,7 +56,7 @@ class DayStanding(BaseModel):
         severity: of the verdict on its latest version; null when there is none.
         report: of that verdict, relative to the state folder.
         published_at: when the version that counts was published; null when none does.
-        note: what it waits for; empty when for nothing.
+        note: what it waits for, or why it could not be sealed; empty when there is nothing to say.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,6 +89,7 @@ def known(settings: Settings, source: Source, table: DayTable) -> Known:
         now=datetime.now(UTC),
         grace=settings.history.grace,
         kept=timedelta(days=source.history_days),
+        unsealed=unsealed_days(settings.state, source.name),
     )
 
 
@@ -130,10 +138,12 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
 
 
 def standing(source: str, facts: Known) -> list[DayStanding]:
-    """Every day of which there is anything, the oldest first."""
+    """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
-    days = {*facts.ledger.by_day, *facts.versions, *facts.published, *planned.ready}
-    return [_standing(source, day, facts, planned) for day in sorted(days)]
+    days = {*facts.ledger.by_day, *facts.versions, *facts.published, *facts.unsealed, *planned.ready}
+    gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
+            for day in missing(facts, days)}  # fmt: skip
+    return [gaps.get(day) or _standing(source, day, facts, planned) for day in sorted(days | gaps.keys())]
 
 
 def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStanding:
@@ -143,7 +153,7 @@ def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStandin
     return DayStanding(
         source=source,
         day=day,
-        state=_state(day, planned, current, latest),
+        state=_state(day, facts, planned, current),
         version=facts.published.get(day),
         rows=current.facts.rows if current else None,
         bytes=current.bytes if current else None,
@@ -152,16 +162,19 @@ def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStandin
         severity=latest.severity if latest else None,
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
-        note=planned.waiting.get(day, ""),
+        note=facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, ""),
     )
 
 
-def _state(day: date, planned: Plan, current: DayVersion | None, latest: DayVersion | None) -> DayState:
+def _state(day: date, facts: Known, planned: Plan, current: DayVersion | None) -> DayState:
     if day in planned.too_old:
         return DayState.TOO_OLD
     is_open = day in planned.ready or day in planned.waiting
     if current is not None:
         return DayState.OUTDATED if is_open else DayState.PUBLISHED
-    if latest is not None and latest.refused and not is_open:
+    if day in facts.unsealed:
+        return DayState.FAILED
+    latest = facts.versions.get(day, ())[-1:]
+    if latest and latest[0].refused and not is_open:
         return DayState.REFUSED
     return DayState.READY if day in planned.ready else DayState.WAITING

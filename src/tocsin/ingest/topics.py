@@ -35,6 +35,9 @@ EVENT_BYTES = 8 * 1_048_576
 
 FINDINGS_PARTITIONS = 4
 
+QUARANTINE_DAYS = 30
+"""For so long a record waits in quarantine."""
+
 _DAY = 24 * 3600 * 1000
 _APPENDED = {"message.timestamp.type": "LogAppendTime"}
 _UNREACHABLE = (
@@ -93,7 +96,7 @@ def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
         specs += [
             TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
             TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)),
-            TopicSpec(names.quarantine(source.name), 1, _log(days=30, longest=RAW_BYTES)),
+            TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=RAW_BYTES)),
         ]
     return {spec.name: spec for spec in specs}
 

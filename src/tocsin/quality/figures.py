@@ -21,17 +21,17 @@ def tiles(profile: Profile, before: Sequence[Profile]) -> list[dict[str, str]]:
     rows, known = profile.number("rows") or 0, [one.number("rows") or 0.0 for one in before]
     usual = f"usually {shown(median(known))}" if known else "nothing to compare with yet"
     hours, late = int(profile.number("hours") or 0), profile.number("late")
+    refused = profile.number("quarantined")
     lost, last = profile.number("missing_offsets"), profile.figures.get("last_event")
-    quarantined, share = profile.number("quarantined"), profile.number("quarantine_ratio")
-    refused = "not counted" if quarantined is None else shown(int(quarantined))
     return [
         _tile("Events", shown(int(rows)), usual, "" if rows else "critical"),
         _tile("Hours with events", f"{hours} of 24", f"the last at {last:%H:%M:%S}" if isinstance(last, datetime)
               else "no event", "" if hours == 24 else "warning"),
-        _tile("In quarantine", refused, _percent(share, "of what came"), ""),
         _tile("Duplicates dropped", _count(profile, "duplicates"), _percent(profile.number("duplicate_ratio"),
               "of what came"), ""),
         _tile("Late", _count(profile, "late"), "not in the stream's windows" if late else "none", ""),
+        _tile("In quarantine", "unknown" if refused is None else shown(int(refused)),
+              _percent(profile.number("quarantine_ratio"), "of what came in"), ""),
         _tile("Offsets missing", _count(profile, "missing_offsets"), "never landed" if lost else "none lost",
               "critical" if lost else ""),
     ]  # fmt: skip
@@ -138,8 +138,7 @@ def _tile(label: str, value: str, note: str, tone: str) -> dict[str, str]:
 
 
 def _count(profile: Profile, name: str) -> str:
-    number = profile.number(name)
-    return "not counted" if number is None else shown(int(number))
+    return shown(int(profile.number(name) or 0))
 
 
 def _percent(share: float | None, of: str) -> str:

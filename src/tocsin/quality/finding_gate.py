@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from tocsin.finding import Finding
 from tocsin.quality.judging import finding_checks
 from tocsin.quality.page import day_page, index_page
-from tocsin.quality.records import Record, Records
+from tocsin.quality.records import Record, Records, subject_of
 from tocsin.quality.suites import read_suites
 from tocsin.quality.verdict import Verdict
 from tocsin.settings import Settings
@@ -53,7 +53,7 @@ class FindingGate:
         Raises:
             OSError: the report cannot be written; a retry helps once there is room.
         """
-        subject = f"findings.{found.detector}"
+        subject = subject_of(found.detector)
         verdict = Verdict(
             subject=subject,
             day=found.day,

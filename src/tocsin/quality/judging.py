@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tocsin.finding import Finding, canonical_entity
+from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import Usual
 from tocsin.quality.expecting import Outcome, outcomes
 from tocsin.quality.parameters import usual
@@ -15,13 +16,21 @@ from tocsin.quality.profile import Profile, bounds
 from tocsin.quality.rows import RowRule
 from tocsin.quality.suite import Rule, Suite, shown
 from tocsin.quality.suites import FINDING_COLUMNS
-from tocsin.quality.verdict import Check, Stage
+from tocsin.quality.verdict import Check, Severity, Stage
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DAYS = 28
 """Of so many days the number of findings is compared."""
+
+MUCH, MOST = 0.05, 0.5
+"""Shares of what came in that went to quarantine: above the first a day warns, above the other it is not published."""
+
+LEAST_RECORDS = 1_000
+"""Of fewer records the share says nothing: two bad lines are no reason to stop a day."""
+
+_QUARANTINE_RATIO = "quarantine_ratio"
 
 
 def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str, tuple[str, ...]]) -> list[Check]:
@@ -50,16 +59,54 @@ def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual]) -> li
     """What comes of the rules for the profile of a day, in their order.
 
     A rule that compares with what is usual passes as long as too few days are known. A figure that is null breaks every
-    rule but the one that expects it: a gate must not open because there is nothing to look at. Of a figure that nobody
-    counted nothing is expected.
+    rule but the one that expects it: a gate must not open because there is nothing to look at.
     """
     start, end = bounds(profile.day)
     parameters: dict[str, Any] = {"day_start": start, "day_end": end}
     parameters |= {usual(name): one.middle for name, one in known.items()}
     ready = _filled(suite, parameters)
-    counted = [rule for rule in ready.values() if profile.figures.keys() >= set(rule.columns)]
-    found = outcomes(_one_row(profile), counted)
+    found = outcomes(_one_row(profile), list(ready.values()))
     return [_day_check(ready.get(rule.name, rule), profile, found.get(rule.name)) for rule in suite.rules]
+
+
+def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
+    """Whether enough of what came in could be used; without a check where the suite has a rule of its own about it.
+
+    A replay from quarantine mends a day: even if all that came in was refused at first, half is then left.
+    """
+    share = facts.quarantine_ratio
+    if share is None or any(_QUARANTINE_RATIO in rule.columns for rule in suite.rules):
+        return []
+    return [
+        Check(
+            name="quarantine",
+            stage=Stage.DAY,
+            about=_QUARANTINE_RATIO,
+            severity=Severity.CRITICAL if share > MOST else Severity.WARNING,
+            passed=share <= MUCH or facts.records < LEAST_RECORDS,
+            observed=f"{share:.2%}, {shown(facts.quarantined)} of {shown(facts.records)} records",
+            limit=f"at most {MUCH:.0%}; above {MOST:.0%} nothing is published",
+            meaning="Much of what came in could not be used: mend the source or its declaration, and replay",
+        )
+    ]
+
+
+def schema_checks(facts: DayFacts) -> list[Check]:
+    """Whether all of the day landed as the source is declared now; a warning when values are lost, else shown alone."""
+    if not facts.changes:
+        return []
+    return [
+        Check(
+            name="one_declaration",
+            stage=Stage.DAY,
+            about=" and ".join(dict.fromkeys(change.column for change in facts.changes)),
+            severity=Severity.WARNING if any(change.lost for change in facts.changes) else Severity.INFO,
+            passed=False,
+            observed="; ".join(change.sentence for change in facts.changes),
+            limit="the same columns and types for all events",
+            meaning="The declaration of the source has changed since events of this day landed",
+        )
+    ]
 
 
 def finding_checks(suite: Suite, findings: Sequence[Finding], day: date, before: Sequence[int]) -> list[Check]:
@@ -87,18 +134,16 @@ def _filled(suite: Suite, parameters: Mapping[str, Any]) -> dict[str, Rule]:
 
 
 def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
-    seen = [shown(profile.figures[name]) if name in profile.figures else "not counted" for name in rule.columns]
-    null = any(profile.figures.get(name) is None for name in rule.columns)
-    empty = null and rule.expectation != "expect_column_values_to_be_null"
-    unusual = outcome is None and "not counted" not in seen
+    seen = [profile.figures.get(name) for name in rule.columns]
+    empty = None in seen and rule.expectation != "expect_column_values_to_be_null"
     return Check(
         name=rule.name,
         stage=Stage.DAY,
         about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or (outcome.passed and not empty),
-        observed=_observed(" and ".join(seen), outcome),
-        limit=rule.limit + (", as soon as four such days are known" if unusual else ""),
+        observed=_observed(" and ".join(map(shown, seen)), outcome),
+        limit=rule.limit + ("" if outcome else ", as soon as four such days are known"),
         meaning=rule.meaning,
     )
 

@@ -5,7 +5,7 @@ Everything that came from data passes `printable` and Jinja's escaping on its wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import groupby
 from typing import Any
@@ -16,6 +16,7 @@ from tocsin.printable import printable
 from tocsin.quality.figures import by_hour, columns, drift, tiles
 from tocsin.quality.profile import Profile
 from tocsin.quality.records import Record, Records
+from tocsin.quality.unsealed import Unsealed, unsealed_days
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.source import Source
 
@@ -32,6 +33,8 @@ _GRID = 60
 _TROUBLED = 40
 _WORDS = {Severity.PASS: "published", Severity.WARNING: "published with warnings", Severity.CRITICAL: "not published"}
 _SIGNS = {Severity.PASS: "✓", Severity.WARNING: "!", Severity.CRITICAL: "✕"}
+_UNJUDGED = {"link": "", "tone": "", "words": "not judged", "sign": ""}
+_UNSEALED = {"tone": "critical", "words": "not sealed", "sign": "?"}
 _STAGES = {
     Stage.DAY: "Rules for the day",
     Stage.ROW: "Rules for rows",
@@ -76,16 +79,20 @@ def day_page(record: Record, records: Records, before: Sequence[Profile], source
 def index_page(records: Records) -> str:
     """The page of all subjects and the last 60 days."""
     verdicts = {subject: _verdicts(records, subject) for subject in records.subjects()}
-    ends = [day for of in verdicts.values() for day in of]
+    unsealed = {subject: unsealed_days(records.state, subject) for subject in verdicts}
+    ends = [day for known in (verdicts, unsealed) for of in known.values() for day in of]
     days = [max(ends) - timedelta(days=back) for back in range(_GRID - 1, -1, -1)] if ends else []
-    every = [verdict for of in verdicts.values() for verdict in of.values() if verdict.severity is not Severity.PASS]
-    troubled = sorted(every, key=lambda one: one.day, reverse=True)[:_TROUBLED]
     months = groupby(days, key=lambda day: f"{day:%B %Y}")
+    troubled = [one for name in verdicts for one in _troubled(name, verdicts[name], unsealed[name])]
     return _pages.get_template("index.html").render(
-        rows=[{"name": name, "days": [_cell(of, day, days[0]) for day in days]} for name, of in verdicts.items() if of],
+        rows=[
+            {"name": name, "days": [_cell(of, unsealed[name], day) | {"first": day.day == 1 or day == days[0]}
+                                    for day in days]}
+            for name, of in verdicts.items() if of or unsealed[name]
+        ],
         months=[{"name": name, "days": len(list(of))} for name, of in months],
-        troubled=[_linked(one) | {"name": one.subject, "failed": _failed(one)} for one in troubled],
-    )
+        troubled=sorted(troubled, key=lambda one: one["date"], reverse=True)[:_TROUBLED],
+    )  # fmt: skip
 
 
 def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
@@ -94,9 +101,20 @@ def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
     return {day: record.verdict for day, record in found.items() if record is not None}
 
 
-def _cell(verdicts: dict[date, Verdict], day: date, earliest: date) -> dict[str, Any]:
-    shown = _linked(verdicts[day]) if day in verdicts else {"link": "", "date": str(day)}
-    return shown | {"first": day.day == 1 or day == earliest}
+def _cell(verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed], day: date) -> dict[str, Any]:
+    shown = _linked(verdicts[day]) if day in verdicts else _UNJUDGED | {"date": str(day)}
+    return shown | _UNSEALED if day in unsealed else shown
+
+
+def _troubled(
+    name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed]
+) -> Iterator[dict[str, Any]]:
+    """What was not well: verdicts, and days that did not come to one; these may have an earlier verdict to lead to."""
+    for day, verdict in verdicts.items():
+        if verdict.severity is not Severity.PASS and day not in unsealed:
+            yield _linked(verdict) | {"name": name, "failed": _failed(verdict)}
+    for day, one in unsealed.items():
+        yield _cell(verdicts, unsealed, day) | {"name": name, "failed": f"It {one.text}"}
 
 
 def _linked(verdict: Verdict) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """The profile of a day: the figures of one source and one UTC day that rules are about, and that drift is seen in.
 
 A figure has a name: `rows` of the whole day, `message.null_ratio` of a column, `known_action.violations` of a rule for
-rows. A figure is null where there is nothing to take it of, such as the mean of a column that is null throughout; it is
-not there at all when nobody counted it.
+rows. A figure is null where there is nothing to take it of, such as the mean of a column that is null throughout.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ DAY_FIGURES: dict[str, tuple[str, str]] = {
     "duplicate_ratio": ("double", "duplicates by landed"),
     "late": ("bigint", "events that came after the lateness of the source"),
     "late_ratio": ("double", "late by landed"),
+    "quarantined": ("bigint", "records that came in on the day and could not be used"),
+    "quarantine_ratio": ("double", "quarantined by quarantined and landed, without those from files"),
     "missing_offsets": ("bigint", "offsets of the events topic that were never landed"),
-    "quarantined": ("bigint", "records of the day that went to quarantine"),
-    "quarantine_ratio": ("double", "quarantined by quarantined and landed"),
     "first_event": ("timestamp", "the earliest event time"),
     "last_event": ("timestamp", "the latest event time"),
     "quiet_minutes": ("double", "from the latest event to midnight"),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.durable import write_whole
@@ -18,6 +19,9 @@ from tocsin.quality.verdict import Severity, Stage, Verdict
 
 FOLDER = "quality"
 INDEX = "index.html"
+_OF_FINDINGS = "findings."
+
+log = structlog.get_logger()
 
 
 class Record(BaseModel):
@@ -64,6 +68,27 @@ class Records:
         names = [path.name for path in (self.folder / subject).glob("????-??-??")]
         return sorted((date.fromisoformat(name) for name in names), reverse=True)
 
+    def forget(self, subject: str, before: date) -> None:
+        """Remove records and pages of days before `before`; only while nothing judges `subject`.
+
+        A record that cannot be read is left with its page, and the log says so.
+
+        Raises:
+            OSError: a folder cannot be written; the next time removes the rest.
+        """
+        for day in self.days(subject):
+            folder = self.folder / subject / str(day)
+            if day >= before:
+                continue
+            broken = {path.stem for path in folder.glob("*.json") if not _is_readable(path)}
+            for path in folder.iterdir():
+                if path.stem not in broken:
+                    path.unlink()
+            if not broken:
+                folder.rmdir()
+        if (self.folder / subject).exists() and not any((self.folder / subject).iterdir()):
+            (self.folder / subject).rmdir()
+
     def latest(self, subject: str, day: date) -> Record | None:
         """What was said last of `day`; None when nothing was, or nothing that can be read."""
         found = []
@@ -82,6 +107,25 @@ class Records:
         """
         records = [self.latest(source, day) for day in days]
         return [one.profile for one in records if one is not None and one.profile and not _is_bad(one.verdict)]
+
+
+def subject_of(detector: str) -> str:
+    """What verdicts on the findings of `detector` are about."""
+    return f"{_OF_FINDINGS}{detector}"
+
+
+def detector_of(subject: str) -> str | None:
+    """The detector on whose findings there are verdicts; None where they are about a source."""
+    return subject.removeprefix(_OF_FINDINGS) if subject.startswith(_OF_FINDINGS) else None
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        Record.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        log.warning("an old verdict cannot be read; it is left alone", file=str(path), error=str(error).splitlines()[0])
+        return False
+    return True
 
 
 def _is_bad(verdict: Verdict) -> bool:

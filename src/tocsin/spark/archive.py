@@ -1,25 +1,23 @@
 """The AppCDS archive: Spark's classes, parsed once and mapped by every later JVM, which halves the start of a job.
 
 The first JVM without an archive lists the classes it loads. Once its query runs, a second JVM of low priority makes the
-archive from that list. A JVM ignores an archive that does not fit its version or class path, without a word; so the
-name of the archive is a hash of both.
+archive from that list. Batches use it too: they start with the same class path.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import threading
 from pathlib import Path
 
 import psutil
-import pyspark
 import structlog
 
 from tocsin import tether
 from tocsin.lock import Lock, LockHeld, hold
+from tocsin.provision import shared_classes
 from tocsin.provision.paths import here
 from tocsin.settings import Settings
 
@@ -36,18 +34,17 @@ def options(settings: Settings, scratch: Path) -> list[str]:
     """
     if not settings.spark.archive:
         return []
-    path = archive_path()
-    if path.exists():
-        return [f"-XX:SharedArchiveFile={path}"]
-    return [f"-XX:DumpLoadedClassList={scratch / _LIST}"]
+    return shared_classes.use(archive_path()) or [f"-XX:DumpLoadedClassList={scratch / _LIST}"]
+
+
+def batch_options(settings: Settings) -> list[str]:
+    """JVM options of a batch that use the archive, if there is one."""
+    return shared_classes.use(archive_path()) if settings.spark.archive else []
 
 
 def archive_path() -> Path:
-    """Where the archive for this Java, Spark and connector lies, made or not."""
-    places = [Path(os.environ.get("JAVA_HOME", "")), Path(pyspark.__file__).parent]
-    jars = [*here().jars("spark").glob("*.jar"), *(places[1] / "jars").glob("*.jar"), *places[0].glob("bin/java")]
-    parts = [*map(str, places), *(f"{jar}:{jar.stat().st_size}:{jar.stat().st_mtime_ns}" for jar in sorted(jars))]
-    return here().home / "archive" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.jsa"
+    """The archive for the Java of this process, made or not; see `shared_classes.archive_path`."""
+    return shared_classes.archive_path(here(), Path(os.environ.get("JAVA_HOME", "")))
 
 
 class Making:

@@ -28,6 +28,7 @@ from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark.days import ROWS_AT_ONCE, Days
 from tocsin.spark.failures import in_a_line, is_disk
+from tocsin.spark.plan import StreamOnly
 from tocsin.spark.session import running_batch
 
 log = structlog.get_logger()
@@ -39,7 +40,7 @@ class Outcome:
 
     Attributes:
         published: with a verdict that lets them pass.
-        held: of which nothing was published, and the verdict that says why.
+        held: of which nothing was published, and why: the verdict, or that the detector runs as a stream alone.
         failed: that could not be computed, and why.
         blocked: that cannot be computed whole now, and what is missing.
         disk: whether one failed because the disk is full or cannot be written.
@@ -72,8 +73,7 @@ def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = ()
         if any(due.values()):
             with running_batch(settings, backfill_job(held[0].name)) as spark:
                 for spec in held:
-                    for chunk in chunks(due[spec.name], work.rows, ROWS_AT_ONCE):
-                        work.run(spark, spec, chunk)
+                    work.run_all(spark, spec, due[spec.name], asked=bool(days))
         if not work.outcome.disk:
             work.tidy(held)
     return work.outcome
@@ -115,11 +115,21 @@ class _Work:
             self.outcome.blocked[spec.name, day] = why
         return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)
 
+    def run_all(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], *, asked: bool) -> None:
+        """Run `days` of `spec`, as many by one query as may be; none where its query is one for a stream alone."""
+        try:
+            for chunk in chunks(days, self.rows, ROWS_AT_ONCE):
+                self.run(spark, spec, chunk)
+        except StreamOnly as error:
+            self._refuse(spec, days, error, asked=asked)
+
     def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
         """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
         log.info("computes", detector=spec.name, version=spec.version, days=[str(day) for day in days])
         try:
             found = self._days.findings(spark, spec, days, self._run_id)
+        except StreamOnly:
+            raise
         except Exception as error:
             if len(days) > 1 and not is_disk(error):
                 log.warning("goes on day by day", detector=spec.name, error=in_a_line(error))
@@ -175,6 +185,23 @@ class _Work:
         made = made_of(day, spec, self._versions)
         assert made is not None, "only days whose inputs are published are run"
         return made
+
+    def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, asked: bool) -> None:
+        """Note that `days` are held, and tell it: each time when they were `asked` for, else once for a version."""
+        backfills, why = Backfills(self._settings, spec.name), str(error)
+        log.error("is not run on history", detector=spec.name, days=len(days), error=why)
+        known = [one for one in backfills.read().attempts.values() if one.why == why]
+        before = next((one for one in known if one.made is not None and one.made.version == spec.version), None)
+        told = None if asked else before
+        now = datetime.now(UTC)
+        for day in days:
+            if told is None:
+                self.outcome.held[spec.name, day] = why
+            # With the run that told it: who is mailed of the days of a run has heard of this version.
+            run_id = self._run_id if told is None else told.run_id
+            attempt = Attempt(end=End.HELD, why=why, run_id=run_id, made=self._made(spec, day), at=now)
+            with contextlib.suppress(OSError):  # a full disk must not keep the other detectors from their turn
+                backfills.note(day, attempt)
 
     def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
         """Tell and note a day that could not be computed or published."""

@@ -9,6 +9,7 @@ from datetime import date
 import structlog
 
 from tocsin import exits, logs
+from tocsin.backfill.ledger import held_by
 from tocsin.names import backfill_job
 from tocsin.settings import load_settings
 from tocsin.spark.backfill import Outcome, backfill
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
 
     0 all is published or nothing was to be done, 10 published with a warning, 20 a day is held by a critical verdict, 1
     a day failed, 2 something must be fixed first, 3 other backfills work on each of the detectors, 4 the disk is full
-    or not writable. Of several days the worst: 4, 1, 20, 10, 0.
+    or not writable. Of several days the worst: 4, 1, 20, 10, 0; those of earlier tries of the run count as well.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
@@ -34,7 +35,9 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
 
 
 def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
-    outcome = backfill(load_settings(), detectors, days, run_id)
+    settings = load_settings()
+    outcome = backfill(settings, detectors, days, run_id)
+    outcome.held |= held_by(settings, detectors, run_id)
     for (detector, day), why in outcome.blocked.items():
         log.info("not run", detector=detector, day=str(day), why=why)
     if not (outcome.published or outcome.held or outcome.failed):

@@ -30,7 +30,7 @@ from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import Emission, findings
 from tocsin.spark.function import load_detect, scored
 from tocsin.spark.history import sealed_events, with_tick
-from tocsin.spark.plan import read_plan
+from tocsin.spark.plan import check_range, read_plan
 from tocsin.spark.session import kafka_options, running_batch
 from tocsin.spark.topic import Topic
 from tocsin.versions import catalog_in_force
@@ -158,7 +158,7 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
     """Keys and values of the findings topic for what `read` holds of the range `wanted` of the detector `spec`.
 
     Raises:
-        ConfigError: the detector's query is not one that runs.
+        ConfigError: the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
     """
     emission = Emission(origin=Origin.BACKFILL, run_id=wanted.run_id)
     detect = load_detect(spec)
@@ -170,7 +170,7 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
         near_events = events if read.exact else events.where(near)
         rows = scored(detect, spec, prepared(near_events, spec, source.lateness, once=read.once))
         if used is None:
-            read_plan(rows, spec)
+            check_range(read_plan(rows, spec), spec)
         return findings(rows if read.exact else rows.where(_begins(wanted, spec)), spec, emission)
 
     whole = made(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 
 import psutil
 from pyspark.sql import SparkSession
@@ -77,17 +77,9 @@ class Days:
         found: dict[date, list[Finding]] = defaultdict(list)
         for row in rows:
             finding = Finding.model_validate_json(row.value)
-            found[_moment(finding).date()].append(finding)
-        ordered = {day: sorted(found[day], key=lambda one: (_moment(one), one.finding_id)) for day in days}
+            found[finding.day].append(finding)
+        ordered = {day: sorted(found[day], key=lambda one: (one.moment, one.finding_id)) for day in days}
         return Found(ordered, _cpu_seconds() - before)
-
-
-def _moment(finding: Finding) -> datetime:
-    """Where it stands in event time, by which it belongs to a day."""
-    moment = finding.window_start or finding.event_time_max
-    if moment is None:
-        raise TocsinError(f"finding {finding.finding_id} of {finding.detector} has neither window nor event time")
-    return moment
 
 
 def _cpu_seconds() -> float:

@@ -28,6 +28,7 @@ from tocsin.source import Source
 from tocsin.spark import drain, gaps, jvm
 from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
+from tocsin.spark.drain_asked import AskedDrain
 from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
@@ -75,6 +76,7 @@ class Detection:
         self._lock: Lock | None = None
         self._is_overtaken: Callable[[], bool] = lambda: False
         self._folder = settings.checkpoint(self.job)
+        self._asked_drain = AskedDrain(settings.state, self.job)
         in_file = self.spec.path.parent == settings.project / "detectors"
         self._rolled_back = "" if in_file else f"rolled back to version {self.spec.version}; "
         self._decision = Decision(False, self.source.lateness + SLACK, "")
@@ -135,12 +137,14 @@ class Detection:
         run.reporter.update(**self._counts())
 
     def poll(self, run: Run) -> str | None:
-        """Looks each second whether to begin or to end a drain, and whether an operator wants to skip one."""
+        """Looks each second whether to begin or to end a drain, and what an operator has asked for."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return None
         self._looked = time.monotonic()
         if gaps.is_asked_to_skip(self._folder):
             return "was asked to skip its backlog"
+        if run.reporter.leads:
+            self._asked_drain.look(run.topic.bounds, self._ingest_lag, run.position)
         if self.spec.window is None:
             return None
         try:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import drift_checks, usual_figures, weekdays_before
-from tocsin.quality.judging import day_checks, row_checks
+from tocsin.quality.judging import day_checks, quarantine_checks, row_checks, schema_checks
 from tocsin.quality.page import day_page, index_page
 from tocsin.quality.records import Record, Records
 from tocsin.quality.suites import read_suites
@@ -50,6 +50,7 @@ class Gate:
             if profile.number(f"{rule.name}.violations")
         }
         checks = day_checks(self._suites.day, profile, usual)
+        checks += quarantine_checks(self._suites.day, facts) + schema_checks(facts)
         checks += row_checks(self._suites.rows, profile, samples)
         checks += drift_checks(profile, usual, self._suites.day.half)
         verdict = Verdict(

@@ -92,8 +92,8 @@ def recomputed(spark: SparkSession, settings: Settings, doubt: Doubt) -> tuple[d
     """
     trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist())
     whole = trials.found(None)
-    margin = SLACK + timedelta(seconds=settings.spark.trigger_seconds)
-    return whole, [Trial(one.reason, one.why, trials.found(one.events)) for one in trials.worth(margin)]
+    batch = timedelta(seconds=settings.spark.trigger_seconds)
+    return whole, [Trial(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
 
 
 def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version]) -> Iterator[Lack]:
@@ -131,30 +131,31 @@ class _Trials:
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
         return {finding.finding_id: Told.of(finding) for finding in found}
 
-    def worth(self, margin: timedelta) -> Iterator[_LeftOut]:
+    def worth(self, batch: timedelta) -> Iterator[_LeftOut]:
         """Trials that leave out something, in the order in which they are believed.
 
-        Real-time mode moves the watermark between its batches only, so that some of what is late still counts; what is
-        later than the lateness by `margin` does not.
+        Real-time mode moves the watermark between its batches only, each of which lasts a `batch`, and Spark drops what
+        lies behind that of the batch before. So some of what is late still counts: all that is late by less than one
+        batch more, nothing that is late by more than two.
         """
         lateness, delay = self._doubt.source.lateness, _seconds("ingested_at") - _seconds("event_time")
         imported, quarantined = F.col("raw_topic").startswith(_FILE), F.col(_QUARANTINED)
-        late = ~imported & (delay > lateness.total_seconds())
-        surely = ~imported & (delay > (lateness + margin).total_seconds())
-        counts = self._counted({"late": late, "surely": surely, "quarantined": quarantined, "imported": imported})
+        limits = [limit.total_seconds() for limit in (lateness, *(lateness + SLACK + n * batch for n in (1, 2)))]
+        later = {f"more than {limit:g} s": ~imported & (delay > limit) for limit in limits}
+        counts = self._counted({**later, "quarantined": quarantined, "imported": imported})
+        late, told = next(iter(later.values())), 0
         slow, files, gives = "what was replayed from quarantine", "what was imported", "gives what the stream has found"
-        by, more = f"more than {lateness.total_seconds():g} s", f"more than {(lateness + margin).total_seconds():g} s"
-        if counts["late"]:
-            yield _LeftOut(Reason.LATE, f"leaving out what came {by} late {gives}", late)
-        if 0 < counts["surely"] < counts["late"]:
-            yield _LeftOut(Reason.LATE, f"leaving out what came {more} late {gives}", surely)
+        for by, events in later.items():
+            if counts[by] not in (0, told):
+                yield _LeftOut(Reason.LATE, f"leaving out what came {by} late {gives}", events)
+                told = counts[by]
         if counts["quarantined"]:
             yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} {gives}", quarantined)
-        if counts["quarantined"] and counts["late"]:
+        if counts["quarantined"] and told:
             yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} and what was late {gives}", quarantined | late)
         if counts["imported"]:
             yield _LeftOut(Reason.MISSING, f"leaving out {files} {gives}", imported)
-        if counts["imported"] and (counts["quarantined"] or counts["late"]):
+        if counts["imported"] and (counts["quarantined"] or told):
             what = f"{files}, {slow} and what was late"
             yield _LeftOut(Reason.MISSING, f"leaving out {what} {gives}", imported | quarantined | late)
 

@@ -46,6 +46,10 @@ _REFUSED = {
 }
 
 
+class StreamOnly(ConfigError):
+    """A detector's windows follow from its events, so no range of time can be cut out; a retry does not help."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What follows from a detector's plan.
@@ -57,6 +61,7 @@ class Plan:
         score: kind of its score, as declared or derived.
         exchanges: shuffles between the source and the sink.
         fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
+        sessions: whether it has a session window.
     """
 
     mode: str
@@ -65,6 +70,7 @@ class Plan:
     score: Score
     exchanges: int
     fingerprint: str
+    sessions: bool = False
 
     def slots(self, partitions: int, shuffle_partitions: int) -> int:
         """Task slots that real-time mode holds all at once: one for each task of each stage."""
@@ -98,7 +104,20 @@ def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
         score=score,
         exchanges=_exchanges(tree),
         fingerprint=_fingerprint(tree, output, version),
+        sessions=_sessions(tree),
     )
+
+
+def check_range(plan: Plan, spec: DetectorSpec) -> None:
+    """Whether the detector `spec` with this `plan` finds the same in a range of time as the stream does.
+
+    Raises:
+        StreamOnly: a session may have begun before any range, and go on after it.
+    """
+    if plan.sessions:
+        what = "has a session window, and a session may reach over the edge of any day: it runs as a stream alone; "
+        what += "take a window of a fixed length to run it on history"
+        raise StreamOnly.one(spec.path, what, key="detect")
 
 
 def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:

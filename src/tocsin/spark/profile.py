@@ -86,9 +86,6 @@ def _column_figures(column: str, kind: str) -> dict[str, Column]:
 def _of_day(counted: dict[str, Any], facts: DayFacts) -> dict[str, Figure]:
     first, last = (_moment(counted[name]) for name in ("first_event", "last_event"))
     hours = sum(counted[name] > 0 for name in HOURS)
-    # A figure that nobody counted is not there; one that has no value is null.
-    bad = facts.quarantined
-    quarantine = {} if bad is None else {"quarantined": bad, "quarantine_ratio": ratio(bad, bad + facts.landed)}
     return {
         "rows": counted["rows"],
         "landed": facts.landed,
@@ -97,8 +94,9 @@ def _of_day(counted: dict[str, Any], facts: DayFacts) -> dict[str, Figure]:
         "duplicate_ratio": ratio(facts.duplicates, facts.landed),
         "late": facts.late,
         "late_ratio": ratio(facts.late, facts.landed),
+        "quarantined": facts.quarantined,
+        "quarantine_ratio": facts.quarantine_ratio,
         "missing_offsets": facts.holes,
-        **quarantine,
         "first_event": first,
         "last_event": last,
         "quiet_minutes": None if last is None else (bounds(facts.day)[1] - last).total_seconds() / 60,

@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cache, reduce
+from functools import cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +18,7 @@ from typing import Protocol
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.errors import TocsinError
@@ -36,6 +35,7 @@ from tocsin.source import Source
 from tocsin.spark.events import IDENTITY
 from tocsin.spark.failures import is_unwritable, refusal
 from tocsin.spark.history import sealed_events
+from tocsin.spark.landed import LandedDay
 
 log = structlog.get_logger()
 
@@ -65,6 +65,21 @@ class Sealed:
     day: date
     version: DayVersion
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a version is made of.
+
+    Attributes:
+        landed: what landed for the day and is not in `base`.
+        base: the version to take the rest from, since landing is removed some time after; None when all is there.
+        earlier: the version that is published now.
+    """
+
+    landed: LandedDay
+    base: DayVersion | None
+    earlier: DayVersion | None
 
 
 @dataclass(frozen=True)
@@ -98,14 +113,13 @@ class Sealer:
             TocsinError: the gate cannot judge it, or the catalogue does not answer (TransientError).
             OSError: the disk is full or cannot be written.
         """
-        earlier = self._published(day)
-        entries, base = self._inputs(day, ledger, earlier)
+        given = self._inputs(day, ledger)
         name = f"v{stamp(datetime.now(UTC))}"
         folder = self.places.version(day, name)
         try:
             rows = sum(file.total for file in ledger.files(day))
-            self._write(self._events(day, entries, base), folder, rows)
-            version = self._described(day, name, ledger, base, earlier)
+            self._write(self._events(day, given), folder, rows)
+            version = self._described(day, name, ledger, given)
             write_version(self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             shutil.rmtree(folder, ignore_errors=True)
@@ -127,8 +141,8 @@ class Sealer:
             log.error("what is published cannot be read; all is taken from landing", error=str(error))
             return None
 
-    def _inputs(self, day: date, ledger: Ledger, earlier: DayVersion | None) -> tuple[list[Entry], DayVersion | None]:
-        """What to read from landing, and the version to take the rest from: landing is removed some time after."""
+    def _inputs(self, day: date, ledger: Ledger) -> _Given:
+        earlier = self._published(day)
         entries = list(ledger.by_day.get(day, ()))
         gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
         base = None
@@ -143,25 +157,14 @@ class Sealer:
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
-        return entries, base
+        return _Given(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
 
-    def _events(self, day: date, entries: list[Entry], base: DayVersion | None) -> DataFrame:
-        parts = [] if base is None else [sealed_events(self.spark, self.places, self.source, {day: base})]
-        groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
-        for entry in entries:
-            files = [str(self.places.root / file.path) for file in entry.of(day)]
-            groups.setdefault(tuple(entry.columns.items()), []).extend(files)
-        parts += [self._landed(dict(columns), files) for columns, files in groups.items()]
-        if not parts:
-            return sealed_events(self.spark, self.places, self.source, {})
-        return reduce(DataFrame.unionByName, parts)
-
-    def _landed(self, columns: dict[str, str], files: Iterable[str]) -> DataFrame:
-        """Files that landed when the source was declared with `columns`, as it is declared now."""
-        schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-        # The folders look like partitions to Spark; they are none.
-        read = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*files)
-        return read.select(*[_column(name, kind, columns) for name, kind in columns_of(self.source).items()])
+    def _events(self, day: date, given: _Given) -> DataFrame:
+        landed = given.landed.events()
+        if landed is not None and given.base is None:
+            return landed
+        sealed = sealed_events(self.spark, self.places, self.source, {day: given.base} if given.base else {})
+        return sealed if landed is None else sealed.unionByName(landed)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
 
@@ -178,9 +181,8 @@ class Sealer:
         writer.saveAsTable(table)
         self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
 
-    def _described(
-        self, day: date, name: str, ledger: Ledger, base: DayVersion | None, earlier: DayVersion | None
-    ) -> DayVersion:
+    def _described(self, day: date, name: str, ledger: Ledger, given: _Given) -> DayVersion:
+        base, earlier = given.base, given.earlier
         files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
         landed, rows = ledger.files(day), sum(file.rows for file in files)
         total = sum(file.total for file in landed)
@@ -193,12 +195,13 @@ class Sealer:
             duplicates=total - rows,
             imported=sum(file.rows.get(-1, 0) for file in landed),
             late=sum(file.late for file in landed),
+            quarantined=ledger.quarantined(day),
             partitions=ledger.partitions(day, self.settings.history.grace),
             newest_event=max((file.newest_event for file in landed), default=None),
             newest_append=max((file.newest_append for file in landed), default=None),
             read_through=ledger.read_through,
+            changes=(base.facts.changes if base else ()) + given.landed.changes(),
             previous_rows=None if earlier is None else earlier.facts.rows,
-            quarantined=None,
         )
         return DayVersion(
             version=name,
@@ -247,14 +250,6 @@ def tasks(rows: int, buckets: int) -> int:
 def code() -> str:
     """What sealed a day: the version of Tocsin, and a fingerprint of this file."""
     return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
-
-
-def _column(name: str, kind: str, landed: dict[str, str]) -> Column:
-    """A column of landed files; null where it was not declared then, or where its value is none of its type now."""
-    if name not in landed:
-        return F.lit(None).cast(kind).alias(name)
-    column = F.col(f"`{name}`")
-    return column if landed[name] == kind else column.try_cast(kind).alias(name)
 
 
 def _present(places: Places, file: LandedFile) -> bool:

@@ -61,7 +61,8 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = builder.master("local[2]")
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-        options["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        own = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *archive.batch_options(settings)]
+        options["spark.driver.extraJavaOptions"] = " ".join(own)
     elif not _submitted_to().startswith("local"):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]

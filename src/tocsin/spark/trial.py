@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from tocsin.names import backtest_job
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark.days import ROWS_AT_ONCE, Days, Found
-from tocsin.spark.session import running_batch
+from tocsin.spark.session import running_batch, scratch_folder
 
 RUN_ID = "backtest"
 
@@ -43,7 +44,7 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
     """What each of `specs` finds on the latest `most_days` published days that all of them can be computed for.
 
     Raises:
-        ConfigError: there is no such day, or a query is not one that runs.
+        ConfigError: there is no such day, or a query is not one that runs, or not on days.
         TransientError: the catalogue of history does not answer; a retry helps.
         TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
     """
@@ -62,8 +63,17 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
                     _take(trial, days, days.findings(spark, trial.spec, chunk, RUN_ID))
                     trial.seconds += time.monotonic() - began
     finally:
-        shutil.rmtree(settings.checkpoint(job), ignore_errors=True)
+        _leave_nothing(settings, job)
     return trials
+
+
+def _leave_nothing(settings: Settings, job: str) -> None:
+    """Remove the scratch of this process, and the folders around it unless another trial of the detector uses them."""
+    scratch = scratch_folder(settings, job)
+    shutil.rmtree(scratch, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        scratch.parent.rmdir()
+        scratch.parent.parent.rmdir()
 
 
 def _take(trial: Trial, days: Days, found: Found) -> None:

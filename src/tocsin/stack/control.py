@@ -21,7 +21,7 @@ from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired
 from tocsin.supervision.standing import Standing, standings
-from tocsin.supervision.switches import read_switches
+from tocsin.supervision.switches import not_stopped
 from tocsin.versions import catalog_in_force
 
 _SERVERS = (kafka.NAME, mail.NAME)
@@ -110,11 +110,11 @@ def components(settings: Settings) -> list[ComponentStatus]:
 
 
 def wanted_jobs(settings: Settings) -> dict[str, Desired]:
-    """The jobs that should run now: those that are declared; with Airflow, but for the ones that are paused there."""
+    """The jobs that should run now: those that are declared; with Airflow, but for the paused and the drained."""
     declared, running = desired_jobs(catalog_in_force(settings), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
-    return read_switches(settings.state).applied(declared)
+    return not_stopped(settings.state, declared)
 
 
 def component_log(settings: Settings, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tocsin.drains import end_other_drains
 from tocsin.metrics import JobState
 from tocsin.settings import Settings
 from tocsin.stack.progress import Line
@@ -15,7 +16,7 @@ from tocsin.supervision.model import Desired
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
-from tocsin.supervision.switches import read_switches
+from tocsin.supervision.switches import not_stopped
 from tocsin.versions import catalog_in_force
 
 _CHARGE = "jobs"
@@ -55,8 +56,9 @@ class Crew:
         """
         catalog = catalog_in_force(self._settings)
         declared = desired_jobs(catalog, self._settings)
-        self._desired = declared if self._supervises else read_switches(self._settings.state).applied(declared)
+        self._desired = declared if self._supervises else not_stopped(self._settings.state, declared)
         if start and self._supervises:
+            end_other_drains(self._settings.state, ())  # only Airflow can be asked to drain, and to end it
             self._supervisor.tick(self._desired)
             for job in self._desired:
                 rotate(self._settings.log(job))

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tocsin import kept
+from tocsin.drains import read_drains
 from tocsin.names import detector_job
 from tocsin.supervision.model import UNREADABLE, Desired
 
@@ -32,7 +33,7 @@ class Switches:
     read_at: float = 0.0
 
     def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
-        """The jobs of `desired` that are to run with these switches."""
+        """Those of `desired` that are switched on."""
         jobs = dict(desired)
         for name in self.unreadable:
             if detector_job(name) in jobs:
@@ -50,6 +51,11 @@ _TIME = TypeAdapter(float)
 def read_switches(state: Path) -> Switches:
     """What the state folder keeps; nothing when there is no such file, or a broken one."""
     return kept.read(state / "supervision" / "desired.json", _SWITCHES, Switches())
+
+
+def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
+    """Those of `declared` that no operator has stopped: not what was off at the last reading, nor what has drained."""
+    return read_drains(state).applied(read_switches(state).applied(declared))
 
 
 def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:

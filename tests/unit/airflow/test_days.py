@@ -1,11 +1,18 @@
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tocsin.airflow.days import asked_day, due_days, outcomes
+from tests.unit.history.made import version
+from tocsin.airflow.days import asked_day, due_days, outcomes, sealed
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published
 from tocsin.backfill.standing import BackfillDay, BackfillState
+from tocsin.history.places import Places
+from tocsin.history.sealings import begin_sealing
+from tocsin.history.versions import write_version
+from tocsin.quality.records import Record, Records
+from tocsin.quality.unsealed import note
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.settings import Settings
 
 FIRST, SECOND = date(2026, 1, 30), date(2026, 1, 31)
@@ -66,7 +73,7 @@ def test_a_run_tells_of_its_own_days_only(settings: Settings) -> None:
     fail(settings, "b", FIRST, "other")
     fail(settings, "b", SECOND, "mine", End.HELD)
     told = outcomes(settings, ["a", "b", "never_run"], "mine")
-    assert [(one.detector, one.day, one.published, one.report) for one in told] == [
+    assert [(one.subject, one.day, one.published, one.report) for one in told] == [
         ("a", FIRST, True, "2026-01-30.html"),
         ("b", SECOND, False, "held.html"),
     ]
@@ -83,3 +90,57 @@ def test_what_counts_from_before_is_not_told_as_published_by_a_try_that_failed(s
     publish(settings, "a", FIRST, "mine")
     fail(settings, "a", FIRST, "mine")
     assert [one.published for one in outcomes(settings, ["a"], "mine")] == [False]
+
+
+def seal(settings: Settings, day: date, name: str, sealed_at: datetime, severity: str | None) -> str:
+    """A version of `day` that was judged like that; the path of its report."""
+    report = Records(settings.state).place("logins", day, name)
+    published = sealed_at if severity in ("pass", "warning") else None
+    own = {"sealed_at": sealed_at, "report": str(report)}
+    made = version(name, severity=severity, published=published).model_copy(update=own)
+    write_version(Places.of(settings, "logins"), day, made)
+    return str(report)
+
+
+def test_a_night_tells_of_each_day_that_it_has_sealed_or_could_not(settings: Settings) -> None:
+    third, fourth = SECOND + timedelta(days=1), SECOND + timedelta(days=2)
+    seal(settings, fourth, "v1", datetime.now(UTC) - timedelta(hours=1), "critical")
+    note(settings.state, "logins", FIRST - timedelta(days=1), "in the night before")
+    begin_sealing(settings, "logins", "night")
+    note(settings.state, "logins", SECOND, "a landed file is gone")
+    note(settings.state, "logins", third, "no room")
+    good = seal(settings, FIRST, "v2", datetime.now(UTC), "warning")
+    seal(settings, SECOND, "v2", datetime.now(UTC), None)
+    by_hand = seal(settings, third, "v2", datetime.now(UTC), "pass")
+    told = sealed(settings, "logins", "night")
+    assert [(one.subject, one.day, one.published, one.said, one.report) for one in told] == [
+        ("logins", FIRST, True, "published, 1 event, verdict warning", good),
+        ("logins", SECOND, False, "failed: a landed file is gone", None),
+        ("logins", third, True, "published, 1 event, verdict pass", by_hand),
+    ]
+    assert sealed(settings, "logins", "another night") == []
+
+
+def test_a_refused_day_is_told_with_the_rules_that_broke(settings: Settings) -> None:
+    begin_sealing(settings, "logins", "night")
+    report = seal(settings, FIRST, "v2", datetime.now(UTC), "critical")
+    seal(settings, SECOND, "v2", datetime.now(UTC), "critical")
+    check = Check(
+        name="events_arrived",
+        stage=Stage.DAY,
+        about="rows",
+        severity=Severity.CRITICAL,
+        passed=False,
+        observed="0",
+        limit="at least 1",
+        meaning="Nothing arrives",
+    )
+    verdict = Verdict(subject="logins", day=FIRST, run_id="v2", judged_at=NOW, checks=(check,), report=Path(report))
+    Records(settings.state).write(Record(verdict=verdict), "page")
+    first, second = sealed(settings, "logins", "night")
+    assert first.said == (
+        "refused: logins on 2026-01-30 is not published: 1 of 1 check failed. "
+        "Critical: events_arrived: rows is 0, allowed is at least 1. Nothing arrives."
+    )
+    assert (first.published, first.report) == (False, report)
+    assert second.said == "refused: its verdict cannot be read any more; seal the day again"

@@ -13,6 +13,7 @@ import pytest
 
 from tocsin.airflow.jobs import Jobs
 from tocsin.catalog import read_catalog
+from tocsin.drains import Drains, asked_at, finish_drain, read_drains
 from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.history import write_history
@@ -55,6 +56,40 @@ def test_a_detector_that_is_switched_off_is_no_drift(jobs: Jobs) -> None:
     assert jobs.drift() == frozenset()
     note_turn(jobs.settings.state)
     assert jobs.drift() == {"switch"}
+
+
+def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: Jobs) -> None:
+    later, state = time.time() + 50, jobs.settings.state
+    remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
+    jobs.drain(DETECTOR)
+    assert jobs.drift() == {DETECTOR}, "it is started, if it must be, to read what there is"
+    finish_drain(state, DETECTOR, asked_at(state, DETECTOR) or 0.0)
+    assert jobs.drift() == frozenset()
+    assert not jobs.restart(DETECTOR), "there was no process"
+    assert read_drains(state) == Drains()
+    assert jobs.drift() == {DETECTOR}
+
+
+def test_a_look_ends_the_drains_of_who_is_switched_off_and_of_nobody_else(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_supervisor", Idle())
+    jobs.drain(DETECTOR)
+    jobs.look(lambda _: False)
+    assert list(read_drains(jobs.settings.state).asked) == [DETECTOR]
+    jobs.look(lambda _: True)
+    assert read_drains(jobs.settings.state) == Drains()
+
+
+class Idle:
+    """A supervisor that does nothing."""
+
+    def tick(self, desired: object) -> None:
+        """Nothing."""
+
+    def under_way(self, desired: object, seconds: float) -> bool:
+        """Never."""
+        return False
 
 
 def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
 
 
@@ -116,7 +116,7 @@ def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     os.close(writer)
     assert "Traceback" not in done.stderr

@@ -1,13 +1,16 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.history.made import DAY
 from tests.unit.history.published import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
 from tocsin.errors import TransientError
+from tocsin.quality.unsealed import note
 from tocsin.settings import Settings
 
 
@@ -73,3 +76,14 @@ def test_a_folder_that_cannot_be_written_is_told_as_such(settings: Settings, mon
     done = run("land", "--source", "logins")
     assert isinstance(done.exception, TransientError)
     assert "history cannot be used: No space left on device" in str(done.exception)
+
+
+def test_a_day_that_could_not_be_sealed_is_listed_with_the_reason(settings: Settings) -> None:
+    declared = settings.project / "sources" / "logins.toml"
+    declared.write_text(f"history_days = 3650\n{declared.read_text()}")
+    landed(settings, "r1", 5)
+    note(settings.state, "logins", DAY, "a landed file is broken")
+    day = next(one for one in json.loads(run("list", "--json").output) if one["day"] == str(DAY))
+    assert (day["state"], day["version"]) == ("failed", None)
+    assert re.fullmatch(r"could not be sealed at .{16} UTC: a landed file is broken", day["note"])
+    assert "failed" in run("list").output

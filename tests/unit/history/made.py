@@ -55,7 +55,7 @@ def ledger(*entries: Entry) -> Ledger:
 def facts_of(version: str, rows: int, landed: int | None = None) -> DayFacts:
     """Of DAY; what `landed` has beyond `rows` were duplicates."""
     landed = rows if landed is None else landed
-    nothing = dict.fromkeys(("newest_event", "newest_append", "read_through", "previous_rows", "quarantined"))
+    nothing = dict.fromkeys(("newest_event", "newest_append", "read_through", "previous_rows"))
     return DayFacts(
         source="logins",
         day=DAY,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.history.made import DAY, NOON, entry, imported, ledger
 from tocsin.history.facts import Hole
-from tocsin.history.ledger import BrokenLedger, forget, read_ledger, record
+from tocsin.history.ledger import BrokenLedger, Quarantined, forget, read_ledger, record
 from tocsin.history.places import Places, stamp
 
 HOUR = timedelta(hours=1)
@@ -43,6 +43,16 @@ def test_a_draft_of_an_entry_is_none(places: Places) -> None:
     record(places, entry("r1", DAY))
     (places.ledger / ".r2.json.abcd").write_text("{")
     assert len(read_ledger(places).entries) == 1
+
+
+def test_what_went_to_quarantine_is_added_up_over_the_runs(places: Places) -> None:
+    counts = [{DAY: 3}, {DAY: 2, DAY + timedelta(days=1): 1}]
+    for number, days in enumerate(counts):
+        one = entry(f"r{number}", DAY, at=number)
+        record(places, one.model_copy(update={"quarantined": Quarantined(positions={0: number}, days=days)}))
+    record(places, imported("import-1", DAY))
+    found = read_ledger(places)
+    assert [found.quarantined(DAY + timedelta(days=n)) for n in (-1, 0, 1)] == [0, 5, 1]
 
 
 def test_breaks_between_runs_are_found() -> None:

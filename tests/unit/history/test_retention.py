@@ -1,11 +1,17 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tests.unit.history.made import DAY, NOON, version
-from tocsin.history.retention import Held, Leftovers, leftovers
+from tests.unit.history.published import LOGINS, landed, sealed
+from tocsin.history.ledger import read_ledger
+from tocsin.history.places import Places
+from tocsin.history.retention import Held, Leftovers, leftovers, tidy
+from tocsin.history.table import DayTable
 from tocsin.history.versions import DayVersion
+from tocsin.settings import Settings
 
 WEEK = timedelta(days=7)
 
@@ -54,3 +60,24 @@ def test_landed_files_go_once_what_is_published_has_them_and_the_day_is_over() -
     assert (
         left(version("v1", "r1", published=None, severity="critical"), published={}, landed_folders=landed).landed == ()
     )
+
+
+def test_an_aged_day_goes_out_of_the_table_and_off_the_disk_and_not_a_day_before(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path)
+    landed(settings, "r1", 5)
+    sealed(settings, "v1", 5)
+    landed(settings, "r2", 2, at=5)
+    sealed(settings, "v2", 7)
+    places, age = Places.of(settings, "logins"), (datetime.now(UTC).date() - DAY).days
+
+    with DayTable(settings, LOGINS) as table:
+        kept = tidy(settings, LOGINS.model_copy(update={"history_days": age}), table)
+        assert (kept.days, table.published(), sum(table.files().values())) == ((), {DAY: "v2"}, 7)
+        assert sorted(places.version(DAY, "v2").glob("*.parquet")) == sorted(table.files())
+
+        gone = tidy(settings, LOGINS.model_copy(update={"history_days": age - 1}), table)
+        assert (gone.days, (DAY, "v2") in gone.versions) == ((DAY,), True)
+        assert (table.published(), table.files()) == ({}, {})
+    assert [path for path in tmp_path.rglob("*.parquet")] == [], "neither sealed nor landed"
+    assert list(places.version_folders()) == list(places.landed_folders()) == []
+    assert [entry.run for entry in read_ledger(places).entries][-1] == "r2", "which says where landing goes on"

@@ -125,7 +125,6 @@ def test_columns_may_come_and_go_but_not_change_their_type(settings: Settings) -
     assert "sources/logins.toml: ip_address is int, but its history holds it as string" in str(raised.value)
 
 
-@pytest.mark.timeout(120)  # threads that wait for each other take their time on a busy machine
 @pytest.mark.parametrize("server", [False, True], ids=["sqlite", "postgres"])
 def test_those_who_publish_at_the_same_time_lose_nothing(
     server: bool, settings: Settings, request: pytest.FixtureRequest

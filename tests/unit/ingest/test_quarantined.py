@@ -45,7 +45,7 @@ def record(**fields: Any) -> QuarantinedRecord:
         "rules": {"format": "1", "parser": "1"},
         "replays": 0,
     }
-    found = read_record("logins", Message(json.dumps(written | fields).encode()))  # type: ignore[arg-type]
+    found = read_record("logins", Message(json.dumps(written | fields).encode()))  # type: ignore[arg-type]  # a stand-in
     assert found is not None
     return found
 
@@ -68,7 +68,7 @@ def test_a_record_that_had_no_value() -> None:
 
 @pytest.mark.parametrize("value", [b"", None, b"[]", b"{}", b"\xff", b"7"])
 def test_what_is_no_quarantine_record_is_left_out(value: bytes | None) -> None:
-    assert read_record("logins", Message(value)) is None  # type: ignore[arg-type]
+    assert read_record("logins", Message(value)) is None  # type: ignore[arg-type]  # a stand-in
 
 
 @pytest.mark.parametrize(

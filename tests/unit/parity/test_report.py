@@ -1,9 +1,10 @@
-from datetime import UTC, date, datetime
+import os
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tests.unit.parity.scene import V1, found
 from tocsin.parity.comparison import Reason, compare
-from tocsin.parity.report import KEPT, ParityReport, days, keep, read, summed
+from tocsin.parity.report import KEPT, ParityReport, keep, latest, read, summed
 
 DAY = date(2026, 11, 19)
 
@@ -32,7 +33,17 @@ def test_a_report_is_kept_by_day_and_a_later_one_replaces_it(tmp_path: Path) -> 
     assert kept == report(3, 1)
     assert kept is not None
     assert (kept.differing, kept.unexplained, kept.reasons) == (3, 1, {Reason.LATE: 2, Reason.UNEXPLAINED: 1})
-    assert days(tmp_path, "failed_logins") == [DAY]
+    assert latest(tmp_path, "failed_logins") == [DAY]
+
+
+def test_the_days_that_were_compared_last_are_first_and_nothing_else_is_a_day(tmp_path: Path) -> None:
+    assert latest(tmp_path, "failed_logins") == []
+    for back in (3, 0, 2):
+        keep(tmp_path, report(0, 0).model_copy(update={"day": DAY - timedelta(days=back)}))
+        os.utime(tmp_path / "parity" / "failed_logins" / f"{DAY - timedelta(days=back)}.json", (back, back))
+    for name in ("2026-13-01.json", ".2026-11-18.json.0a1b", "20261118.json", "2026-11-18.txt", "notes"):
+        (tmp_path / "parity" / "failed_logins" / name).write_text("{}")
+    assert latest(tmp_path, "failed_logins") == [DAY - timedelta(days=back) for back in (3, 2, 0)]
 
 
 def test_what_is_not_there_or_broken_is_no_report(tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_a_java_may_lie_in_a_folder_with_an_odd_name(paths: Paths, monkeypatch: 
     assert arguments(find_java(paths), "Main") == ["Main"]
 
 
+def test_who_was_started_with_a_launcher_finds_the_same_one(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(paths.root, "17")
+    first = find_java(paths)
+    monkeypatch.setenv("JAVA_HOME", str(first.home))
+    again = find_java(paths)
+    assert (again.home, again.executable, again.origin) == (first.home, first.executable, "JAVA_HOME")
+
+
 def test_the_launcher_drops_a_module_that_the_runtime_lacks_and_only_then(paths: Paths) -> None:
     bundled(paths)
     asked = ["-Xmx1g", f"--add-modules={VECTORS}", "Main"]

@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
+from tests.unit.history.made import facts_of
 from tests.unit.quality.scene import DAY, VISITS, day_suite, expect, profile, write
 from tocsin.finding import Finding
+from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import Usual
 from tocsin.quality.expectations import KNOWN
 from tocsin.quality.finding_gate import FindingGate, FoundOn
-from tocsin.quality.judging import day_checks, finding_checks
+from tocsin.quality.judging import day_checks, finding_checks, quarantine_checks
 from tocsin.quality.records import Records
+from tocsin.quality.suite import Suite
 from tocsin.quality.suites import read_suites
 from tocsin.quality.verdict import Check, Severity, Stage
 from tocsin.settings import Settings
 from tocsin.source_file import read_source
-
-pytestmark = pytest.mark.timeout(120)  # loading Great Expectations takes seconds
 
 ROOT = Path(__file__).parents[3]
 BETWEEN = "column_values_to_be_between"
@@ -91,6 +92,38 @@ def test_times_of_the_day_are_compared_as_times(tmp_path: Path) -> None:
     assert (late.passed, late.observed) == (False, "2026-11-22 00:00:00 UTC")
 
 
+def came(refused: int | None, used: int, imported: int = 0) -> DayFacts:
+    facts = facts_of("v1", rows=used + imported)
+    return facts.model_copy(update={"quarantined": refused, "imported": imported})
+
+
+@pytest.mark.parametrize(
+    ("day", "severity"),
+    [
+        (came(50, 950), None),
+        (came(51, 949), Severity.WARNING),
+        (came(999, 0), None),
+        (came(999, 0, imported=9_000), None),
+        (came(500, 500), Severity.WARNING),
+        (came(501, 499), Severity.CRITICAL),
+        (came(1_000, 0), Severity.CRITICAL),
+        (came(None, 5_000), None),
+    ],
+)
+def test_a_day_of_which_much_went_to_quarantine_warns_and_most_stops_it(
+    day: DayFacts, severity: Severity | None
+) -> None:
+    checks = quarantine_checks(Suite("visits", Stage.DAY), day)
+    assert [one.severity for one in checks if not one.passed] == ([severity] if severity else [])
+
+
+def test_a_rule_of_the_suite_takes_the_place_of_that(tmp_path: Path) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, column="quarantine_ratio", max_value=0.9))
+    assert quarantine_checks(suite, came(800, 200)) == []
+    assert one(day_checks(suite, profile(quarantine_ratio=0.9), {})).passed
+    assert not one(day_checks(suite, profile(quarantine_ratio=0.95), {})).passed
+
+
 def test_a_figure_without_a_value_opens_no_gate(tmp_path: Path) -> None:
     suite = day_suite(tmp_path, expect(BETWEEN, column="amount.mean", min_value=0))
     empty = one(day_checks(suite, profile(amount__mean=None), {}))
@@ -98,13 +131,6 @@ def test_a_figure_without_a_value_opens_no_gate(tmp_path: Path) -> None:
     expected = day_suite(tmp_path, expect("column_values_to_be_null", column="amount.mean"))
     assert one(day_checks(expected, profile(amount__mean=None), {})).passed
     assert not one(day_checks(expected, profile(amount__mean=1.5), {})).passed
-
-
-def test_of_a_figure_that_nobody_counted_nothing_is_expected(tmp_path: Path) -> None:
-    suite = day_suite(tmp_path, expect(BETWEEN, column="quarantine_ratio", max_value=0.5))
-    unknown = one(day_checks(suite, profile(), {}))
-    assert (unknown.passed, unknown.observed) == (True, "not counted")
-    assert not one(day_checks(suite, profile(quarantine_ratio=0.6), {})).passed
 
 
 def test_two_figures_are_compared(tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.history.made import DAY, version
+from tests.unit.history.published import LOGINS
+from tocsin.quality.records import Record, Records
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.settings import Settings
+from tocsin.spark.gate import Gate
 from tocsin.spark.seal import Sealed
-from tocsin.spark.sealing import Outcome
+from tocsin.spark.sealing import Outcome, seal
 
 
 def sealed(severity: Severity) -> Sealed:
@@ -39,3 +44,12 @@ def sealed(severity: Severity) -> Sealed:
 def test_the_exit_code_says_the_worst_of_all_days(severities: list[str], failed: dict[str, Any], code: int) -> None:
     outcome = Outcome(sealed=[sealed(Severity(one)) for one in severities], **failed)
     assert outcome.code == code
+
+
+def test_a_night_without_a_day_to_seal_tidies_up(tmp_path: Path) -> None:
+    settings, day = Settings(project=tmp_path, state=tmp_path / "state"), date(2001, 1, 1)
+    records = Records(settings.state)
+    verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
+    records.write(Record(verdict=verdict), "page")
+    seal(settings, LOGINS, Gate)
+    assert records.subjects() == []

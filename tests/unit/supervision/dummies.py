@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tocsin.supervision.labels import Labels
@@ -41,11 +39,3 @@ def launch(folder: Path, labels: Labels, code: str, **environment: str) -> Launc
         directory=folder,
         log=folder / "logs" / f"{labels.job.replace(':', '__')}.log",
     )
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 25.0) -> None:
-    """Wait until `condition` is true, and fail when it does not become so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:g} s"
-        time.sleep(0.02)

@@ -27,7 +27,7 @@ def look(actual: Actual, before: History, wanted: dict[str, Desired] | None = No
 
 
 def running(spec: str = "v1", **past: object) -> History:
-    return History(jobs={JOB: Past(spec=spec, started_at=100.0, expected=True, **past)})  # type: ignore[arg-type]
+    return History(jobs={JOB: Past(spec=spec, started_at=100.0, expected=True, **past)})  # type: ignore[arg-type]  # of each field its own type
 
 
 def test_a_job_that_ended_is_told_with_its_code_its_life_and_what_follows() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervision.dummies import wait_for
 from tests.unit.supervision.test_supervisor import FAILING, GOOD, Bench
+from tests.waiting import await_that
 from tocsin.lock import hold
 from tocsin.supervision.model import Condition, Desired
 
@@ -39,7 +39,7 @@ def test_what_is_missing_dead_changed_or_unknown_is_drift_until_a_look(bench: Be
     assert drift(bench, {JOB: Desired("v2", beats=False), OTHER: GOOD}) == {JOB}
     assert drift(bench, {JOB: GOOD}) == {OTHER}
     os.kill(bench.pid(JOB) or 0, signal.SIGKILL)
-    wait_for(lambda: drift(bench, desired) == {JOB})
+    await_that(lambda: drift(bench, desired) == {JOB})
     bench.tick(desired)
     assert drift(bench, desired) == NOTHING
 
@@ -48,9 +48,9 @@ def test_an_end_is_drift_even_when_the_next_start_is_far(bench: Bench) -> None:
     """It is to be counted, so that a crash loop is found when it begins."""
     bench.codes[JOB] = FAILING.format(code=1)
     bench.tick({JOB: GOOD})
-    wait_for(lambda: bench.pid(JOB) is None)
+    await_that(lambda: bench.pid(JOB) is None)
     bench.tick({JOB: GOOD})  # the first restart is at once
-    wait_for(lambda: bench.pid(JOB) is None)
+    await_that(lambda: bench.pid(JOB) is None)
     assert drift(bench, {JOB: GOOD}) == {JOB}
 
 
@@ -59,7 +59,7 @@ def test_a_restart_is_done_by_the_next_look_and_is_no_failure(bench: Bench) -> N
     first, other = bench.pid(JOB), bench.pid(OTHER)
     operator = bench.new_supervisor(bench.new_runner())
     assert operator.restart(JOB)
-    wait_for(lambda: bench.pid(JOB) is None)
+    await_that(lambda: bench.pid(JOB) is None)
     assert drift(bench, {JOB: GOOD, OTHER: GOOD}) == {JOB}
     bench.tick({JOB: GOOD, OTHER: GOOD})
     assert bench.pid(JOB) not in (None, first)
@@ -77,7 +77,7 @@ def test_a_restart_waits_for_the_supervisor_that_looks(bench: Bench, monkeypatch
 def test_the_exit_code_is_known_to_a_supervisor_that_did_not_start_the_process(bench: Bench) -> None:
     bench.codes[JOB] = "from tocsin import exits; raise SystemExit(exits.told(2))"
     bench.tick({JOB: GOOD})
-    wait_for(lambda: bench.pid(JOB) is None)
+    await_that(lambda: bench.pid(JOB) is None)
     bench.supervisor = bench.new_supervisor(bench.new_runner())
     bench.tick({JOB: GOOD})
     assert bench.conditions(JOB) == [Condition.MISCONFIGURED]

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch, wait_for
+from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch
+from tests.waiting import await_that
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 
@@ -28,7 +29,7 @@ def runner(tmp_path: Path, instance: str) -> Iterator[LocalRunner]:
     yield one
     for process in one.list():
         one.stop(process, force=True)
-    wait_for(lambda: not one.list())
+    await_that(lambda: not one.list())
 
 
 def test_a_process_is_found_by_its_labels_by_another_runner_too(
@@ -53,7 +54,7 @@ def test_the_environment_is_what_was_given_and_nothing_of_the_caller(
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     code = "import os; print(sorted(os.environ)); print(os.environ['JAVA_HOME'])"
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), code, JAVA_HOME="/java"))
-    wait_for(lambda: runner.exit_code(JOB) == 0)
+    await_that(lambda: runner.exit_code(JOB) == 0)
     names, java = runner.logs(JOB, 2)
     assert "AIRFLOW" not in names
     assert "PYTHONPATH" not in names
@@ -63,51 +64,51 @@ def test_the_environment_is_what_was_given_and_nothing_of_the_caller(
 def test_one_that_is_asked_stops_and_its_exit_code_is_known(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), OBEDIENT + "#"))
     (process,) = runner.list()
-    wait_for(lambda: _catches(process.pid, signal.SIGTERM))
+    await_that(lambda: _catches(process.pid, signal.SIGTERM))
     runner.stop(process)
-    wait_for(lambda: not runner.list())
+    await_that(lambda: not runner.list())
     assert runner.exit_code(JOB) == 0
 
 
 def test_a_deaf_one_is_ended_by_force(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), STUBBORN))
-    wait_for(lambda: runner.logs(JOB, 1) == ["deaf"])
+    await_that(lambda: runner.logs(JOB, 1) == ["deaf"])
     (process,) = runner.list()
     runner.stop(process)
     assert runner.list() == [process]
     runner.stop(process, force=True)
-    wait_for(lambda: not runner.list())
+    await_that(lambda: not runner.list())
     assert runner.exit_code(JOB) == -signal.SIGKILL
 
 
 def test_force_ends_the_children_too(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
-    wait_for(lambda: runner.logs(JOB, 1))
+    await_that(lambda: runner.logs(JOB, 1))
     child = int(runner.logs(JOB, 1)[0].split()[1])
     (process,) = runner.list()
     runner.stop(process, force=True)
-    wait_for(lambda: not _is_alive(child))
-    wait_for(lambda: not runner.list())
+    await_that(lambda: not _is_alive(child))
+    await_that(lambda: not runner.list())
 
 
 def test_force_ends_a_grandchild_too_whose_parent_is_gone(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_GRANDCHILD))
-    wait_for(lambda: runner.logs(JOB, 1))
+    await_that(lambda: runner.logs(JOB, 1))
     grandchild = int(runner.logs(JOB, 1)[0])
     (process,) = [one for one in runner.list() if one.leader]
     runner.stop(process, force=True)
-    wait_for(lambda: not _is_alive(grandchild))
+    await_that(lambda: not _is_alive(grandchild))
 
 
 def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(
     tmp_path: Path, instance: str, runner: LocalRunner
 ) -> None:
     pid = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
-    wait_for(lambda: runner.logs(JOB, 1))
+    await_that(lambda: runner.logs(JOB, 1))
     child = int(runner.logs(JOB, 1)[0].split()[1])
     assert [process.pid for process in runner.list()] == [pid]
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: [(p.pid, p.leader) for p in runner.list()] == [(child, False)])
+    await_that(lambda: [(p.pid, p.leader) for p in runner.list()] == [(child, False)])
 
 
 def test_another_process_with_the_same_number_is_not_touched(
@@ -121,7 +122,7 @@ def test_another_process_with_the_same_number_is_not_touched(
 
 def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
-    wait_for(lambda: runner.logs(JOB, 1))
+    await_that(lambda: runner.logs(JOB, 1))
     (process,) = runner.list()
 
     def counted() -> bool:
@@ -129,9 +130,9 @@ def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunne
         alone = psutil.Process(process.pid).memory_info().rss
         return usage is not None and usage.rss_bytes > 1.5 * alone and usage.cpu_seconds > 0
 
-    wait_for(counted)
+    await_that(counted)
     runner.stop(process, force=True)
-    wait_for(lambda: not runner.list())
+    await_that(lambda: not runner.list())
     assert runner.usage(process) is None
 
 
@@ -157,10 +158,10 @@ def test_tethered_processes_end_with_a_starter_that_is_killed(
     """)
     process = subprocess.Popen([sys.executable, "-c", starter])
     try:
-        wait_for(lambda: runner.logs(JOB, 1) == ["deaf"])
+        await_that(lambda: runner.logs(JOB, 1) == ["deaf"])
         assert len(runner.list()) == 1
         process.kill()
-        wait_for(lambda: not runner.list(), 2.0)
+        await_that(lambda: not runner.list(), 2.0)
     finally:
         process.kill()
         process.wait()
@@ -179,7 +180,7 @@ def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None
     try:
         assert lowest.is_running()
         process.kill()
-        wait_for(lambda: not _is_alive(lowest.pid), 5.0)
+        await_that(lambda: not _is_alive(lowest.pid), 5.0)
     finally:
         process.kill()
         process.wait()

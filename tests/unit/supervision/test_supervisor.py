@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervision.dummies import SLEEP, launch, wait_for
+from tests.unit.supervision.dummies import SLEEP, launch
+from tests.waiting import await_that
 from tocsin.errors import ConfigError
 from tocsin.lock import hold
 from tocsin.supervision.chronicle import What, read_events
@@ -91,7 +92,7 @@ def test_a_crash_loop_of_one_job_does_not_touch_the_other(bench: Bench) -> None:
         bench.tick(desired)
         return Condition.CRASH_LOOP in bench.conditions("detector:bad")
 
-    wait_for(looping)
+    await_that(looping)
     for _ in range(10):
         bench.tick(desired)
     assert bench.conditions("detector:bad") == [Condition.RESTARTING, Condition.CRASH_LOOP]
@@ -113,7 +114,7 @@ def test_exit_codes_have_their_own_reasons(bench: Bench, code: int, condition: C
         bench.tick({"notifier": GOOD})
         return bool(bench.conditions("notifier"))
 
-    wait_for(told)
+    await_that(told)
     assert bench.conditions("notifier") == [condition]
 
 
@@ -122,7 +123,7 @@ def test_a_killed_job_is_back_at_the_next_look(bench: Bench) -> None:
     first = bench.pid("notifier")
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: bench.pid("notifier") is None)
+    await_that(lambda: bench.pid("notifier") is None)
     (change, start) = bench.tick({"notifier": GOOD})
     assert change == Change("notifier", Condition.RESTARTING, "was ended by signal 9")
     assert isinstance(start, Start)
@@ -151,7 +152,7 @@ def test_a_changed_spec_replaces_the_process(bench: Bench) -> None:
         bench.tick({"notifier": Desired("v2", beats=False)})
         return any(process.labels.spec == "v2" for process in bench.runner.list())
 
-    wait_for(replaced)
+    await_that(replaced)
     assert bench.pid("notifier") != first
     assert len(bench.runner.list()) == 1
 
@@ -165,7 +166,7 @@ def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
         bench.tick({"notifier": Desired("v1")})
         return bench.pid("notifier") not in (None, first)
 
-    wait_for(replaced)
+    await_that(replaced)
     assert any("hung" in str(action) for action in bench.done)
 
 
@@ -179,7 +180,7 @@ def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
         bench.tick(desired)
         return bench.pid("notifier") not in (None, first)
 
-    wait_for(replaced)
+    await_that(replaced)
     assert any("takes 600 MB of memory; it declares 500 MB" in str(action) for action in bench.done)
 
 
@@ -187,14 +188,14 @@ def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
     """As one does while Kafka is down: its state is waiting, and it goes on by itself."""
     bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=10**9, state=str(bench.state))
     bench.tick({"notifier": Desired("v1")})
-    wait_for((bench.state / "heartbeats" / "notifier.json").exists)
+    await_that((bench.state / "heartbeats" / "notifier.json").exists)
     first, end = bench.pid("notifier"), time.monotonic() + 2 * QUICK.stale_after
 
     def long_enough() -> bool:
         bench.tick({"notifier": Desired("v1")})
         return time.monotonic() > end
 
-    wait_for(long_enough, 60)
+    await_that(long_enough, 60)
     assert bench.pid("notifier") == first
     assert [type(action) for action in bench.done] == [Start]
 
@@ -225,7 +226,7 @@ def test_stopping_asks_first_and_then_ends_by_force(bench: Bench) -> None:
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     )
     bench.tick({"notifier": GOOD, "indexer": GOOD})
-    wait_for(lambda: bench.runner.logs("notifier", 1) == ["deaf"])
+    await_that(lambda: bench.runner.logs("notifier", 1) == ["deaf"])
     bench.supervisor.stop(0.5)
     assert bench.runner.list() == []
     assert bench.runner.exit_code("notifier") == -signal.SIGKILL
@@ -242,14 +243,14 @@ def test_what_a_killed_driver_leaves_is_ended_before_the_restart(bench: Bench) -
     )
     desired = {"detector:a": GOOD}
     bench.tick(desired)
-    wait_for(lambda: bench.runner.logs("detector:a", 1))
+    await_that(lambda: bench.runner.logs("detector:a", 1))
     child = int(bench.runner.logs("detector:a", 1)[0])
     first = bench.pid("detector:a")
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: [process.pid for process in bench.runner.list()] == [child])
+    await_that(lambda: [process.pid for process in bench.runner.list()] == [child])
     bench.tick(desired)
-    wait_for(lambda: bench.tick(desired) and bench.pid("detector:a") is not None)
+    await_that(lambda: bench.tick(desired) and bench.pid("detector:a") is not None)
     (only,) = bench.runner.list()
     assert only.leader
     assert only.pid not in (first, child)
@@ -259,11 +260,11 @@ def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
     desired = {"notifier": GOOD}
     bench.codes["notifier"] = FAILING.format(code=7)
     bench.tick(desired)
-    wait_for(lambda: bench.pid("notifier") is None)
+    await_that(lambda: bench.pid("notifier") is None)
     bench.codes["notifier"] = SLEEP
     bench.tick(desired)
     bench.supervisor.restart("notifier")
-    wait_for(lambda: bench.pid("notifier") is None)
+    await_that(lambda: bench.pid("notifier") is None)
     bench.tick(desired)
     bench.supervisor.stop(5)
     start, end, restart, asked, again, last = (

@@ -1,7 +1,8 @@
 from pathlib import Path
 
+from tocsin.drains import ask_drain, asked_at, finish_drain
 from tocsin.supervision.model import UNREADABLE, Desired
-from tocsin.supervision.switches import Switches, ask_switches, note_turn, read_switches, turned_since
+from tocsin.supervision.switches import Switches, ask_switches, not_stopped, note_turn, read_switches, turned_since
 
 A, B, INGEST = "detector:a", "detector:b", "ingest:logins"
 JOBS = {INGEST: Desired("v1"), A: Desired("v1"), B: Desired("v1")}
@@ -58,3 +59,13 @@ def test_a_turn_counts_until_the_switches_are_read(tmp_path: Path) -> None:
     note_turn(tmp_path)
     assert turned_since(tmp_path, first)
     assert not turned_since(tmp_path, ask_switches(tmp_path, ["a"], lambda _: True))
+
+
+def test_what_is_off_and_what_has_drained_is_not_wanted(tmp_path: Path) -> None:
+    assert not_stopped(tmp_path, JOBS) == JOBS
+    ask_switches(tmp_path, ["a", "b"], {"a": True, "b": False}.get)
+    assert list(not_stopped(tmp_path, JOBS)) == [INGEST, B]
+    ask_drain(tmp_path, B)
+    assert list(not_stopped(tmp_path, JOBS)) == [INGEST, B], "it still reads"
+    finish_drain(tmp_path, B, asked_at(tmp_path, B) or 0.0)
+    assert list(not_stopped(tmp_path, JOBS)) == [INGEST]

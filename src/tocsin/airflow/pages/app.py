@@ -12,7 +12,7 @@ from tocsin.airflow.pages.access import LoggedIn, Rights, User, may_see, may_see
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.logtail import tail_of
 from tocsin.airflow.pages.reports import add_reports
-from tocsin.airflow.pages.shapes import Board, LogTail, Row, Stories
+from tocsin.airflow.pages.shapes import Board, LogTail, Parity, Row, Stories
 from tocsin.settings import Settings
 
 _STATIC = Path(__file__).parent / "static"
@@ -89,6 +89,11 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
         own = rights(user, [dag_id])
         told = [story.model_copy(update={"row": _for(story.row, own)}) for story in stories.jobs]
         return stories.model_copy(update={"jobs": told})
+
+    @app.get("/api/parity")
+    def parity(dag_id: str) -> Parity:
+        """Whether stream and backfill of the detector of one DAG find the same."""
+        return installation.parity(dag_id)
 
     @app.get("/api/log", dependencies=[Depends(may_see_log)])
     def log(dag_id: str, job: str) -> LogTail:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping
 
 from tocsin.airflow.pages.load import Loads
+from tocsin.airflow.pages.parity import Comparisons
 from tocsin.airflow.pages.probe import ask
 from tocsin.airflow.pages.refreshed import Refreshed
 from tocsin.airflow.pages.rows import Known, declared_facts, rows
-from tocsin.airflow.pages.shapes import Board, Note, Row, Severity, Stories, Story
+from tocsin.airflow.pages.shapes import Board, Note, Parity, Row, Severity, Stories, Story
 from tocsin.airflow.pages.sight import Looker, Sight
 from tocsin.airflow.pages.usage import read_usage
 from tocsin.names import DETECTOR, dag_of
@@ -32,6 +33,7 @@ class Installation:
         self.settings = settings
         self._looker = Looker(settings)
         self._loads = Loads()
+        self._comparisons = Comparisons(settings.state)
         self._usage = Refreshed(lambda: read_usage(settings), _USAGE_SECONDS)
         self._kafka = Refreshed(lambda: ask(settings.kafka), _PROBE_SECONDS)
         self._lock = threading.Lock()
@@ -56,6 +58,12 @@ class Installation:
         told = [_story(sight, row) for row in own if sight]
         return Stories(now=time.time(), looked_at=sight.at if sight else None, notes=self._notes(sight), jobs=told)
 
+    def parity(self, dag: str) -> Parity:
+        """Whether stream and backfill of the detector that `dag` handles find the same."""
+        own = (job.partition(":") for job in self.jobs_of(dag))
+        detector = next((name for kind, _, name in own if kind == DETECTOR), None)
+        return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)
+
     def dags(self) -> set[str]:
         """The DAGs that handle jobs."""
         sight = self._look()
@@ -70,7 +78,14 @@ class Installation:
         if sight is None:
             return []
         usage = self._usage.known()
-        return rows(sight, Known(taken=usage.value or {}, taken_at=usage.at, load=self._loads.of, off=off))
+        known = Known(
+            taken=usage.value or {},
+            taken_at=usage.at,
+            load=self._loads.of,
+            unexplained=self._comparisons.unexplained,
+            off=off,
+        )
+        return rows(sight, known)
 
     def _look(self) -> Sight | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""

@@ -10,7 +10,7 @@ from tocsin.airflow.pages.load import Load
 from tocsin.airflow.pages.shapes import Fact, Row, Severity
 from tocsin.airflow.pages.sight import Sight
 from tocsin.airflow.pages.usage import Taken
-from tocsin.airflow.pages.verdict import Facts, Verdict, faults_of, verdict
+from tocsin.airflow.pages.verdict import DRAINED, Facts, Verdict, faults_of, verdict
 from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
 from tocsin.names import DETECTOR, INDEXER, INGEST, NOTIFIER, dag_of
@@ -27,12 +27,14 @@ class Known:
     Attributes:
         taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
         load: of a job.
+        unexplained: of a detector, see `Row`.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 
     taken: Mapping[str, Taken] = field(default_factory=dict)
     taken_at: float | None = None
     load: Callable[[str], Load | None] = field(default=lambda job: None)
+    unexplained: Callable[[str], int] = field(default=lambda detector: 0)
     off: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -79,6 +81,8 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         faults=faults_of(sight.catalog, job, sight.project),
         declared=_is_declared(sight.catalog, kind, name),
         off=off,
+        drain_asked_at=sight.drains.asked.get(job),
+        drained_at=sight.drains.drained.get(job),
         processes=sight.processes.get(job, ()),
         beat=sight.beats.get(job),
         beside=sight.besides.get(job),
@@ -97,10 +101,11 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         today=taken.today,
         today_at=known.taken_at,
         last_finding_at=taken.last_finding_at,
+        unexplained=known.unexplained(name) if kind == DETECTOR else 0,
         last_restart=last_restart(sight.episodes.get(job, ())),
         off=off,
         may_switch=kind == DETECTOR and off is not None and _switch_matters(facts),
-        may_restart=not off and not facts.faults and found.severity is not Severity.OFF,
+        may_restart=not off and not facts.faults and (found.severity is not Severity.OFF or found.state == DRAINED),
         **_process(facts, found, known.load(job)),
     )
 

@@ -60,6 +60,8 @@ class Row(_Shape):
         busy: whether it eats a core.
         today, today_at: null when not known; read from the alerts DB at that time.
         last_finding_at, last_restart: null for none, or when not known.
+        unexplained: findings of which its stream and its backfill say something else, without a reason, on the days
+            that were compared last.
         off: whether its switch is off; null for a job without one, or when it is not known.
         may_switch, may_restart: what makes sense for it now, and the user who asks may do.
     """
@@ -89,6 +91,7 @@ class Row(_Shape):
     today_at: float | None = None
     last_finding_at: float | None = None
     last_restart: Restart | None = None
+    unexplained: int = 0
     off: bool | None = None
     may_switch: bool = False
     may_restart: bool = False
@@ -169,6 +172,74 @@ class Stories(_Shape):
     looked_at: float | None
     notes: list[Note]
     jobs: list[Story]
+
+
+class Said(_Shape):
+    """What one side says of a finding; `at_least` marks a lower bound."""
+
+    level: str
+    score: float
+    at_least: bool
+
+
+class Unlike(_Shape):
+    """One finding of which stream and backfill say something else, and nobody knows why.
+
+    Attributes:
+        day: UTC.
+        entity: as "name: value", joined with commas.
+        start, end: of its window; both the time of its event for a detector without windows.
+        stream, batch: what they say; null where it is not.
+        why: what was looked at in vain.
+    """
+
+    day: str
+    entity: str
+    start: float
+    end: float
+    stream: Said | None
+    batch: Said | None
+    why: str
+
+
+class Compared(_Shape):
+    """How stream and backfill compare on one UTC day.
+
+    Attributes:
+        day: which one.
+        same: findings on which they agree.
+        reasons: how many differ, by reason.
+        unexplained: how many differ without a reason.
+        compared_at: null when what was kept cannot be read.
+        fault: why not; empty else.
+    """
+
+    day: str
+    same: int = 0
+    reasons: dict[str, int] = {}
+    unexplained: int = 0
+    compared_at: float | None = None
+    fault: str = ""
+
+
+class Parity(_Shape):
+    """Whether stream and backfill of a detector find the same.
+
+    Attributes:
+        now: the clock of the server.
+        detector: its name; empty for a DAG that handles none.
+        days: those that were compared last, the last one first; none when none was.
+        earlier: how many more are kept.
+        unexplained: some of the differences without a reason, of these days.
+        fault: why nothing can be read; empty else.
+    """
+
+    now: float
+    detector: str
+    days: list[Compared] = []
+    earlier: int = 0
+    unexplained: list[Unlike] = []
+    fault: str = ""
 
 
 class LogTail(_Shape):

@@ -11,6 +11,7 @@ from pathlib import Path
 from tocsin.airflow.pages.episodes import episodes
 from tocsin.airflow.pages.shapes import Episode
 from tocsin.catalog import Catalog
+from tocsin.drains import Drains, read_drains
 from tocsin.heartbeat import Beat, read_beat
 from tocsin.names import DETECTOR, INDEXER, INGEST, NOTIFIER, detector_job, ingest_job
 from tocsin.settings import Settings
@@ -41,6 +42,7 @@ class Sight:
         besides: the same of processes that are to take over from the one that leads their job.
         pasts: what supervision remembers of each job.
         switches: of the detectors, as the supervisor read them last.
+        drains: that an operator has asked for.
         episodes: of each job, the newest first.
     """
 
@@ -53,6 +55,7 @@ class Sight:
     besides: Mapping[str, Beat]
     pasts: Mapping[str, Past]
     switches: Switches
+    drains: Drains
     episodes: Mapping[str, Sequence[Episode]]
 
 
@@ -92,6 +95,7 @@ class Looker:
             besides=besides,
             pasts=read_history(memory_of(state, _CHARGE)).jobs,
             switches=read_switches(state),
+            drains=read_drains(state),
             episodes={job: self._episodes(job) for job in jobs},
         )
 

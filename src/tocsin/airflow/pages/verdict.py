@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tocsin.airflow.pages.shapes import Severity
@@ -35,6 +36,8 @@ class Facts:
         faults: of its file, when that cannot be read.
         declared: whether there is a file, or the platform needs it.
         off: whether its switch is off; None when not known.
+        drain_asked_at: when it was asked to read all there was and stop; None when it was not, or has done it.
+        drained_at: when it was asked that, once it has done it; None else.
         processes: its live ones, the oldest first.
         beat: its last sign of life, perhaps of a process that is gone.
         beside: that of a process that is to take over.
@@ -47,6 +50,8 @@ class Facts:
     faults: Sequence[str]
     declared: bool
     off: bool | None
+    drain_asked_at: float | None
+    drained_at: float | None
     processes: Sequence[Process]
     beat: Beat | None
     beside: Beat | None
@@ -66,6 +71,8 @@ class Facts:
         leader, beat = self.leader, self.beat
         return beat if leader is not None and beat is not None and beat.report.pid == leader.pid else None
 
+
+DRAINED = "drained"
 
 _SAID = {
     JobState.STARTING: Severity.WARNING,
@@ -92,6 +99,9 @@ def _unwanted(facts: Facts) -> Verdict | None:
         state, reason = str(facts.spec.stage), ""
     elif facts.off:
         state, reason = "paused", "it was switched off"
+    elif facts.drained_at is not None:
+        reason = f"it has read all that had come in by {_clock(facts.drained_at)}; a restart lets it go on from there"
+        state = DRAINED
     else:
         return None
     if facts.processes:
@@ -125,10 +135,18 @@ def _said(facts: Facts) -> Verdict:
         reason = f"silent for {beat.age_seconds:.0f} s; it was {report.state} then. It hangs, or cannot write"
         return Verdict(Severity.PROBLEM, "silent", reason)
     severity = _SAID.get(report.state, Severity.OK)
+    if facts.drain_asked_at is not None:
+        severity = Severity.WARNING if severity is Severity.OK else severity
+        until = f"it stops once it has read all that had come in by {_clock(facts.drain_asked_at)}"
+        return Verdict(severity, str(report.state), f"{until}; {report.reason}" if report.reason else until)
     if len(facts.processes) > 1:
         said = facts.beside.report.state if facts.beside else "starting"
         return Verdict(severity, str(report.state), f"another version is {said} beside it, to take over")
     return Verdict(severity, str(report.state), report.reason)
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%d %B %H:%M:%S} UTC"
 
 
 def faults_of(catalog: Catalog, job: str, project: Path) -> list[str]:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervision.dummies import SLEEP, launch, wait_for
+from tests.unit.supervision.dummies import SLEEP, launch
+from tests.waiting import await_that
 from tocsin.airflow.pages import board as module
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.shapes import Board, Row, Severity, Today
 from tocsin.airflow.pages.usage import Taken
+from tocsin.drains import ask_drain, asked_at, finish_drain
 from tocsin.errors import TransientError
 from tocsin.heartbeat import beat
 from tocsin.metrics import JobReport, JobState
@@ -63,7 +65,7 @@ class Place:
     def stop(self) -> None:
         for process in self.runner.list():
             self.runner.stop(process, force=True)
-        wait_for(lambda: self.runner.list() == [])
+        await_that(lambda: self.runner.list() == [])
 
     def says(self, job: str, state: JobState = JobState.RUNNING, *, ago: float = 0.0, **fields: Any) -> None:
         now = datetime.now(UTC)
@@ -238,6 +240,25 @@ def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) ->
     place.stop()
     row = place.row(JOB, **{DAG: True})
     assert (row.severity, row.state) == (Severity.OFF, "paused")
+
+
+def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_started_again(place: Place) -> None:
+    state = place.settings.state
+    place.run(JOB)
+    place.says(JOB, reason="rolled back")
+    ask_drain(state, JOB)
+    row = place.row(JOB)
+    assert (row.severity, row.state, row.may_restart) == (Severity.WARNING, "running", True)
+    assert "stops once it has read all that had come in by" in row.reason
+    assert row.reason.endswith("; rolled back")
+    finish_drain(state, JOB, asked_at(state, JOB) or 0.0)
+    assert place.verdict()[:2] == (Severity.WARNING, "stopping")
+    place.stop()
+    row = place.row(JOB)
+    assert (row.severity, row.state, row.may_restart, row.may_switch) == (Severity.OFF, "drained", True, False)
+    assert "a restart lets it go on" in row.reason
+    assert place.row(JOB, detector__failed_logins=True).state == "paused", "the switch says more"
+    assert place.board().rows[0].job == JOB, "it is among the detectors, not among the drafts"
 
 
 def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Place) -> None:

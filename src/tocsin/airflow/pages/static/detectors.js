@@ -88,7 +88,7 @@ function fill(row) {
   put(held, [row.rss_bytes, row.declared_bytes, row.over_memory], () => memory(row));
   put(busy, [row.cores, row.busy], () => cpu(row));
   put(today, [row.today, asOf(row) !== null], () => [...taken(row.today), asOf(row)]);
-  put(found, [row.today?.findings, row.last_finding_at, row.kind], () => findings(row));
+  put(found, [row.today?.findings, row.last_finding_at, row.kind, row.unexplained], () => findings(row));
   put(restart, [row.last_restart], () => restarted(row.last_restart));
   if (!actions.firstElementChild) actions.append(el("div", { class: "actions" }));
   showActions(actions.firstElementChild, row, soon);
@@ -119,9 +119,12 @@ function taken(today) {
 }
 
 function findings(row) {
-  if (row.kind !== "detector" || (!row.today && row.last_finding_at === null)) return [];
-  return [el("span", { text: `${count(row.today?.findings ?? 0)} today` }),
-    row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at))];
+  if (row.kind !== "detector") return [];
+  const known = row.today || row.last_finding_at !== null;
+  return [known ? el("span", { text: `${count(row.today?.findings ?? 0)} today` }) : null,
+    row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at)),
+    row.unexplained ? el("small", { class: "mark", title: "from what the backfill has found, on the days compared last",
+      text: `${count(row.unexplained)} differ unexplained` }) : null];
 }
 
 function restarted(restart) {

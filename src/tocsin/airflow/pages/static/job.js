@@ -1,10 +1,12 @@
 // The tab on the page of a DAG: how its jobs fare, how they ended before, the end of their logs, what is declared.
 
 import "./theme.js";
+import { showParity } from "./parity.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
 import { ago, asOf, badge, count, cpu, el, memory, put, restarts, span, utc } from "./words.js";
 
 const EVERY_SECONDS = 3;
+const PARITY_SECONDS = 30;
 const FEW = 5;
 const dag = new URLSearchParams(location.search).get("dag_id") ?? "";
 const place = (id) => document.getElementById(id);
@@ -15,6 +17,7 @@ let all = false;
 const query = (path, values) => `${path}?${new URLSearchParams({ dag_id: dag, ...values })}`;
 const soon = keepAsking(() => query("api/job", {}), EVERY_SECONDS, show, (error) => showNotes(place("notes"), last.notes, error));
 const soonLog = keepAsking(() => chosen && query("api/log", { job: chosen }), EVERY_SECONDS, showLog, () => {});
+keepAsking(() => query("api/parity", {}), PARITY_SECONDS, showParity, () => {});
 
 place("more").addEventListener("click", () => {
   all = !all;

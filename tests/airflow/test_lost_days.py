@@ -1,0 +1,176 @@
+"""The mails of days that are not published, made and sent by Airflow's own notifier. Each step is a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from tests.mail_server import OK, MailServer
+from tests.unit.history.made import version
+from tocsin.backfill.ledger import Attempt, Backfills, End
+from tocsin.history.places import Places
+from tocsin.history.sealings import begin_sealing
+from tocsin.history.versions import write_version
+from tocsin.provision.paths import here
+from tocsin.quality.records import Record, Records
+from tocsin.quality.unsealed import note
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.settings import Settings
+from tocsin.supervision.outbox import Outbox
+
+DAY = date(2026, 1, 31)
+ANN, BOB = "ann@example.com", "bob@example.com"
+OWNERS = {"bursts": ANN, "quiet": BOB, "travel": ANN}
+
+
+class Mails:
+    """An installation in which a run has failed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(project=folder, state=folder / "state")
+        self.server = MailServer()
+
+    @property
+    def waiting(self) -> int:
+        return len(Outbox(self.settings.state).waiting())
+
+    def lose(self, detector: str, end: End, why: str, run_id: str = "mine") -> None:
+        report = f"quality/findings.{detector}/{DAY}/1.html" if end is End.HELD else None
+        attempt = Attempt(end=end, why=why, run_id=run_id, made=None, at=datetime.now(UTC), report=report)
+        Backfills(self.settings, detector).note(DAY, attempt)
+
+    def refuse(self, day: date, *broken: Check) -> None:
+        """What a seal leaves of a day that the gate has refused."""
+        at, records = datetime.now(UTC), Records(self.settings.state)
+        report = records.place("logins", day, "v1")
+        verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=at, checks=broken, report=report)
+        records.write(Record(verdict=verdict), "page")
+        own = {"sealed_at": at, "report": str(report)}
+        made = version("v1", severity=verdict.severity.value, published=None).model_copy(update=own)
+        write_version(Places.of(self.settings, "logins"), day, made)
+
+    def fail(self, run_id: str = "mine") -> None:
+        self._run("catch_up", run_id, json.dumps(OWNERS))
+
+    def fail_to_seal(self, run_id: str = "mine") -> None:
+        self._run("seal", run_id, json.dumps({"logins": ANN}))
+
+    def send(self) -> list[EmailMessage]:
+        """What has left, then and before."""
+        self._run("send")
+        return self.server.mails
+
+    def _run(self, *words: str) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
+        extra = {"disable_tls": True, "disable_ssl": True, "from_email": "tocsin@example.com", "retry_limit": 0}
+        smtp = {"conn_type": "smtp", "host": "127.0.0.1", "port": self.server.port, "extra": extra}
+        own = {
+            "AIRFLOW_HOME": str(self.folder / "airflow"),
+            "AIRFLOW__API__BASE_URL": "http://airflow",
+            "AIRFLOW_CONN_SMTP_DEFAULT": json.dumps(smtp),
+            "TOCSIN_PROJECT": str(self.folder),
+            "TOCSIN_STATE": str(self.settings.state),
+        }
+        program = Path(__file__).with_name("mail_lost_days.py")
+        command = [str(here().airflow_venv / "bin" / "python"), str(program), *words]
+        done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Iterator[Mails]:
+    mails = Mails(tmp_path)
+    mails.server.start()
+    yield mails
+    mails.server.stop()
+
+
+def html(mail: EmailMessage) -> str:
+    part = mail.get_body(("html",))
+    assert part is not None
+    return str(part.get_content())
+
+
+def test_each_owner_gets_one_mail_of_the_own_detectors_only(mails: Mails) -> None:
+    mails.lose("bursts", End.HELD, "1 check failed: <not_too_many>")
+    mails.lose("travel", End.FAILED, "no room")
+    mails.lose("quiet", End.FAILED, "of the night before", run_id="other")
+    mails.fail()
+    (mail,) = mails.send()
+    assert mail["To"] == ANN
+    assert mail["Subject"] == "[tocsin] backfill of bursts, travel: 2 days not published"
+    page = html(mail)
+    assert "held: 1 check failed: &lt;not_too_many&gt;" in page
+    assert '"http://airflow/tocsin/quality/findings.bursts/2026-01-31/1.html"' in page
+    assert "no room" in page
+    assert "quiet" not in page
+    assert '"http://airflow/run"' in page
+    assert mails.waiting == 0
+
+
+def test_while_the_server_is_away_mails_wait_and_each_leaves_once(mails: Mails) -> None:
+    mails.server.stop()
+    mails.fail()
+    assert mails.send() == []
+    assert mails.waiting == 2
+    mails.server.start()
+    mails.server.answer_recipient = lambda to: "451 later" if to == ANN else OK
+    assert [mail["To"] for mail in mails.send()] == [BOB], "one that cannot leave keeps no other back"
+    mails.server.answer_recipient = lambda to: OK
+    assert [mail["To"] for mail in mails.send()] == [BOB, ANN]
+    assert {mail["Subject"] for mail in mails.server.mails} == {"[tocsin] history__logins: catch_up failed"}
+    assert "Error code is: &lt;2&gt;" in html(mails.server.mails[0])
+    assert len(mails.send()) == 2, "nothing leaves twice"
+    mails.fail("the next night")
+    assert len(mails.send()) == 4
+
+
+def test_a_failure_that_is_told_again_before_its_mail_has_left_is_one_mail(mails: Mails) -> None:
+    mails.fail()
+    mails.fail()
+    assert len(mails.send()) == 2
+
+
+def test_a_mail_that_cannot_be_kept_leaves_at_once(mails: Mails) -> None:
+    mails.lose("quiet", End.FAILED, "the disk is full")
+    mails.settings.state.joinpath("supervision").write_text("stands in the way of any folder")
+    mails.fail()
+    assert [mail["To"] for mail in mails.server.mails] == [BOB]
+
+
+def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_reports(mails: Mails) -> None:
+    begin_sealing(mails.settings, "logins", "mine")
+    note(mails.settings.state, "logins", DAY - timedelta(days=1), "a landed file is <broken>")
+    rule = {"stage": Stage.DAY, "severity": Severity.CRITICAL, "passed": False}
+    arrived = Check(name="events_arrived", about="rows", observed="0", limit="at least 1", **rule)
+    lost = Check(name="nothing_lost", about="missing_offsets", observed="7", limit="<= 0", **rule)
+    mails.refuse(DAY, arrived, lost)
+    mails.fail_to_seal()
+    (mail,) = mails.send()
+    assert mail["To"] == ANN
+    assert mail["Subject"] == "[tocsin] history of logins: 2 days not published"
+    page = html(mail)
+    assert "<td>2026-01-30</td><td>failed: a landed file is &lt;broken&gt;</td>" in page
+    assert "refused: logins on 2026-01-31 is not published: 2 of 2 checks failed." in page
+    assert "events_arrived: rows is 0, allowed is at least 1." in page
+    assert "nothing_lost: missing_offsets is 7, allowed is &lt;= 0." in page
+    assert page.count('"http://airflow/tocsin/quality/logins/2026-01-31/v1.html"') == 1
+    assert '"http://airflow/run"' in page
+
+
+def test_a_night_that_has_come_to_no_day_says_why_and_nothing_of_the_night_before(mails: Mails) -> None:
+    begin_sealing(mails.settings, "logins", "the night before")
+    mails.refuse(DAY)
+    mails.fail_to_seal()
+    (mail,) = mails.send()
+    assert mail["Subject"] == "[tocsin] history__logins: seal failed"
+    assert "Error code is: &lt;2&gt;" in html(mail)
+    assert "2026-01-31" not in html(mail)

@@ -1,0 +1,139 @@
+"""From a live stream through its history to `tocsin parity`: what the stream lacks is told with its reason, proved."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.broker import Broker
+from tests.e2e.detecting import Topic
+from tests.faults.installation import Installation
+from tests.faults.load import EMAIL, URGENT
+from tests.faults.observed import DETECT, DETECTOR, SOURCE
+from tests.waiting import await_that
+from tocsin.alerts.store import list_backfilled, open_store
+from tocsin.history.landing import land
+from tocsin.history.places import begin
+from tocsin.metrics import JobReport
+from tocsin.names import INDEXER
+from tocsin.parity.report import ParityReport
+from tocsin.provision.paths import here
+from tocsin.setting_blocks import HistorySettings
+
+DAY = datetime.now(UTC).date() - timedelta(days=1)
+NOON = begin(DAY) + timedelta(hours=12)
+MUCH_LATER = NOON + timedelta(hours=1)
+SECONDS = 60.0
+COMMAND_SECONDS = 600.0
+
+
+@pytest.fixture
+def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
+    with Installation(tmp_path, broker) as installation:
+        history = HistorySettings(grace=timedelta(seconds=1), buckets=2)
+        installation.settings = installation.settings.model_copy(update={"history": history})
+        installation.make_topics()
+        yield installation
+
+
+def tocsin(one: Installation, *words: str) -> str:
+    """What the command says; it must end with 0."""
+    command = [str(here().venv / "bin" / "tocsin"), *words]
+    done = subprocess.run(
+        command, env=one.environment(), capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def reported(one: Installation) -> JobReport:
+    report = one.report(DETECT)
+    assert report is not None, one.log(DETECT)[-4000:]
+    return report
+
+
+def await_batch(one: Installation, wanted: Callable[[JobReport], bool]) -> None:
+    """Wait for the report on a batch that is `wanted`. What is written then is read whole by the next, just begun."""
+    before = reported(one).batch_id
+    await_that(lambda: reported(one).batch_id != before and wanted(reported(one)), SECONDS)
+
+
+def fail(topic: Topic, user: str, count: int, ingested: datetime = NOON) -> list[dict[str, Any]]:
+    """Let `user` fail `count` times within the window at NOON; what came in at `ingested`."""
+    moments = [NOON + timedelta(milliseconds=10 * number) for number in range(count)]
+    return [json.loads(topic.event(user, moment, max(moment, ingested), 0)) for moment in moments]
+
+
+def quarantine(one: Installation, events: list[dict[str, Any]]) -> None:
+    """Write what ingest has written of the records of `events` before they were replayed."""
+    producer = Producer(one.settings.kafka.for_librdkafka())
+    for event in events:
+        origin = {name: event[f"raw_{name}"] for name in ("topic", "partition", "offset")}
+        record = {
+            "reasons": ["missing:ip_address"], "origin": origin | {"timestamp": event["ingested_at"]},
+            "source": SOURCE, "schema_version": 1, "rules_version": "before", "replays": 0,
+        }  # fmt: skip
+        producer.produce(one.settings.names.quarantine(SOURCE), json.dumps(record).encode())
+    assert producer.flush(10) == 0
+
+
+def stream(one: Installation) -> None:
+    """A live stream that drops what comes behind its watermark, late or replayed, and all that it found stored."""
+    topic = Topic(one.settings)
+    one.start(DETECT, INDEXER)
+    one.await_ready(DETECT, INDEXER)
+    await_batch(one, lambda report: True)
+    for user, count in (("in-time", URGENT + 5), ("slow", EMAIL + 5), ("silent", EMAIL - 2), ("mended", EMAIL + 5)):
+        fail(topic, user, count)
+    topic.tick(MUCH_LATER)
+    topic.flush()
+    await_batch(one, lambda report: report.watermark == MUCH_LATER - timedelta(seconds=12))
+    await_batch(one, lambda report: True)  # a batch drops what lies behind the watermark of the one before
+    for user in ("slow", "silent"):
+        fail(topic, user, 15, MUCH_LATER)
+    replayed = fail(topic, "mended", 15)
+    topic.flush()
+    quarantine(one, replayed)
+    await_batch(one, lambda report: report.rows_dropped_late > 0)
+    topic.tick(datetime.now(UTC))
+    topic.flush()
+    await_batch(one, lambda report: (report.watermark or NOON) > begin(DAY) + timedelta(days=1))
+    assert one.stop(DETECT) == 0
+
+
+def backfill(one: Installation) -> None:
+    """The same day from history, and what it says instead of the stream in the alerts DB."""
+    land(one.settings, one.catalog.source(SOURCE))
+    tocsin(one, "history", "seal", "--source", SOURCE, "--day", str(DAY))
+    tocsin(one, "backfill", "--detector", DETECTOR, "--from", str(DAY), "--to", str(DAY), "--yes")
+    store = open_store(one.settings)
+    await_that(lambda: [day.day for day in list_backfilled(store, DETECTOR)] == [DAY], SECONDS)
+    store.close()
+
+
+def test_what_a_stream_has_dropped_is_told_as_late_or_quarantined_and_the_rest_agrees(one: Installation) -> None:
+    stream(one)
+    backfill(one)
+    report = ParityReport.model_validate_json(tocsin(one, "parity", "--detector", DETECTOR, "--json"))
+    told = {
+        other.entity["user_id"]: (
+            other.reason,
+            other.stream.score if other.stream else None,
+            other.batch.score if other.batch else None,
+        )
+        for other in report.differences
+    }
+    assert told == {
+        "slow": ("late", EMAIL + 5, EMAIL + 20),
+        "silent": ("late", None, EMAIL + 13),
+        "mended": ("quarantined", EMAIL + 5, EMAIL + 20),
+    }
+    assert (report.day, report.same, report.unexplained) == (DAY, 1, 0)
+    assert all("leaving out" in other.why for other in report.differences), "proved by recomputing"

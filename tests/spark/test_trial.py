@@ -1,0 +1,224 @@
+"""`tocsin backtest` and `tocsin diff` over sealed days with planted bursts, and a detector that runs as a stream alone.
+
+All commands run in one process with a JVM of its own, as they come; what they must say is counted from the bursts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.sealing import ROOT, History, login
+from tocsin.backfill.ledger import Backfills, End
+from tocsin.history.places import begin
+
+DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
+# User, failed logins, and the second of the day at which they all are.
+BURSTS: list[list[tuple[str, int, int]]] = [
+    [("limit", 50, 0), ("low", 51, 100), ("worst", 101, 60), ("split", 30, 205), ("split", 30, 211)],
+    [("often", 70, 0), ("often", 70, 600), ("often", 70, 1200), ("often", 90, 7200)],
+    [("limit", 50, 0)],
+]
+SUCCESSES = 20
+SESSIONS = """\
+    session = F.session_window("event_time", "5 minutes").alias("window")
+    return failures.drop("window").groupBy(session, "user_id").agg("""
+
+
+@dataclass
+class Told:
+    """What a command said and did (see `run_commands.py`)."""
+
+    code: int
+    out: str
+    err: str
+    changed: list[str]
+
+
+def events() -> Iterator[dict[str, Any]]:
+    numbers = itertools.count()
+    for day, bursts in zip(DAYS, BURSTS, strict=True):
+        for user, count, second in bursts:
+            yield from (login(next(numbers), second, day=day, user_id=user) for _ in range(count))
+        yield from (login(next(numbers), 60, day=day, user_id="worst", action="login ok") for _ in range(SUCCESSES))
+
+
+def truth(limit: int, seconds: int = 10) -> dict[tuple[date, int, str], int]:
+    """The findings of all days: day, second at which the window begins, and user, to score."""
+    counts: Counter[tuple[date, int, str]] = Counter()
+    for day, bursts in zip(DAYS, BURSTS, strict=True):
+        for user, count, second in bursts:
+            counts[day, second - second % seconds, user] += count
+    return {key: count for key, count in counts.items() if count > limit}
+
+
+def change(key: tuple[date, int, str], seconds: int, before: str | None, after: str | None) -> dict[str, Any]:
+    day, second, user = key
+    start = begin(day) + timedelta(seconds=second)
+    ends = {"window_start": start, "window_end": start + timedelta(seconds=seconds)}
+    moments = {name: moment.strftime("%Y-%m-%dT%H:%M:%SZ") for name, moment in ends.items()}
+    return {"entity": {"user_id": user}, **moments, "before": before, "after": after}
+
+
+def said(score: int, urgent: int = 100) -> str:
+    return f"{'urgent' if score > urgent else 'email'} {score}"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our declarations; in `drafts`, versions of the detector; among the detectors, one with a session window."""
+    folder = tmp_path_factory.mktemp("project")
+    for kind in ("sources", "detectors", "expectations"):
+        shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (folder / "detectors" / "failed_logins.py").read_text()
+    (folder / "drafts").mkdir()
+    (folder / "drafts" / "limits.py").write_text(text.replace("email=50, urgent=100", "email=60, urgent=80"))
+    (folder / "drafts" / "window.py").write_text(text.replace('"10 seconds"', '"20 seconds"'))
+    sessions = text.replace('    return failures.groupBy("window", "user_id").agg(', SESSIONS)
+    assert sessions != text
+    (folder / "detectors" / "sessions.py").write_text(sessions)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
+    made = History(tmp_path_factory.mktemp("state"))
+    made.land(events())
+    for day in DAYS:
+        made.seal(spark, day=day)
+    return made
+
+
+@pytest.fixture(scope="module")
+def told(history: History, project: Path) -> dict[str, Told]:
+    """What each command said, one after the other."""
+    both = ["--detector", "failed_logins", "--detector", "sessions"]
+    commands = {
+        "backtest": ["backtest", "--detector", "failed_logins", "--json"],
+        "two days": ["backtest", "--detector", "failed_logins", "--days", "2"],
+        "limits": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "limits.py")],
+        "window": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "window.py"), "--json"],
+        "itself": ["diff", "--detector", "failed_logins", "--with", str(project / "detectors" / "failed_logins.py")],
+        "sessions": ["backtest", "--detector", "sessions"],
+        "backfill": ["backfill", *both, "--yes"],
+        "plan": ["backfill", *both, "--plan"],
+    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_PROJECT")}
+    environment |= {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(history.settings.state)}
+    program = [sys.executable, str(Path(__file__).with_name("run_commands.py")), str(history.settings.state)]
+    done = subprocess.run(
+        program, input=json.dumps(list(commands.values())), env=environment, capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [Told(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith('{"code"')]
+    return dict(zip(commands, lines, strict=True))
+
+
+def test_a_backtest_counts_findings_and_alerts_of_each_day(told: dict[str, Told]) -> None:
+    assert told["backtest"].code == 0, told["backtest"].err
+    found = json.loads(told["backtest"].out)
+    expected = truth(50)
+    assert found["days"] == [
+        {
+            "day": str(day),
+            "events": SUCCESSES + sum(count for _, count, _ in bursts),
+            "findings": sum(key[0] == day for key in expected),
+            "urgent": sum(key[0] == day and score > 100 for key, score in expected.items()),
+            "alerts": alerts,
+        }
+        for day, bursts, alerts in zip(DAYS, BURSTS, (2, 2, 0), strict=True)  # `often` rings in two hours
+    ]
+    assert [(one["entity"], one["findings"], one["highest_score"]) for one in found["top"]] == [
+        ({"user_id": "often"}, 4, 90),
+        ({"user_id": "worst"}, 1, 101),
+        ({"user_id": "low"}, 1, 51),
+    ]
+    assert found["detector"] == "failed_logins"
+    assert 0 < found["cpu_seconds"] < 120
+    assert 0 < found["seconds"] < 120
+
+
+def test_a_backtest_of_the_latest_days_in_words(told: dict[str, Told]) -> None:
+    one = told["two days"]
+    assert one.code == 0, one.err
+    rows = [line.split() for line in one.out.splitlines() if line]
+    assert rows[:3] == [
+        ["DAY", "EVENTS", "FINDINGS", "URGENT", "ALERTS"],
+        [str(DAYS[1]), "320", "4", "0", "2"],
+        [str(DAYS[2]), "70", "0", "0", "0"],
+    ]
+    assert ["often", "4", "90"] in rows
+    assert "4 findings and 2 alerts in 2 days" in one.out
+    assert "390 events read in " in one.out
+
+
+def test_other_limits_are_told_finding_by_finding(told: dict[str, Told]) -> None:
+    one = told["limits"]
+    assert one.code == 1, one.err
+    table = [line.split() for line in one.out.splitlines()[1:3]]
+    assert [words[2:] for words in table] == [["low", "email", "51"], ["often", "urgent", "90", "email", "90"]]
+    assert f"{DAYS[0]} 00:01:40" in one.out
+    assert "3 days: 4 alike, 0 gone, 1 new, 1 with another level or score" in one.out
+
+
+def test_another_window_makes_other_findings(told: dict[str, Told]) -> None:
+    one = told["window"]
+    assert one.code == 1, one.err
+    found = json.loads(one.out)
+    gone = [change(key, 20, said(score), None) for key, score in truth(50, 20).items()]
+    new = [change(key, 10, None, said(score)) for key, score in truth(50).items()]
+    assert {"split", "low"} <= {one["entity"]["user_id"] for one in gone}
+
+    def order(one: dict[str, Any]) -> str:
+        return json.dumps(one, sort_keys=True)
+
+    assert sorted(found["changes"], key=order) == sorted(gone + new, key=order)
+    assert (found["same"], found["days"]) == (0, 3)
+    assert found["before"] != found["after"]
+
+
+def test_a_version_does_not_differ_from_itself(told: dict[str, Told]) -> None:
+    assert told["itself"].code == 0, told["itself"].err
+    assert "both versions find the same on 3 days" in told["itself"].out
+
+
+def test_a_session_window_is_refused_in_words(told: dict[str, Told], project: Path) -> None:
+    one = told["sessions"]
+    assert (one.code, one.out) == (1, "")  # CliRunner's code of an exception
+    assert one.err.startswith(f"{project / 'detectors' / 'sessions.py'}: detect: has a session window")
+    assert "take a window of a fixed length" in one.err
+
+
+def test_trials_keep_nothing(told: dict[str, Told]) -> None:
+    kept = {name: one.changed for name, one in told.items() if name not in ("backfill", "plan")}
+    assert not any(kept.values()), kept
+
+
+def test_a_backfill_leaves_a_session_window_out_and_runs_the_others(told: dict[str, Told], history: History) -> None:
+    one = told["backfill"]
+    assert one.code == 1, "not all that was asked for is published"
+    lost = [line for line in one.err.splitlines() if line.startswith("sessions ")]
+    assert len(lost) == 1, one.err
+    assert lost[0].startswith(f"sessions {DAYS[0]} to {DAYS[2]} (3 days): ")
+    assert "has a session window" in lost[0]
+    ours, other = (Backfills(history.settings, name).read() for name in ("failed_logins", "sessions"))
+    assert {day: day_.findings for day, day_ in ours.published.items()} == dict(zip(DAYS, (2, 4, 0), strict=True))
+    assert other.published == {}
+    assert {day: attempt.end for day, attempt in other.attempts.items()} == dict.fromkeys(DAYS, End.HELD)
+    assert told["plan"].code == 0
+    assert f"sessions {DAYS[0]} to {DAYS[2]} (3 days): held: " in told["plan"].err
+    assert told["plan"].out.count("nothing to do") == 2

@@ -1,0 +1,129 @@
+"""What the tab of a detector says of its stream and its backfills."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.parity.scene import NOON, V1, found, streamed
+from tocsin.airflow.pages import board
+from tocsin.airflow.pages.board import Installation
+from tocsin.airflow.pages.parity import FEW_DAYS, FEW_DIFFERENCES, Comparisons
+from tocsin.airflow.pages.shapes import Said
+from tocsin.parity.comparison import Difference, Reason, compare
+from tocsin.parity.report import ParityReport, keep, summed
+from tocsin.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[4]
+DETECTOR, DAY = "failed_logins", NOON.date()
+COMPARED = datetime(2026, 11, 20, 5, tzinfo=UTC)
+
+
+def kept(state: Path, differences: list[Difference], day: date = DAY, *, at: float = 0.0, same: int = 3) -> Path:
+    """A comparison of `day` that was made at `at`."""
+    comparison = compare([streamed(60, 10 * number) for number in range(same)], [])
+    report = ParityReport(
+        detector=DETECTOR, day=day, run="r", version=V1, compared_at=COMPARED, **summed(comparison, differences)
+    )
+    keep(state, report.model_copy(update={"same": same}))
+    file = state / "parity" / DETECTOR / f"{day}.json"
+    os.utime(file, (at, at))
+    return file
+
+
+def differing(count: int) -> list[Difference]:
+    """One that is late, and `count` without a reason, of which the stream has the first alone."""
+    late, alone, *others = compare(
+        [streamed(60, user="late"), streamed(70, 10, user="x\x1b[31m")],
+        [found(80, user="late"), *(found(110, 10 * number) for number in range(2, count + 1))],
+    ).differences
+    return [late.because(Reason.LATE, "late"), *(one.because(Reason.UNEXPLAINED, "why") for one in (alone, *others))]
+
+
+def test_nothing_was_compared_yet(tmp_path: Path) -> None:
+    told = Comparisons(tmp_path).of(DETECTOR)
+    assert (told.days, told.unexplained, told.fault, told.detector) == ([], [], "", DETECTOR)
+
+
+def test_a_day_tells_how_many_agree_and_how_many_differ_for_which_reason(tmp_path: Path) -> None:
+    kept(tmp_path, differing(2))
+    told = Comparisons(tmp_path).of(DETECTOR)
+    assert [one.why for one in told.unexplained] == ["why", "why"], "a reason that is known needs no look"
+    (day,) = told.days
+    assert (day.day, day.same, day.unexplained, day.fault) == (str(DAY), 3, 2, "")
+    assert day.reasons == {"late": 1, "unexplained": 2}
+    assert day.compared_at == COMPARED.timestamp()
+
+
+def test_of_the_unexplained_ones_some_are_told_in_full(tmp_path: Path) -> None:
+    kept(tmp_path, differing(FEW_DIFFERENCES + 3))
+    told = Comparisons(tmp_path).of(DETECTOR).unexplained
+    assert len(told) == FEW_DIFFERENCES
+    first, second = told[:2]
+    assert (first.day, first.start, first.end - first.start) == (str(DAY), NOON.timestamp() + 10, 10)
+    assert (first.stream, first.batch) == (Said(level="email", score=70, at_least=False), None)
+    assert (first.entity, first.why) == (r"user_id: x\x1b[31m", "why")
+    assert (second.stream, second.batch) == (None, Said(level="urgent", score=110, at_least=False))
+
+
+def test_of_sixty_days_those_that_were_compared_last_are_told(tmp_path: Path) -> None:
+    days = [DAY - timedelta(days=back) for back in range(60)]
+    for back, day in enumerate(days):
+        kept(tmp_path, differing(2), day, at=1_000 - back)
+    kept(tmp_path, differing(4), days[50], at=2_000)
+    told = Comparisons(tmp_path).of(DETECTOR)
+    assert [day.day for day in told.days] == [str(day) for day in (days[50], *days[: FEW_DAYS - 1])]
+    assert told.earlier == 60 - FEW_DAYS
+    assert Comparisons(tmp_path).unexplained(DETECTOR) == 4 + 2 * (FEW_DAYS - 1)
+
+
+@pytest.mark.parametrize("what", ["{", "null", "folder"])
+def test_a_broken_day_says_so_and_hides_no_other(tmp_path: Path, what: str) -> None:
+    kept(tmp_path, differing(1), at=1)
+    file = kept(tmp_path, [], DAY - timedelta(days=1), at=2)
+    if what == "folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        file.write_text(what)
+    broken, whole = sorted(Comparisons(tmp_path).of(DETECTOR).days, key=lambda day: not day.fault)
+    assert (broken.day, broken.compared_at) == (str(DAY - timedelta(days=1)), None)
+    assert broken.fault
+    assert whole.unexplained == 1
+
+
+def test_what_cannot_be_read_at_all_is_told(tmp_path: Path) -> None:
+    (tmp_path / "parity").mkdir()
+    (tmp_path / "parity" / DETECTOR).write_text("no folder")
+    comparisons = Comparisons(tmp_path)
+    assert "Not a directory" in comparisons.of(DETECTOR).fault
+    assert comparisons.unexplained(DETECTOR) == 0
+
+
+def test_a_new_comparison_is_seen_and_nothing_is_read_twice(tmp_path: Path) -> None:
+    kept(tmp_path, differing(1), at=1)
+    comparisons = Comparisons(tmp_path)
+    assert comparisons.unexplained(DETECTOR) == 1
+    assert comparisons.of(DETECTOR).days is comparisons.of(DETECTOR).days
+    kept(tmp_path, differing(3), at=2)
+    assert comparisons.unexplained(DETECTOR) == 3
+
+
+def test_a_row_tells_it_and_a_dag_without_a_detector_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "read_usage", lambda settings: {})
+    monkeypatch.setattr(board, "ask", lambda kafka: None)
+    project = tmp_path / "project"
+    for folder in ("sources", "detectors"):
+        shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    state = tmp_path / "state"
+    kept(state, differing(2))
+    page = Installation(Settings(project=project, state=state))
+    assert page.parity("detector__failed_logins").days[0].unexplained == 2
+    for dag in ("platform", "housekeeping", "detector__none", "detector__../failed_logins"):
+        assert page.parity(dag).detector == ""
+    unexplained = {row.job: row.unexplained for row in page.board({}).rows}
+    assert unexplained == {"detector:failed_logins": 2, "ingest:logins": 0, "indexer": 0, "notifier": 0}

@@ -1,0 +1,127 @@
+"""`tocsin backfill` over a real history and ledger: plan, question, and what is told. What Spark would do is given."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.unit.backfill.made import SPEC, attempt, finding, published
+from tests.unit.history.made import DAY
+from tests.unit.history.published import ROOT, landed, sealed
+from tocsin.backfill.ledger import Backfills, End, Made
+from tocsin.cli.app import app
+from tocsin.settings import Settings
+from tocsin.spark.backfill import Outcome
+
+MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
+
+
+class Runs:
+    """Stands in for the run: remembers what it was asked, and says what it is given."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[str], tuple[date, ...]]] = []
+        self.outcome = Outcome(published={("failed_logins", DAY): published(MADE)})
+
+    def __call__(self, _: Settings, names: Sequence[str], days: Sequence[date]) -> Outcome:
+        self.asked.append((list(names), tuple(days)))
+        return self.outcome
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for kind in ("sources", "detectors"):
+        shutil.copytree(ROOT / kind, tmp_path / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "sources" / "logins.toml"
+    source.write_text("history_days = 3650\n" + source.read_text())
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    made = Settings(state=tmp_path / "state", project=tmp_path)
+    landed(made, "r1", 6000)
+    sealed(made, "v1", 6000)
+    return made
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr("tocsin.spark.backfill.backfill", made)
+    return made
+
+
+def run(*words: str, **options: Any) -> Result:
+    return CliRunner().invoke(app, ["backfill", "--detector", "failed_logins", *words], **options)
+
+
+def row(done: Result) -> list[str]:
+    """The words of the detector's row in the plan."""
+    return next(line for line in done.stdout.splitlines() if line.startswith("failed_logins ")).split()
+
+
+def test_the_plan_says_which_days_why_and_what_they_take(settings: Settings, runs: Runs) -> None:
+    done = run("--plan")
+    assert done.exit_code == 0, done.output
+    assert row(done) == ["failed_logins", "1", str(DAY), "to", str(DAY), "6,000", "1", "1", "day", "never", "run"]
+    assert done.stdout.splitlines()[-1] == "expected: 21 CPU-seconds, 10 s on 2 cores"
+    assert runs.asked == []
+
+
+def test_nothing_is_run_before_it_is_confirmed(settings: Settings, runs: Runs) -> None:
+    done = run(input="n\n")
+    assert (done.exit_code, runs.asked) == (1, [])
+    assert "expected: " in done.stdout
+    assert "Run it? [y/N]: n" in done.output
+    done = run(input="y\n")
+    assert (done.exit_code, runs.asked) == (0, [(["failed_logins"], (DAY,))])
+    assert f"failed_logins {DAY}: 0 findings, verdict pass" in done.stdout
+    assert "Run it?" not in run("--yes").output
+    assert len(runs.asked) == 2
+
+
+def test_a_day_that_is_done_is_run_only_again(settings: Settings, runs: Runs) -> None:
+    Backfills(settings, "failed_logins").publish(DAY, [finding("u")], published(MADE))
+    done = run()
+    assert (done.exit_code, runs.asked) == (0, [])
+    assert row(done)[-3:] == ["nothing", "to", "do"]
+    assert "Run it?" not in done.output
+    assert "expected" not in done.output
+    done = run("--again", "--yes")
+    assert (done.exit_code, runs.asked) == (0, [(["failed_logins"], (DAY,))])
+    assert row(done)[-3:] == ["1", "day", "done"]
+
+
+def test_a_held_day_says_so_and_waits(settings: Settings, runs: Runs) -> None:
+    Backfills(settings, "failed_logins").note(DAY, attempt(End.HELD, MADE))
+    done = run("--yes")
+    assert (done.exit_code, runs.asked) == (0, [])
+    assert f"failed_logins {DAY}: held: so it is" in done.stderr
+    assert run("--again", "--yes").exit_code == 0
+    assert len(runs.asked) == 1
+
+
+def test_days_that_are_not_there_are_told_together(settings: Settings, runs: Runs) -> None:
+    first, last = DAY - timedelta(days=3), DAY
+    done = run("--from", str(first), "--to", str(last), "--plan")
+    assert f"failed_logins {first} to {DAY - timedelta(days=1)} (3 days): blocked: is not published" in done.stderr
+    assert row(done)[1] == "1"
+    done = run("--from", str(last), "--to", str(first))
+    assert (done.exit_code, f"{last} is after {first}" in done.output) == (2, True)
+
+
+def test_what_is_not_published_is_told_once_for_a_reason_and_is_no_success(settings: Settings, runs: Runs) -> None:
+    days = [DAY - timedelta(days=back) for back in range(3)]
+    runs.outcome = Outcome(failed={("failed_logins", day): "the disk is away" for day in days[:2]})
+    runs.outcome.held["failed_logins", days[2]] = "too many"
+    done = run("--yes")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines() == [
+        f"failed_logins {days[2]}: too many",
+        f"failed_logins {days[1]} to {days[0]} (2 days): the disk is away",
+    ]

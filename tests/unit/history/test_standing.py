@@ -1,0 +1,56 @@
+"""How days stand that have no version, or none that is new enough."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
+from tocsin.history.ledger import Ledger
+from tocsin.history.planning import Known
+from tocsin.history.standing import DayStanding, DayState, standing
+from tocsin.quality.unsealed import Unsealed
+
+FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}
+SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"
+
+
+def days(known: Ledger, **changed: Any) -> dict[date, DayStanding]:
+    facts: dict[str, Any] = {"versions": {}, "published": {}, "now": NOON, "grace": timedelta(hours=1)}
+    facts |= {"kept": timedelta(days=60)} | changed
+    return {one.day: one for one in standing("logins", Known(ledger=known, **facts))}
+
+
+def back(count: int) -> date:
+    return DAY - timedelta(days=count)
+
+
+def test_a_day_that_could_not_be_sealed_says_when_and_why() -> None:
+    failed = days(ledger(entry("r1", DAY)), unsealed=FAILED)[DAY]
+    assert (failed.state, failed.note) == (DayState.FAILED, SAID)
+    versions = {DAY: [version("v1", "r1")]}
+    outdated = days(
+        ledger(entry("r1", DAY), entry("r2", DAY)), versions=versions, published={DAY: "v1"}, unsealed=FAILED
+    )[DAY]
+    assert (outdated.state, outdated.version, outdated.note) == (DayState.OUTDATED, "v1", SAID)
+    refused = {DAY: [version("v1", "r1", published=None, severity="critical")]}
+    again = days(ledger(entry("r1", DAY), entry("r2", DAY)), versions=refused, unsealed=FAILED)[DAY]
+    assert (again.state, again.note) == (DayState.FAILED, SAID)
+    assert days(ledger(), unsealed=FAILED)[DAY].state is DayState.FAILED
+
+
+def test_days_between_others_of_which_nothing_landed_are_missing() -> None:
+    found = days(ledger(imported("import-1", back(4), back(1)), entry("r1", DAY)))
+    assert [day for day, one in found.items() if one.state is DayState.MISSING] == [back(3), back(2)]
+    assert list(found) == [back(4), back(3), back(2), back(1), DAY]
+    assert "tocsin history import" in found[back(3)].note
+    alone = days(ledger(imported("import-1", back(2), DAY)))
+    assert alone[back(1)].state is DayState.MISSING, "also where landing has never run"
+
+
+def test_days_that_are_no_longer_history_or_that_landing_follows_are_not_missing() -> None:
+    old = days(ledger(imported("import-1", back(90), DAY)))
+    assert min(day for day, one in old.items() if one.state is DayState.MISSING) == back(59)
+    followed = ledger(entry("r1", back(1), tick=None), entry("r2", DAY + timedelta(days=3), at=1, tick=None))
+    assert not [one for one in days(followed, now=NOON + timedelta(days=9)).values() if one.state is DayState.MISSING]
+    assert days(ledger()) == {}

@@ -1,0 +1,110 @@
+"""Programs that judge, tried twice by one run: what the first try was refused counts when the second mends the rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.backfill.made import attempt
+from tests.unit.history.made import DAY, entry, version
+from tests.unit.history.published import LOGINS
+from tocsin import logs
+from tocsin.backfill.ledger import Backfills, End
+from tocsin.history.ledger import record
+from tocsin.history.places import Places
+from tocsin.history.versions import DayVersion, write_version
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.settings import Settings
+from tocsin.spark import backfilling, sealing
+from tocsin.spark.backfill import Outcome
+from tocsin.spark.entry import FAILED, OK, REFUSED
+from tocsin.spark.gate import Gate
+from tocsin.spark.seal import Sealed
+
+GOOD = DAY - timedelta(days=1)
+NIGHT = "scheduled__2026-11-22T02:10:00+00:00"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, state=tmp_path / "state")
+
+
+@dataclass
+class Room:
+    """Whether there is room to seal GOOD; the gate refuses DAY."""
+
+    settings: Settings
+    is_there: bool = False
+
+    def seal(self, day: date, ledger: object) -> Sealed:
+        del ledger
+        if day == GOOD and not self.is_there:
+            raise OSError("broken")
+        severity = Severity.CRITICAL if day == DAY else Severity.PASS
+        judged = _version(severity, "run-1", day)
+        write_version(Places.of(self.settings, "logins"), day, judged)
+        passed = severity is Severity.PASS
+        check = Check(name="a", stage=Stage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0")
+        at = datetime.now(UTC)
+        return Sealed(day, judged, Verdict(subject="logins", day=day, run_id="v", judged_at=at, checks=(check,)))
+
+
+def _version(severity: Severity, run: str, day: date) -> DayVersion:
+    at = datetime.now(UTC)
+    published = None if severity is Severity.CRITICAL else at
+    made = version(f"v{at:%Y%m%dT%H%M%S}000Z", run, severity=severity.value, published=published)
+    return made.model_copy(update={"sealed_at": at, "facts": made.facts.model_copy(update={"day": day})})
+
+
+@pytest.fixture
+def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
+    room = Room(settings)
+
+    @contextlib.contextmanager
+    def no_spark(*given: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(sealing, "running_batch", no_spark)
+    monkeypatch.setattr(sealing, "Sealer", lambda *given: room)
+    monkeypatch.setattr(sealing, "tidy", lambda *given: None)
+    places = Places.of(settings, "logins")
+    record(places, entry("run-1", GOOD, DAY))
+    return room
+
+
+def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(room: Room) -> None:
+    first = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
+    assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (FAILED, [GOOD], [DAY])
+    room.is_there = True
+    second = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
+    assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
+    assert (second.code, second.refused_before) == (REFUSED, (DAY,))
+
+
+def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
+    room.is_there = True
+    assert sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT).code == REFUSED
+    assert sealing.seal(room.settings, LOGINS, Gate).code == OK
+    assert sealing.seal(room.settings, LOGINS, Gate, run_id="the next night").code == OK
+
+
+def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfilling, "load_settings", lambda: settings)
+    monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
+    monkeypatch.setattr(backfilling, "backfill", lambda *given: Outcome())
+    held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
+    Backfills(settings, "bursts").note(DAY, held)
+    words = ["quiet", "bursts", "--run-id"]
+    assert backfilling.main([*words, NIGHT], doc="") == REFUSED
+    assert backfilling.main([*words, "the next night"], doc="") == OK
+    Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
+    assert backfilling.main([*words, NIGHT], doc="") == OK, "a day that failed is told by the try in which it did"
