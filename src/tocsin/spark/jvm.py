@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import subprocess
 
 from pyspark import SparkContext
@@ -25,6 +26,7 @@ def end() -> None:
     process = _process()
     if process is None or process.poll() is not None:
         return
+    _expect_loss()
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()  # it ends when this pipe does
@@ -38,7 +40,17 @@ def kill() -> None:
     """End it at once; its checkpoint stands that at any moment."""
     process = _process()
     if process is not None:
+        _expect_loss()
         process.kill()
+
+
+def _expect_loss() -> None:
+    """What py4j is asking at this moment, such as to free an object, is lost; it would tell that with a traceback."""
+    logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: that is where py4j tells it
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def _process() -> subprocess.Popen[bytes] | None:

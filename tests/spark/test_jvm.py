@@ -1,0 +1,59 @@
+"""The end of a JVM, as seen in the log of the job that had it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tocsin.provision.java import find_java
+
+# A thread that waits for an answer stands for py4j's own, which tells the JVM what may be freed. Bytes that the JVM has
+# not read when it ends make its kernel reset the connection.
+PROGRAM = """
+import contextlib, threading, time
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from tocsin import logs
+from tocsin.spark import jvm
+
+logs.configure("detector:tests")
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+gateway = spark.sparkContext._gateway
+spark.stop()
+connections, lost = [], threading.Event()
+
+def ask():
+    gateway.jvm.java.lang.System.nanoTime()
+    connections.append(gateway._gateway_client.get_thread_connection())
+    with contextlib.suppress(Py4JError):
+        gateway.jvm.java.lang.Thread.sleep(600_000)
+    lost.set()
+
+threading.Thread(target=ask, daemon=True).start()
+while not connections:
+    time.sleep(0.01)
+time.sleep(0.5)
+connections[0].socket.sendall(b"unread")
+jvm.{how}()
+assert lost.wait(60)
+print("lost")
+"""
+
+
+def ended(how: str) -> str:
+    """What a program has logged whose JVM was ended in that way, while it was asked."""
+    environment = os.environ | {"JAVA_HOME": str(find_java().home)}
+    program = PROGRAM.replace("{how}", how)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["lost"], done.stderr[-3000:]
+    return done.stderr
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_what_is_asked_of_a_jvm_while_it_ends_is_no_error_in_the_log(how: str) -> None:
+    assert "Traceback" not in ended(how)
