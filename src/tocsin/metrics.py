@@ -16,6 +16,9 @@ SILENT_SECONDS = 20.0
 BUSY_CORES = 0.9
 """A job that keeps so many cores busy stands out: on a machine of a few cores it leaves too little for the others."""
 
+MUCH_QUARANTINED = 0.05
+"""A source of which a larger share of the latest records went to quarantine may have changed its format."""
+
 
 class JobState(StrEnum):
     """What a job is doing."""
@@ -80,3 +83,8 @@ class JobReport(BaseModel):
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
     counts: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def bad_ratio(self) -> float:
+        """Of the job of a source: the share of its latest 1,000 records or more that went to quarantine; 0 before."""
+        return self.counts.get("bad_ratio", 0.0)

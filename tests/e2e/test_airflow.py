@@ -331,6 +331,20 @@ def test_a_drain_reads_all_there_is_and_stops_and_a_restart_goes_on_from_there(r
     assert running.pids(DETECTOR) == others
 
 
+def test_a_source_of_which_much_goes_to_quarantine_is_one_mail_to_its_owner(running: Running) -> None:
+    before = running.pids()
+    file = running.stack.state / "changed.log"
+    file.write_text("user: mallory, did: login failed\n" * 1500)
+    done = running.stack.tocsin("send", str(file))
+    assert done.returncode == 0, done.stderr
+    subject = "[tocsin] ingest:logins: much goes to quarantine"
+    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to("platform@example.com")], 180)
+    (mail,) = [mail for mail in running.mails_to("platform@example.com") if mail["subject"] == subject]
+    assert re.search(r"[\d.]+% of the latest records went to quarantine", mail["html"])
+    assert "tocsin quarantine list --source logins" in mail["html"]
+    assert running.pids() == before, "nothing is stopped for it"
+
+
 def test_a_broken_file_hides_no_dag_and_stops_no_job(running: Running) -> None:
     before = running.pids()
     (running.stack.project / "detectors" / "worse.py").write_text("def detect(:")

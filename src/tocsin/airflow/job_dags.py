@@ -23,7 +23,7 @@ _PAGE = """\
 {% if event -%}
 <p><b>{{ event.job | e }}</b>: {{ event.condition | e }}.</p>
 <p>{{ event.reason | e }}</p>
-<p>It goes on being tried. This is told once; the next mail comes when it has been well and fails again.</p>
+<p>{{ event.advice | e }}</p>
 <p>The end of its log (<code>{{ event.log | e }}</code>):</p>
 <pre>{{ event.lines | join("\\n") | e }}</pre>
 {%- else -%}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tocsin.catalog import Catalog
 from tocsin.drains import ask_drain, end_drain, end_other_drains, read_drains
+from tocsin.heartbeat import read_beat
+from tocsin.metrics import MUCH_QUARANTINED, SILENT_SECONDS
 from tocsin.names import dag_of
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -20,7 +22,7 @@ from tocsin.supervision.history import read_history
 from tocsin.supervision.jobs import job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Desired, Start
+from tocsin.supervision.model import Condition, Desired, Start
 from tocsin.supervision.news import News, forget_told, news, read_news, was_told, write_news
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.runner import Launch
@@ -103,7 +105,8 @@ class Jobs:
             OSError: the state folder cannot be written.
         """
         state, now, before = self.settings.state, time.time(), read_news(self.settings.state)
-        standing = news(read_history(memory_of(state, _CHARGE)), before, now)
+        history = read_history(memory_of(state, _CHARGE))
+        standing = news(history, before, now, self._quarantining(history.jobs))
         standing = {job: replace(one, told=one.told or was_told(state, one)) for job, one in standing.items()}
         due = [one for one in standing.values() if one.is_due(now) and not is_under_way(dag_of(one.job), one.name)]
         standing |= {one.job: replace(one, tried_at=now) for one in due}
@@ -143,11 +146,21 @@ class Jobs:
         found = ((path, path.stat()) for path in files if path.exists())
         return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
 
+    def _quarantining(self, jobs: Iterable[str]) -> dict[str, str]:
+        """Those of `jobs` that say of themselves that much of what they read goes to quarantine, and how much."""
+        beats = {job: read_beat(self.settings.state, job) for job in jobs}
+        ratios = {
+            job: beat.report.bad_ratio for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS
+        }
+        much = {job: ratio for job, ratio in ratios.items() if ratio > MUCH_QUARANTINED}
+        return {job: f"{ratio:.1%} of the latest records went to quarantine" for job, ratio in much.items()}
+
     def _message(self, one: News) -> dict[str, Any]:
         event = {
             "job": one.job,
             "condition": str(one.condition),
             "reason": one.reason[:_WORDS],
+            "advice": _advice(one),
             "log": str(self.settings.log(one.job)),
             "lines": [line[:_WORDS] for line in self.runner.logs(one.job, _LINES)],
         }
@@ -158,6 +171,18 @@ class Jobs:
         java_home = given if given.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
         return job_launch(self.settings, labels, java_home, beside=start.beside)
+
+
+def _advice(one: News) -> str:
+    """What its reader may do, and when the next mail comes."""
+    if one.condition is not Condition.QUARANTINING:
+        return "It goes on being tried. This is told once; the next mail comes when it has been well and fails again."
+    source = one.job.partition(":")[2]
+    return (
+        f"It runs on with what can be used. tocsin quarantine list --source {source} shows the rest and why; once the "
+        "sender or the declaration is mended, tocsin quarantine replay brings it back. This is told once; the next "
+        "mail comes when there has been none of it for an hour, and then much again."
+    )
 
 
 def _detectors(catalog: Catalog) -> list[str]:

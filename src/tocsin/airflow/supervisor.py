@@ -24,9 +24,9 @@ Compares what should run (the files in `detectors/` and `sources/`, and the paus
 the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
 failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
 
-`look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition; that run fails, which mails
-the job's owner, once. For each mail of another failed run that waits, it starts a run of `mails`. As long as a mail
-cannot leave, the same run is tried again each minute.
+`look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition, or of whose records over
+5 % go to quarantine; that run fails, which mails the job's owner, once. For each mail of another failed run that waits,
+it starts a run of `mails`. As long as a mail cannot leave, the same run is tried again each minute.
 
 Pause this DAG and nothing is started, stopped or restarted any more.
 """

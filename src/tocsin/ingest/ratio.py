@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-BAD_RATIO = 0.05
-"""Above it, the job says in its report that too much goes to quarantine."""
+from tocsin.metrics import MUCH_QUARANTINED
 
 RATIO_RECORDS = 1_000
 """The ratio is taken over at least so many of the latest records."""
@@ -33,6 +32,6 @@ class Ratio:
 
     def sentence(self) -> str:
         """What is wrong; empty when nothing is."""
-        if self.value <= BAD_RATIO:
+        if self.value <= MUCH_QUARANTINED:
             return ""
         return f"{self.value:.1%} of the last {self._records} records went to quarantine"

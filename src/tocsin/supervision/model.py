@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 
 class Condition(StrEnum):
-    """How a job fares."""
+    """How a job fares. The policy knows nothing of the last: such a job runs, and only people can help."""
 
     FINE = "fine"
     RESTARTING = "restarting"
@@ -27,6 +27,7 @@ class Condition(StrEnum):
     MISCONFIGURED = "misconfigured"
     LOCKED = "locked"
     NO_ROOM = "no room"
+    QUARANTINING = "much goes to quarantine"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What people are to be told about jobs, once for each time that a job comes into a failing condition.
+"""What people are to be told about jobs, once for each time that a job comes into a condition that needs them.
 
 Level-triggered: what is to be told follows from how the jobs stand and what was told, so nothing is lost with a process
 that ends between the two. The name of a piece of news is the same at each attempt. Whoever has told it notes that, and
@@ -8,7 +8,7 @@ until then it is told again: a mail server that is away keeps nobody from hearin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,15 +19,17 @@ from tocsin.names import file_name
 from tocsin.supervision.model import Condition, History
 
 _AGAIN_SECONDS = 60.0
+_CALM_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """One job has come into a failing condition.
+    """One job has come into a condition that needs people.
 
     Attributes:
         job, condition, reason: which, how it fares and why, in words.
         at: epoch seconds at which this was found.
+        last_at: epoch seconds at which it was found last, of what comes and goes within minutes; 0 of all else.
         told: whether it has reached those whose business it is.
         tried_at: epoch seconds of the last attempt to tell it; 0 before the first.
     """
@@ -36,6 +38,7 @@ class News:
     condition: Condition
     reason: str
     at: float
+    last_at: float = 0.0
     told: bool = False
     tried_at: float = 0.0
 
@@ -50,22 +53,40 @@ class News:
         return not self.told and now - self.tried_at >= _AGAIN_SECONDS
 
 
-def news(history: History, before: Mapping[str, News], now: float) -> dict[str, News]:
+def news(
+    history: History, before: Mapping[str, News], now: float, quarantining: Mapping[str, str] | None = None
+) -> dict[str, News]:
     """The news that stand, by job: those of `before` whose condition lasts, and new ones.
 
     A restart is no recovery: news stand until the job is fine again, comes into another failing condition, or is no
-    longer kept running.
+    longer kept running. That much goes to quarantine stands until an hour has passed without it.
+
+    Args:
+        history: how jobs fare in the eyes of the policy.
+        before: what stood at the last call.
+        now: epoch seconds.
+        quarantining: jobs of whose records much goes to quarantine now, with the reason in words.
     """
     standing: dict[str, News] = {}
     for job, past in history.jobs.items():
         old = before.get(job)
         if past.condition is Condition.FINE:
+            standing |= _of_quarantine(job, old, now, (quarantining or {}).get(job))
             continue
         if old is not None and past.condition in (Condition.RESTARTING, old.condition):
             standing[job] = old
         elif past.condition is not Condition.RESTARTING:
             standing[job] = News(job=job, condition=past.condition, reason=past.reason, at=now)
     return standing
+
+
+def _of_quarantine(job: str, old: News | None, now: float, reason: str | None) -> dict[str, News]:
+    """The news of a job that runs well, by its name; a source that sends both kinds in turn is told of once."""
+    known = old if old is not None and old.condition is Condition.QUARANTINING else None
+    if reason is None:
+        return {job: known} if known is not None and now - known.last_at < _CALM_SECONDS else {}
+    made = News(job=job, condition=Condition.QUARANTINING, reason=reason, at=now) if known is None else known
+    return {job: replace(made, last_at=now)}
 
 
 _NEWS = TypeAdapter(dict[str, News])

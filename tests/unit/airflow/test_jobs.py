@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from tocsin.airflow.jobs import Jobs
 from tocsin.catalog import read_catalog
 from tocsin.drains import Drains, asked_at, finish_drain, read_drains
+from tocsin.heartbeat import beat
+from tocsin.metrics import JobReport, JobState
 from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.history import write_history
@@ -126,6 +129,7 @@ def test_news_are_told_again_each_minute_until_they_have_left(jobs: Jobs, clock:
     assert message["trigger_dag_id"] == "detector__failed_logins"
     event = message["conf"]["event"]
     assert (event["job"], event["condition"], event["reason"]) == (DETECTOR, "crash loop", "4 failures")
+    assert event["advice"].startswith("It goes on being tried.")
     assert [len(event["lines"][1]), event["lines"][-1]] == [400, "last words"]
     clock(1059.0)
     assert jobs.untold(lambda dag, run: False) == []
@@ -149,6 +153,30 @@ def test_notes_on_news_that_are_over_are_removed(jobs: Jobs, clock: Callable[[fl
         remember(jobs, notifier=Past())
         assert jobs.untold(lambda dag, run: False) == []
     assert list((jobs.settings.state / "supervision" / "told").iterdir()) == []
+
+
+def test_a_source_of_which_much_goes_to_quarantine_is_told_with_what_to_do(
+    jobs: Jobs, clock: Callable[[float], None]
+) -> None:
+    def says(ratio: float) -> None:
+        report = JobReport(
+            job="ingest:logins", at=datetime.now(UTC), state=JobState.RUNNING, counts={"bad_ratio": ratio}
+        )
+        beat(jobs.settings.state, report)
+
+    remember(jobs, ingest__logins=Past())
+    says(0.05)
+    assert jobs.untold(lambda dag, run: False) == [], "so much is no news"
+    says(0.31)
+    clock(time.time() + 60)
+    assert jobs.untold(lambda dag, run: False) == [], "a job that is silent says nothing of now"
+    clock(time.time() - 60)
+    (message,) = jobs.untold(lambda dag, run: False)
+    assert message["trigger_dag_id"] == "platform"
+    event = message["conf"]["event"]
+    assert (event["job"], event["condition"]) == ("ingest:logins", "much goes to quarantine")
+    assert event["reason"] == "31.0% of the latest records went to quarantine"
+    assert "tocsin quarantine list --source logins" in event["advice"]
 
 
 def test_two_jobs_with_the_same_trouble_at_once_are_two_pieces_of_news(jobs: Jobs) -> None:

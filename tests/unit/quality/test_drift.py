@@ -85,6 +85,12 @@ def test_a_figure_that_has_vanished_is_drift() -> None:
     assert failed(profile(page__null_ratio=None), before(*[2400] * 8)) == {"usual page.null_ratio": Severity.WARNING}
 
 
+def test_a_day_that_was_imported_alone_has_no_share_in_quarantine_and_that_is_no_drift() -> None:
+    known = before(*[2400] * 8, quarantine_ratio=0.01)
+    assert failed(profile(quarantine_ratio=None), known) == {}
+    assert failed(profile(quarantine_ratio=0.04), known) == {"usual quarantine_ratio": Severity.WARNING}
+
+
 def check(severity: Severity, *, passed: bool = False, name: str = "r") -> Check:
     return Check(
         name=name, stage=Stage.DAY, about="rows", severity=severity, passed=passed, observed="4", limit="at most 3"

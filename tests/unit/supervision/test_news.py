@@ -48,11 +48,41 @@ def test_another_failing_condition_is_told_too() -> None:
     assert told(Condition.CRASH_LOOP, Condition.MISCONFIGURED) == ["crash-loop", "misconfigured"]
 
 
+def told_of_quarantine(*ratios: float) -> list[str]:
+    """What people get when such shares of what comes in go to quarantine, ten minutes apart; all is delivered."""
+    kept: dict[str, News] = {}
+    reasons = []
+    for look, ratio in enumerate(ratios):
+        much = {JOB: f"{ratio:.0%}"} if ratio > 0.05 else {}
+        kept = news(stands(Condition.FINE), kept, 600.0 * look, much)
+        reasons += [one.reason for one in kept.values() if not one.told]
+        kept = {job: replace(one, told=True) for job, one in kept.items()}
+    return reasons
+
+
+def test_much_in_quarantine_is_told_once_also_when_it_comes_and_goes() -> None:
+    assert told_of_quarantine(0.0, 0.3, 0.4, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.5) == ["30%"]
+
+
+def test_after_an_hour_without_it_much_in_quarantine_is_told_again() -> None:
+    assert told_of_quarantine(0.3, *[0.0] * 6, 0.4) == ["30%", "40%"]
+
+
+def test_a_restart_is_no_end_of_much_in_quarantine_and_a_crash_loop_is_told_beside_it() -> None:
+    much = {JOB: "30%"}
+    kept = news(stands(Condition.FINE), {}, 0.0, much)
+    assert news(stands(Condition.RESTARTING), kept, 60.0, {}) == kept
+    (loop,) = news(stands(Condition.CRASH_LOOP), kept, 60.0, much).values()
+    assert loop.condition is Condition.CRASH_LOOP
+
+
 def test_the_same_news_has_the_same_name_until_it_is_told() -> None:
     """Whoever tells it may fail, and try again with the next look."""
     first = news(stands(Condition.CRASH_LOOP, "4 failures"), {}, 1_800_000_000.25)
     again = news(stands(Condition.CRASH_LOOP, "5 failures"), first, 1_800_000_060.0)
     assert again == first
+    much = news(stands(Condition.FINE), {}, 1_800_000_000.25, {JOB: "30%"})
+    assert much[JOB].name == news(stands(Condition.FINE), much, 1_800_000_060.0, {JOB: "40%"})[JOB].name
     assert first[JOB].name == "crash-loop__detector:bad__2027-01-15T08:00:00.250+00:00"
 
 

@@ -11,7 +11,7 @@ from tocsin.airflow.pages.shapes import Severity
 from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
 from tocsin.heartbeat import Beat
-from tocsin.metrics import SILENT_SECONDS, JobState
+from tocsin.metrics import MUCH_QUARANTINED, SILENT_SECONDS, JobState
 from tocsin.names import DETECTOR
 from tocsin.supervision.model import Condition, Past
 from tocsin.supervision.runner import Process
@@ -134,7 +134,8 @@ def _said(facts: Facts) -> Verdict:
     if beat.age_seconds > SILENT_SECONDS:
         reason = f"silent for {beat.age_seconds:.0f} s; it was {report.state} then. It hangs, or cannot write"
         return Verdict(Severity.PROBLEM, "silent", reason)
-    severity = _SAID.get(report.state, Severity.OK)
+    much = report.bad_ratio > MUCH_QUARANTINED
+    severity = _SAID.get(report.state, Severity.WARNING if much else Severity.OK)
     if facts.drain_asked_at is not None:
         severity = Severity.WARNING if severity is Severity.OK else severity
         until = f"it stops once it has read all that had come in by {_clock(facts.drain_asked_at)}"

@@ -179,6 +179,13 @@ def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severit
     assert place.verdict() == (severity, str(state), "as it says")
 
 
+@pytest.mark.parametrize(("ratio", "severity"), [(0.05, Severity.OK), (0.051, Severity.WARNING)])
+def test_much_in_quarantine_is_a_warning(place: Place, ratio: float, severity: Severity) -> None:
+    place.run("ingest:logins")
+    place.says("ingest:logins", reason="as it says", counts={"bad_ratio": ratio})
+    assert place.verdict("ingest:logins") == (severity, "running", "as it says")
+
+
 def test_silence_is_a_problem(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, ago=60)
