@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import await_that, patient
@@ -23,6 +25,14 @@ from tocsin.supervision.runner import Process
 ROOT = Path(__file__).resolve().parents[1]
 READY_SECONDS = 240.0
 STOP_SECONDS = 60.0
+
+
+def listening(process: psutil.Process) -> set[str]:
+    """The addresses on which `process` listens; one that has ended listens on none."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        sockets = process.net_connections(kind="inet")
+        return {str(one.laddr[0]) for one in sockets if one.status == psutil.CONN_LISTEN}
+    return set()
 
 
 class Stack:
@@ -79,6 +89,16 @@ class Stack:
         """All live processes of the stack but for the launcher."""
         names = (servers_instance(self.settings), instance_of(self.settings))
         return [process for name in names for process in LocalRunner(name, self.settings.log).list()]
+
+    def listening(self) -> set[tuple[str, str]]:
+        """The job and the address of every socket on which one of its processes, or a child of one, listens."""
+        found: set[tuple[str, str]] = set()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                leader = psutil.Process(process.pid)
+                for one in (leader, *leader.children(recursive=True)):
+                    found |= {(process.labels.job, address) for address in listening(one)}
+        return found
 
     def pid(self, name: str) -> int | None:
         """The process of a server or job."""

@@ -67,14 +67,7 @@ def test_its_secrets_are_readable_for_this_user_alone(running: Running) -> None:
 
 
 def test_airflow_listens_on_loopback_only(running: Running) -> None:
-    listening = {
-        (process.labels.job, socket.laddr.ip)
-        for process in running.stack.processes()
-        if process.labels.job in COMPONENTS
-        for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for socket in one.net_connections(kind="tcp")
-        if socket.status == psutil.CONN_LISTEN
-    }
+    listening = {(name, address) for name, address in running.stack.listening() if name in COMPONENTS}
     assert ("airflow-api-server", "127.0.0.1") in listening
     assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
 

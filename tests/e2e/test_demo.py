@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.stack import listening
 from tests.waiting import await_that, awaited
 from tocsin.catalog import read_catalog
 from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
@@ -52,10 +53,8 @@ class Seen:
             for process in (root, *root.children(recursive=True)):
                 self.processes.add(process)
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    sockets = process.net_connections(kind="inet")
-                    listening = [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN]
                     labels = of_environment(process.environ())
-                    self.listeners |= {(str(address[0]), labels.job if labels else "") for address in listening}
+                    self.listeners |= {(address, labels.job if labels else "") for address in listening(process)}
         running = read_running(state)
         if running is not None and len(self.quarantined) < BAD_LINES:
             kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{running.kafka_port}")

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -60,14 +59,9 @@ def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
 
 
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:
-    listening = []
-    for process in stack.processes():
-        leader = psutil.Process(process.pid)
-        for one in [leader, *leader.children(recursive=True)]:
-            sockets = [s for s in one.net_connections(kind="tcp") if s.status == psutil.CONN_LISTEN]
-            listening += [(process.labels.job, s.laddr.ip, s.laddr.port) for s in sockets]
-    assert {"kafka", "mail", "ingest:logins", "detector:failed_logins"} <= {job for job, _, _ in listening}
-    open_to_all = {job for job, ip, _ in listening if ip not in {"127.0.0.1", "::1", "::ffff:127.0.0.1"}}
+    listening = stack.listening()
+    assert {"kafka", "mail", "ingest:logins", "detector:failed_logins"} <= {job for job, _ in listening}
+    open_to_all = {job for job, ip in listening if ip not in {"127.0.0.1", "::1", "::ffff:127.0.0.1"}}
     # Spark's real-time shuffle between the stages of a stateful query gives its server no address (ARCHITECTURE.md).
     assert open_to_all <= {"detector:failed_logins"}, listening
 
