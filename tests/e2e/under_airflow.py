@@ -115,10 +115,15 @@ class Running:
         await_that(lambda: self.admin.runs(dag)[run] in ("success", "failed"), 2 * BATCH_SECONDS)
         assert self.admin.runs(dag)[run] == state, self.admin.states(dag, run)
 
-    def days(self) -> dict[str, str]:
-        """The state of each run of a Backfill, by its day."""
+    def days(self) -> list[tuple[str, str]]:
+        """The day and the state of each run of a Backfill, by day."""
         found = self.admin.call("GET", f"/api/v2/dags/{BACKFILL}/dagRuns?run_type=backfill")["dag_runs"]
-        return {run["partition_key"]: run["state"] for run in found}
+        return sorted((run["partition_key"], run["state"]) for run in found)
+
+    def await_days(self, count: int) -> None:
+        """Wait until so many runs of Backfills have ended."""
+        await_that(lambda: len(self.days()) == count, SECONDS)
+        await_that(lambda: {state for _, state in self.days()} <= {"success", "failed"}, 2 * BATCH_SECONDS)
 
     def declare(self, name: str, old: str = "", new: str = "") -> None:
         """One more detector, whose owner is another."""

@@ -22,6 +22,7 @@ from tocsin.provision.paths import here
 from tocsin.settings import Settings
 
 _DUMP_SECONDS = 600
+_OLD_SECONDS = 7 * 86_400
 _LIST = "classes.list"
 
 log = structlog.get_logger()
@@ -74,6 +75,7 @@ class Making:
             try:
                 if not self._path.exists() and self._dumped(draft):
                     draft.replace(self._path)
+                    _forget_old(self._path)
                     log.info("archive of classes made", bytes=self._path.stat().st_size)
             except (OSError, psutil.Error, subprocess.SubprocessError) as error:
                 log.warning("no archive of classes made; starts stay slow", error=str(error))
@@ -93,6 +95,14 @@ class Making:
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._dump = subprocess.Popen([*tether.prefix(), "nice", "-n", "10", *command], **quiet)  # type: ignore[call-overload]  # of a dict
         return self._dump.wait(_DUMP_SECONDS) == 0 and draft.exists()
+
+
+def _forget_old(kept: Path) -> None:
+    """Remove archives that were made long before `kept`: after an upgrade of Spark or Java nobody uses them."""
+    for path in kept.parent.glob(f"*{kept.suffix}"):
+        with contextlib.suppress(OSError):
+            if kept.stat().st_mtime - path.stat().st_mtime > _OLD_SECONDS:
+                path.unlink()
 
 
 def _java_command(words: list[str]) -> list[str]:
