@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,13 @@ def start(folder: Path, program: str = PROGRAM) -> str:
 
 @pytest.mark.timeout(1800)
 def test_classes_come_from_the_archive(tmp_path: Path) -> None:
+    long_unused, young = tmp_path / "long_unused.jsa", tmp_path / "young.jsa"
+    for other, days in ((long_unused, 8), (young, 6)):
+        other.touch()
+        os.utime(other, (0, time.time() - days * 86_400))
     assert start(tmp_path) == "made"
+    assert young.exists(), "another Java may be in use in turn with this one"
+    assert not long_unused.exists()
     for old in tmp_path.glob("classes.log*"):  # of the JVM that made it, too
         old.unlink()
     assert start(tmp_path) == "used"
