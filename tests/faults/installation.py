@@ -132,7 +132,7 @@ class Installation(Observed):
     def kill(self, job: str, what: str = "all") -> None:
         """SIGKILL to the processes of `job`: "all", "python" (its JVM is left behind) or "jvm" (Python is)."""
         leader = self.leader(job)
-        jvms = [child for child in leader.children(recursive=True) if "java" in child.name()]
+        jvms = jvms_of(leader)
         victims = {"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what]
         for victim in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -197,3 +197,13 @@ class Installation(Observed):
 
     def _of(self, job: str) -> list[Process]:
         return [process for process in self.runner.list() if process.labels.job == job]
+
+
+def jvms_of(leader: psutil.Process) -> list[psutil.Process]:
+    """The JVMs that a job has started; a helper of a moment may end while it is looked at."""
+    found = []
+    for child in leader.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "java" in child.name():
+                found.append(child)
+    return found

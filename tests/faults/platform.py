@@ -14,6 +14,7 @@ from typing import Self
 import psutil
 
 from tests.airflow_api import Api
+from tests.faults.installation import jvms_of
 from tests.faults.observed import DETECTOR, INGEST, Observed, low_limits
 from tests.stack import Stack
 from tocsin.heartbeat import read_beat
@@ -133,7 +134,7 @@ class Platform(Observed):
             _kill([] if pid is None else [psutil.Process(pid)])
             return victim
         leader = psutil.Process(self.pids()[victim])
-        jvms = [child for child in leader.children(recursive=True) if "java" in child.name()]
+        jvms = jvms_of(leader)
         what = chance.choice(["all", "python", "jvm"]) if jvms and chance else "all"
         _kill({"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what])
         return f"{victim} ({what})"

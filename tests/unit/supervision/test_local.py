@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -190,7 +191,9 @@ def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None
 
 
 def _is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _catches(pid: int, signum: int) -> bool:
