@@ -23,7 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.broker import Broker
-from tests.waiting import await_that, awaited
+from tests.waiting import await_that, awaited, patient
 from tocsin.catalog import read_catalog
 from tocsin.errors import TransientError
 from tocsin.finding import Finding
@@ -236,7 +236,7 @@ class DetectJob:
         watched.close()
         admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered
         (done,) = admin.delete_records([place]).values()
-        return int(done.result(10).low_watermark)
+        return int(done.result(patient(10)).low_watermark)
 
     def _environment(self) -> dict[str, str]:
         kafka, spark = self.settings.kafka, self.settings.spark

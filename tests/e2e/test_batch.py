@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker import Broker
 from tests.e2e.detecting import DETECTOR, WINDOW, DetectJob, Topic, detect_job
+from tests.waiting import patient
 from tocsin.finding import Finding, Origin
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -99,7 +100,7 @@ def test_a_range_that_cannot_be_computed_whole_is_refused_and_writes_nothing(job
     assert "is not before" in said
     events = job.settings.names.events("logins")
     client = AdminClient(job.settings.kafka.for_librdkafka())
-    client.delete_records([TopicPartition(events, 0, 20)])[TopicPartition(events, 0)].result(30)
+    client.delete_records([TopicPartition(events, 0, 20)])[TopicPartition(events, 0)].result(patient(30))
     code, said = batch(job)
     assert code == 2
     assert f"{events} holds no longer all records from before" in said

@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.broker import Broker
+from tests.waiting import patient
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_records_and_the_cluster_id_outlive_a_stop_and_a_crash(own: Broker) -> N
         own.start()
         cluster = _cluster(own)
         admin = AdminClient(own.kafka.for_librdkafka())
-        admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(10)
+        admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(patient(10))
         _produce(own, "kept", b"before the stop")
         own.stop()
         own.start()

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.broker import Broker
 from tests.e2e import count_words
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.trust import trust_options
 
@@ -67,7 +67,7 @@ def query(bundled: Java, broker: Broker, tmp_path: Path) -> Iterator[subprocess.
     """The counting query, from topic `words` to topic `counts`."""
     admin = AdminClient(broker.kafka.for_librdkafka())
     for made in admin.create_topics([NewTopic("words", 2, 1), NewTopic("counts", 1, 1)]).values():
-        made.result(10)
+        made.result(patient(10))
     environment = os.environ | {"JAVA_HOME": str(bundled.home), "PYTHONPATH": str(ROOT)}
     arguments = [str(tmp_path / "state"), broker.kafka.bootstrap_servers, "words", "counts"]
     with (tmp_path / "query.log").open("wb") as log:
@@ -77,7 +77,7 @@ def query(bundled: Java, broker: Broker, tmp_path: Path) -> Iterator[subprocess.
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(patient(60))
 
 
 def runtime_of(process: int) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from tests.broker import Broker
 from tests.e2e.detecting import JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
 from tests.e2e.test_detect import ticking
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
 from tocsin.spark import gaps
 from tocsin.spark.gaps import Cause, Gap, read_gaps
@@ -49,7 +49,7 @@ def run_and_stop(job: DetectJob, topic: Topic) -> dict[int, int]:
     job.await_truth(topic.truth)
     job.await_report(lambda r: bool(r.batch_id))  # the second batch: the first has no watermark
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(patient(20)) == 0
     return job.position()
 
 

@@ -73,7 +73,7 @@ class Deployment:
         new = self.start_beside()
         self.beside(new, lambda r: r.state is JobState.READY)
         self.leading.send_signal(how)
-        self.leading.wait(30)
+        self.leading.wait(patient(30))
         self.job.await_report(lambda r: r.pid == new.pid and r.state is JobState.RUNNING)
         self.leading = new
         return new

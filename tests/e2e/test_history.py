@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker import Broker
 from tests.e2e.detecting import DETECTOR, WINDOW, DetectJob, Topic, detect_job, read_all
+from tests.waiting import patient
 from tocsin.catalog import read_catalog
 from tocsin.finding import Finding
 from tocsin.history.care import verify
@@ -109,7 +110,7 @@ def test_history_gives_the_findings_that_kafka_gave_and_goes_on_without_it(job: 
     client = AdminClient(job.settings.kafka.for_librdkafka())
     ends = [TopicPartition(events, partition, -1) for partition in (0, 1)]
     for future in client.delete_records(ends).values():
-        future.result(30)
+        future.result(patient(30))
     assert batch(job, "history") == from_kafka
 
     for number in range(61):

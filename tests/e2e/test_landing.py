@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 
 from tests.broker import Broker
 from tests.e2e.detecting import DetectJob, Topic, detect_job
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.history.care import verify
@@ -48,7 +48,7 @@ def remove_before(job: DetectJob, offset: int) -> None:
     """What retention does to partition 0."""
     client, place = admin(job), TopicPartition(job.settings.names.events("logins"), 0, offset)
     (done,) = client.delete_records([place]).values()
-    assert done.result(10).low_watermark == offset
+    assert done.result(patient(10)).low_watermark == offset
 
 
 def offsets(entry: Entry) -> dict[int, tuple[int, int]]:
@@ -66,7 +66,7 @@ def test_runs_follow_one_another_over_ticks_foreign_records_and_new_partitions(j
     assert (first.partitions[0].events, first.partitions[1].unreadable) == (3, 1)
     assert read_ledger(Places.of(job.settings, "logins")).read_through == NOW
     client, name = admin(job), job.settings.names.events("logins")
-    client.create_partitions([NewPartitions(name, 3)])[name].result(10)
+    client.create_partitions([NewPartitions(name, 3)])[name].result(patient(10))
     topic = Topic(job.settings)  # a producer that knows the new partition
     send(topic, 2, 2)
     second = land(job.settings, source)
@@ -100,7 +100,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) ->
     send(topic, 5)
     land(job.settings, source)
     client, name = admin(job), job.settings.names.events("logins")
-    client.delete_topics([name])[name].result(10)
+    client.delete_topics([name])[name].result(patient(10))
     await_that(lambda: name not in client.list_topics(timeout=60).topics, 20)
     ensure_topics(job.settings, read_catalog(job.settings.project))
     send(Topic(job.settings), 2)
@@ -154,7 +154,7 @@ def test_what_went_to_quarantine_is_counted_once_whatever_becomes_of_the_run(job
     now = datetime.now(UTC).date()
     assert sum(ledger.quarantined(day) for day in {NOW.date(), now}) == 5
     client, name = admin(job), job.settings.names.quarantine("logins")
-    client.delete_topics([name])[name].result(10)
+    client.delete_topics([name])[name].result(patient(10))
     await_that(lambda: name not in client.list_topics(timeout=60).topics, 20)
     ensure_topics(job.settings, read_catalog(job.settings.project))
     quarantined(job, 1)
@@ -167,7 +167,7 @@ def test_records_are_told_by_their_day_without_being_read(job: DetectJob) -> Non
     client, name, midnight = admin(job), job.settings.names.prefix + "days", datetime(2026, 1, 3, tzinfo=UTC)
     # Here the times are the producer's, so that a test need not wait for a midnight.
     wanted = NewTopic(name, 2, 1, config={"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
-    client.create_topics([wanted])[name].result(10)
+    client.create_topics([wanted])[name].result(patient(10))
     producer = Producer(job.settings.kafka.for_librdkafka())
     second = timedelta(seconds=1)
     for partition, moment in [

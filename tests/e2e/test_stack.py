@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.stack import Stack
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 
 JOBS = ["detector:failed_logins", "indexer", "ingest:logins", "notifier"]
 BROKEN = '''"""One that cannot start. It says so in its own job."""
@@ -152,7 +152,7 @@ def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stac
     stopped = stack.tocsin("dev", "down")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
     assert stack.launcher is not None
-    assert stack.launcher.wait(5) == 0
+    assert stack.launcher.wait(patient(5)) == 0
     assert stack.processes() == []
     assert stack.said().splitlines()[-1].endswith("stopped")
     assert not (stack.state / "running.toml").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stack import Stack
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 
 
 @pytest.fixture
@@ -75,6 +75,6 @@ def test_a_second_signal_while_stopping_ends_everything_by_force(stack: Stack) -
     stack.launcher.send_signal(signal.SIGTERM)
     await_that(lambda: "stopping the servers" in stack.said(), 30)
     stack.launcher.send_signal(signal.SIGTERM)
-    assert stack.launcher.wait(10) == 0
+    assert stack.launcher.wait(patient(10)) == 0
     assert "ending everything by force" in stack.said()
     assert stack.processes() == []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patient
 from tocsin.provision import state
 
 
@@ -54,5 +55,5 @@ def test_a_second_set_up_waits_for_the_first(tmp_path: Path) -> None:
         thread.start()
         thread.join(0.2)
         order.append("first")
-    thread.join(10)
+    thread.join(patient(10))
     assert order == ["first", "second"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import patient
 from tocsin.lock import LockHeld, hold
 from tocsin.spark import lead
 from tocsin.spark.lead import Lead, own
@@ -40,7 +41,7 @@ def test_the_one_beside_leads_as_soon_as_the_other_has_ended(tmp_path: Path) -> 
         second.follow(took.set)
         assert not took.wait(0.3)
         first.close()
-        assert took.wait(5)
+        assert took.wait(patient(5))
         assert second.held
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.supervision.dummies import SLEEP, launch
-from tests.waiting import await_that
+from tests.waiting import await_that, patient
 from tocsin.airflow.pages import board as module
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.shapes import Board, Row, Severity, Today
@@ -81,7 +81,7 @@ class Place:
     def board(self, **off: bool) -> Board:
         self.page.board(off)
         for value in (self.page._usage, self.page._kafka):
-            value.wait(10)
+            value.wait(patient(10))
         self.page._looked = float("-inf")
         return self.page.board(off)
 
@@ -338,7 +338,7 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
     assert "cannot be read" in board.notes[0].text
     assert (page.jobs_of(DAG), page.dags()) == ([], set())
     for value in (page._usage, page._kafka):
-        value.wait(10)
+        value.wait(patient(10))
 
 
 def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:

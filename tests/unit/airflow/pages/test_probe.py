@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.waiting import patient
 from tocsin.airflow.pages.probe import ask
 from tocsin.errors import TransientError
 from tocsin.setting_blocks import KafkaSettings
@@ -34,7 +35,7 @@ def broker(answer: bytes | None) -> Iterator[tuple[int, list[bytes]]]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield server.getsockname()[1], heard
-        thread.join(10)
+        thread.join(patient(10))
 
 
 def at(*ports: int) -> KafkaSettings:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 
+from tests.waiting import patient
 from tocsin.airflow.pages.refreshed import Got, Refreshed
 
 
@@ -9,13 +10,13 @@ def test_nobody_waits_and_the_next_one_is_told() -> None:
     go = threading.Event()
 
     def slow() -> int:
-        assert go.wait(10)
+        assert go.wait(patient(10))
         return 7
 
     value = Refreshed(slow, 60)
     assert value.known() == Got()
     go.set()
-    value.wait(10)
+    value.wait(patient(10))
     known = value.known()
     assert (known.value, known.error) == (7, "")
     assert known.at is not None
@@ -26,12 +27,12 @@ def test_it_is_got_once_for_all_who_ask_and_only_when_it_is_old() -> None:
     value = Refreshed(lambda: asked.append(1), 60)
     for _ in range(5):
         value.known()
-        value.wait(10)
+        value.wait(patient(10))
     assert asked == [1]
     eager = Refreshed(lambda: asked.append(1), 0)
     for _ in range(3):
         eager.known()
-        eager.wait(10)
+        eager.wait(patient(10))
     assert len(asked) == 4
 
 
@@ -39,9 +40,9 @@ def test_a_failure_is_told_beside_what_was_known() -> None:
     answers = iter([3])
     value: Refreshed[int] = Refreshed(lambda: next(answers), 0)
     value.known()
-    value.wait(10)
+    value.wait(patient(10))
     value.known()
-    value.wait(10)
+    value.wait(patient(10))
     known = value.known()
-    value.wait(10)
+    value.wait(patient(10))
     assert (known.value, known.error) == (3, "StopIteration")
