@@ -47,6 +47,15 @@ class Seen:
     processes: set[psutil.Process] = field(default_factory=set)
     quarantined: list[QuarantinedRecord] = field(default_factory=list)
 
+    def left(self) -> list[psutil.Process]:
+        """Those that still run."""
+        found = []
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
     def look(self, demo: subprocess.Popen[str], state: Path) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(demo.pid)
@@ -130,7 +139,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
     assert all(record.reasons for record in seen.quarantined)
 
     assert len(seen.processes) >= 8, "the launcher, Kafka, the mail sink, four jobs, and Spark's own"
-    assert [process for process in seen.processes if process.is_running() and process.status() != "zombie"] == []
+    assert seen.left() == []
     assert {job for _, job in seen.listeners} >= {"kafka", "mail"}
     elsewhere = {job for host, job in seen.listeners if host not in LOOPBACK}
     # Spark's real-time shuffle binds all addresses, and has no setting for it (ARCHITECTURE.md, Security).
@@ -148,5 +157,5 @@ def test_ctrl_c_ends_a_demo_at_any_time_and_in_order(tmp_path: Path) -> None:
     assert "Traceback" not in written
     assert written.rstrip().endswith("stopped")
     assert len(seen.processes) >= 3
-    assert [process for process in seen.processes if process.is_running() and process.status() != "zombie"] == []
+    assert seen.left() == []
     assert not (state / "running.toml").exists()
