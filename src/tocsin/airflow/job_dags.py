@@ -24,6 +24,7 @@ _PAGE = """\
 <p><b>{{ event.job | e }}</b>: {{ event.condition | e }}.</p>
 <p>{{ event.reason | e }}</p>
 <p>{{ event.advice | e }}</p>
+{% if event.commands %}<pre>{{ event.commands | join("\\n") | e }}</pre>{% endif %}
 <p>The end of its log (<code>{{ event.log | e }}</code>):</p>
 <pre>{{ event.lines | join("\\n") | e }}</pre>
 {%- else -%}

@@ -156,11 +156,13 @@ class Jobs:
         return {job: f"{ratio:.1%} of the latest records went to quarantine" for job, ratio in much.items()}
 
     def _message(self, one: News) -> dict[str, Any]:
+        advice, commands = _advice(one)
         event = {
             "job": one.job,
             "condition": str(one.condition),
             "reason": one.reason[:_WORDS],
-            "advice": _advice(one),
+            "advice": advice,
+            "commands": commands,
             "log": str(self.settings.log(one.job)),
             "lines": [line[:_WORDS] for line in self.runner.logs(one.job, _LINES)],
         }
@@ -173,16 +175,18 @@ class Jobs:
         return job_launch(self.settings, labels, java_home, beside=start.beside)
 
 
-def _advice(one: News) -> str:
-    """What its reader may do, and when the next mail comes."""
+def _advice(one: News) -> tuple[str, list[str]]:
+    """What its reader should know, with when the next mail comes, and what to type."""
     if one.condition is not Condition.QUARANTINING:
-        return "It goes on being tried. This is told once; the next mail comes when it has been well and fails again."
-    source = one.job.partition(":")[2]
-    return (
-        f"It runs on with what can be used. tocsin quarantine list --source {source} shows the rest and why; once the "
-        "sender or the declaration is mended, tocsin quarantine replay brings it back. This is told once; the next "
-        "mail comes when there has been none of it for an hour, and then much again."
+        again = "It goes on being tried. This is told once; the next mail comes when it has been well and fails again."
+        return again, []
+    told = (
+        "It runs on with what can be used. The first command shows the rest and why; the other brings it back once the "
+        "sender or the declaration is mended. This is told once; the next mail comes when there has been none of it "
+        "for an hour, and then much again."
     )
+    source = one.job.partition(":")[2]
+    return told, [f"tocsin quarantine {what} --source {source}" for what in ("list", "replay --all")]
 
 
 def _detectors(catalog: Catalog) -> list[str]:

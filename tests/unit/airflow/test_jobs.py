@@ -130,6 +130,7 @@ def test_news_are_told_again_each_minute_until_they_have_left(jobs: Jobs, clock:
     event = message["conf"]["event"]
     assert (event["job"], event["condition"], event["reason"]) == (DETECTOR, "crash loop", "4 failures")
     assert event["advice"].startswith("It goes on being tried.")
+    assert event["commands"] == []
     assert [len(event["lines"][1]), event["lines"][-1]] == [400, "last words"]
     clock(1059.0)
     assert jobs.untold(lambda dag, run: False) == []
@@ -176,7 +177,9 @@ def test_a_source_of_which_much_goes_to_quarantine_is_told_with_what_to_do(
     event = message["conf"]["event"]
     assert (event["job"], event["condition"]) == ("ingest:logins", "much goes to quarantine")
     assert event["reason"] == "31.0% of the latest records went to quarantine"
-    assert "tocsin quarantine list --source logins" in event["advice"]
+    assert event["commands"] == [
+        "tocsin quarantine list --source logins", "tocsin quarantine replay --all --source logins",
+    ]  # fmt: skip
 
 
 def test_two_jobs_with_the_same_trouble_at_once_are_two_pieces_of_news(jobs: Jobs) -> None:
