@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.stack import listening
-from tests.waiting import await_that, awaited
+from tests.waiting import await_that, awaited, patient
 from tocsin.catalog import read_catalog
 from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
 from tocsin.errors import TransientError
@@ -89,7 +89,7 @@ def running_demo(state: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         if demo.poll() is None:
             demo.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                demo.wait(STOP_SECONDS)
+                demo.wait(patient(STOP_SECONDS))
         demo.kill()
         demo.wait()
         assert demo.stdout is not None
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_demo_at_any_time_and_in_order(tmp_path: Path) -> None:
         await_that(lambda: (state / "running.toml").exists() or demo.poll() is not None, 120)
         seen.look(demo, state)
         demo.send_signal(signal.SIGINT)
-        written, _ = demo.communicate(timeout=STOP_SECONDS)
+        written, _ = demo.communicate(timeout=patient(STOP_SECONDS))
     assert demo.returncode == 0, written
     assert "Traceback" not in written
     assert written.rstrip().endswith("stopped")
