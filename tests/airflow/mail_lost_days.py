@@ -1,7 +1,8 @@
 """A program for Airflow's environment: the mails of a night or a backfill that has failed.
 
 `mail_lost_days.py TASK RUN OWNERS` fails as the task `seal` or `catch_up` does; OWNERS is a JSON object of source or
-detector to address. `mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried
+detector to address. `mail_lost_days.py parity FOLDER` runs the task `parity` of the first detector with the `tocsin` of
+another environment. `mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried
 once.
 """
 
@@ -10,11 +11,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from tocsin.airflow.backfill import backfill_dags
 from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.mails import send
 from tocsin.airflow.seal_task import SealMail
@@ -33,6 +37,25 @@ def fail(task: str, run_id: str, owners: str) -> None:
     {"seal": SealMail, "catch_up": BackfillMail}[task](json.loads(owners))(context)
 
 
+def compare(folder: str) -> None:
+    """Fails unless the task does, and mails as it would."""
+    dag = backfill_dags()[0]
+    task = dag.get_task("parity")
+    about = {"dag_id": dag.dag_id, "run_id": "mine", "task_id": "parity", "try_number": 2}
+    run = SimpleNamespace(run_id="mine", run_type="manual", partition_key=None)
+    context = {"dag": dag, "dag_run": run, "params": {}, "task": task}
+    context["ti"] = SimpleNamespace(log_url="http://airflow/run", **about)
+    other = SimpleNamespace(venv=Path(folder))
+    try:
+        with mock.patch("tocsin.airflow.command.here", return_value=other):
+            task.python_callable(*task.op_args, **context)
+    except AirflowException as error:
+        for tell in task.on_failure_callback:
+            tell(context | {"exception": error})
+    else:
+        raise AssertionError("stream and backfill agree")
+
+
 def send_all() -> None:
     for name in Outbox(load_settings().state).waiting():
         with contextlib.suppress(OSError):
@@ -43,4 +66,10 @@ def send_all() -> None:
 
 
 if __name__ == "__main__":
-    send_all() if sys.argv[1] == "send" else fail(*sys.argv[1:])
+    what, *rest = sys.argv[1:]
+    if what == "send":
+        send_all()
+    elif what == "parity":
+        compare(*rest)
+    else:
+        fail(what, *rest)

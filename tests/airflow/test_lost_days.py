@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.mail_server import OK, MailServer
+from tests.unit.backfill.made import published
 from tests.unit.history.made import version
-from tocsin.backfill.ledger import Attempt, Backfills, End
+from tocsin.backfill.ledger import Attempt, Backfills, End, Made
 from tocsin.history.places import Places
 from tocsin.history.sealings import begin_sealing
 from tocsin.history.versions import write_version
@@ -62,6 +64,17 @@ class Mails:
 
     def fail_to_seal(self, run_id: str = "mine") -> None:
         self._run("seal", run_id, json.dumps({"logins": ANN}))
+
+    def differ(self, stdout: str, stderr: str) -> None:
+        """The comparison of a published day by a `tocsin` that says this and fails."""
+        for folder in ("detectors", "sources"):
+            shutil.copytree(here().root / folder, self.folder / folder)
+        Backfills(self.settings, "failed_logins").publish(DAY, [], published(Made(version="v", inputs={DAY: "v1"})))
+        fake = self.folder / "other" / "bin" / "tocsin"
+        fake.parent.mkdir(parents=True)
+        fake.write_text(f"#!/bin/sh\necho \"$@\"\ncat <<'.'\n{stdout}\n.\ncat >&2 <<'.'\n{stderr}\n.\nexit 1\n")
+        fake.chmod(0o755)
+        self._run("parity", str(fake.parents[1]))
 
     def send(self) -> list[EmailMessage]:
         """What has left, then and before."""
@@ -174,3 +187,17 @@ def test_a_night_that_has_come_to_no_day_says_why_and_nothing_of_the_night_befor
     assert mail["Subject"] == "[tocsin] history__logins: seal failed"
     assert "Error code is: &lt;2&gt;" in html(mail)
     assert "2026-01-31" not in html(mail)
+
+
+def test_a_difference_between_stream_and_backfill_is_told_without_what_java_says_each_time(mails: Mails) -> None:
+    late = "\n".join(["mallory  differs  late"] * 1000)
+    mails.differ(f"<trudy>  differs  unexplained\n{late}", "WARNING: Using incubator modules: a.b\nthe end")
+    (mail,) = mails.send()
+    assert mail["To"] == "security@example.com"
+    assert mail["Subject"] == "[tocsin] backfill__failed_logins: stream and backfill differ, or could not be compared"
+    page = html(mail)
+    assert "<pre>parity --detector failed_logins\n&lt;trudy&gt;  differs  unexplained\nmallory" in page
+    assert "late\n\nthe end</pre>" in page
+    assert len(page) < 5000
+    assert "<pre>tocsin parity --detector failed_logins --day DAY</pre>" in page
+    assert '"http://airflow/run"' in page

@@ -50,7 +50,9 @@ button *Quality report* of the task `run`.
 _DIFFERS = "[tocsin] {{ dag.dag_id }}: stream and backfill differ, or could not be compared"
 _DIFFERENCES = """\
 <pre>{{ (exception or "The task failed") | string | e }}</pre>
-<p>What a backfill has published counts. <code>tocsin parity</code> shows the differences again.</p>
+<p>What a backfill has published counts. Look at a difference soon: the events that can tell its reason are not kept for
+ever. This shows it again:</p>
+<pre>tocsin parity --detector {{ task.op_args[0] | e }} --day DAY</pre>
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
 

@@ -13,8 +13,11 @@ from tocsin.provision.paths import here
 MISCONFIGURED = 2
 """Exit code of whatever somebody has to mend first, so that a retry does not help."""
 
-_TOLD = 4000
+# What a command found comes first, and why it failed last.
+_FIRST, _LAST = 3000, 1000
 _OURS = re.compile(r"_{0,2}AIRFLOW|PYTHONPATH$|PYTHONHOME$")
+# What each start of Spark's Java says; nobody who reads a mail can do anything about it.
+_ALWAYS = re.compile(r"^WARNING: Using incubator modules: .*\n?", re.MULTILINE)
 
 
 def tocsin(*words: str) -> str:
@@ -29,9 +32,16 @@ def tocsin(*words: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     command = [str(here().venv / "bin" / "tocsin"), *words]
     done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
-    print(done.stderr)
+    besides = _ALWAYS.sub("", done.stderr)
+    print(besides)
     if done.returncode == MISCONFIGURED:
-        raise AirflowFailException(done.stderr)
+        raise AirflowFailException(besides)
     if done.returncode:
-        raise AirflowException(f"{done.stdout}\n{done.stderr}".strip()[-_TOLD:])
+        print(done.stdout)
+        raise AirflowException(_short(f"{done.stdout}\n{besides}".strip()))
     return done.stdout
+
+
+def _short(text: str) -> str:
+    """As much of `text` as a mail takes; all of it is in the log."""
+    return text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]}\n[...]\n{text[-_LAST:]}"
