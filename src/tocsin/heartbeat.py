@@ -37,6 +37,7 @@ def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:
     """Write the heartbeat of `report.job` into the state folder; that of the process `beside` the one that leads.
 
     Never raises OSError, since a full disk is no reason to look dead: then only the time of the last one is renewed.
+    One thread of a process at a time: a reader would find half a report, and its job would be taken for hung.
     """
     path = _path(state, report.job, beside)
     draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -47,6 +47,8 @@ class Reporter:
         self._settings, self._topic = settings, settings.names.job_metrics
         self._beside = beside
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
+        # One report at a time: the newest is the last, and no reader finds half of one.
+        self._sending = threading.Lock()
         self._batch_at: float | None = None
         self._fields: dict[str, Any] = {
             "job": job,
@@ -89,9 +91,10 @@ class Reporter:
 
     def lead(self) -> None:
         """From now on this process leads the job."""
-        self._beside = False
+        with self._sending:
+            self._beside = False
+        self._send()  # before the other heartbeat goes: without any it would be taken for hung
         heartbeat.end_beside(self._settings.state, self._fields["job"])
-        self._send()
 
     def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
         """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
@@ -126,13 +129,14 @@ class Reporter:
             self._send()
 
     def _send(self, delivered: Any = None) -> None:
-        report = self.report()
-        heartbeat.beat(self._settings.state, report, beside=self._beside)
-        if self._beside:
-            return
-        with contextlib.suppress(BufferError, KafkaException):
-            value = report.model_dump_json(exclude_none=True)
-            self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
+        with self._sending:
+            report = self.report()
+            heartbeat.beat(self._settings.state, report, beside=self._beside)
+            if self._beside:
+                return
+            with contextlib.suppress(BufferError, KafkaException):
+                value = report.model_dump_json(exclude_none=True)
+                self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
         self._producer.poll(0)
 
 

@@ -164,9 +164,9 @@ class Supervisor:
 
     def _live_one(self, process: Process) -> Live:
         """`process`, and the last sign of life of this very one."""
-        beat, leads = self._beat(process, beside=False), True
-        if beat is None:
-            beat, leads = self._beat(process, beside=True), False
+        beside = self._beat(process, beside=True)  # first: it goes when the other one is there, and not before
+        leading = self._beat(process, beside=False)
+        beat = leading or beside
         return Live(
             job=process.labels.job,
             pid=process.pid,
@@ -175,7 +175,7 @@ class Supervisor:
             beat_at=self._clock() - beat.age_seconds - _standstill(beat.report) if beat else None,
             rss_bytes=beat.report.rss_bytes if beat else 0,
             leader=process.leader,
-            leads=beat is not None and leads,
+            leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
         )
 

@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ import pytest
 from tests.unit.supervision.dummies import SLEEP, launch
 from tests.waiting import await_that
 from tocsin.errors import ConfigError
+from tocsin.heartbeat import Beat, beat, end_beside, read_beat
 from tocsin.lock import hold
+from tocsin.metrics import JobReport, JobState
 from tocsin.supervision.chronicle import What, read_events
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
@@ -168,6 +171,26 @@ def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
 
     await_that(replaced)
     assert any("hung" in str(action) for action in bench.done)
+
+
+def test_who_takes_over_just_when_it_is_looked_at_is_not_taken_for_hung(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.tick({"notifier": Desired("v1")})
+    pid = bench.pid("notifier")
+    report = JobReport(job="notifier", at=datetime.now(UTC), pid=pid, state=JobState.READY)
+    beat(bench.state, report, beside=True)
+
+    def read(state: Path, job: str, *, beside: bool = False) -> Beat | None:
+        found = read_beat(state, job, beside=beside)
+        beat(state, report)
+        end_beside(state, job)
+        return found
+
+    monkeypatch.setattr("tocsin.supervision.supervisor.read_beat", read)
+    later = bench.new_supervisor(bench.runner, lambda: time.time() + 3600)
+    assert later.tick({"notifier": Desired("v1")}) == []
+    assert bench.pid("notifier") == pid
 
 
 def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
