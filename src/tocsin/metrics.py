@@ -48,7 +48,8 @@ class JobReport(BaseModel):
         mode: "real-time", "micro-batch", or empty for jobs without Spark.
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
-        batch_age_seconds: since the last batch finished; None before the first.
+        stalled_seconds: for how long it has had unread records and finished no batch, while it leads and runs; 0 when
+            all is read, and before the first batch.
         rows_in, rows_out: since the process began.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_records: unread records up to the end of its topics.
@@ -72,7 +73,7 @@ class JobReport(BaseModel):
     mode: str = ""
     version: str = ""
     batch_id: int | None = None
-    batch_age_seconds: float | None = None
+    stalled_seconds: float = 0.0
     rows_in: int = 0
     rows_out: int = 0
     rows_dropped_late: int = 0

@@ -49,7 +49,7 @@ class Reporter:
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
-        self._batch_at: float | None = None
+        self._behind_since: float | None = None
         self._fields: dict[str, Any] = {
             "job": job,
             "instance": settings.instance,
@@ -65,20 +65,23 @@ class Reporter:
     def update(self, **fields: Any) -> None:
         """Set fields of the report (names of `JobReport`) and publish it at once, without waiting.
 
-        A `batch_id` that changes also restarts `batch_age_seconds`.
+        From what changes follows `stalled_seconds`.
         """
         with self._lock:
-            if fields.get("batch_id") != self._fields.get("batch_id") and "batch_id" in fields:
-                self._batch_at = time.monotonic()
+            before = self._fields.get("batch_id")
             self._fields |= fields
+            if not self._is_behind():
+                self._behind_since = None
+            elif self._behind_since is None or self._fields["batch_id"] != before:
+                self._behind_since = time.monotonic()
         self._send()
 
     def report(self) -> JobReport:
         """The report as it would be written now."""
         with self._lock:
             fields = dict(self._fields)
-            if self._batch_at is not None:
-                fields["batch_age_seconds"] = round(time.monotonic() - self._batch_at, 3)
+            if self._behind_since is not None:
+                fields["stalled_seconds"] = round(time.monotonic() - self._behind_since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:
             fields["state"] = JobState.READY
         cpu, rss = _usage(self._process)
@@ -123,6 +126,11 @@ class Reporter:
         self._thread.join()
         self.update(state=state, reason=reason)
         self._producer.flush(2)
+
+    def _is_behind(self) -> bool:
+        """Whether a batch is due: nothing may pass for hung that had nothing to read, or that waited, until now."""
+        runs = self._fields["state"] is JobState.RUNNING and not self._beside
+        return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
 
     def _beat(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):

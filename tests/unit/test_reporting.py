@@ -31,6 +31,72 @@ def beside(settings: Settings) -> Iterator[Reporter]:
     reporter.close()
 
 
+class Clock:
+    """Time that passes when a test says so."""
+
+    now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("tocsin.reporting.time", clock)
+    return clock
+
+
+@pytest.fixture
+def reporter(settings: Settings) -> Iterator[Reporter]:
+    """Of a job that has finished a batch and read all that there was."""
+    reporter = Reporter(settings, JOB)
+    reporter.update(state=JobState.RUNNING, batch_id=0, lag_records=0)
+    yield reporter
+    reporter.close()
+
+
+def test_a_quiet_hour_is_no_standstill_when_at_last_something_comes(reporter: Reporter, clock: Clock) -> None:
+    clock.now += 3600
+    assert reporter.report().stalled_seconds == 0
+    reporter.update(lag_records=1)
+    clock.now += 5
+    reporter.update(lag_records=7)
+    clock.now += 2
+    assert reporter.report().stalled_seconds == 7, "from the first record that waited"
+    reporter.update(lag_records=0)
+    assert reporter.report().stalled_seconds == 0
+
+
+def test_a_standstill_begins_anew_with_each_batch(reporter: Reporter, clock: Clock) -> None:
+    reporter.update(lag_records=9)
+    clock.now += 500
+    reporter.update(batch_id=1, lag_records=8)
+    clock.now += 400
+    reporter.update(batch_id=1, reason="still behind")
+    assert reporter.report().stalled_seconds == 400
+
+
+def test_who_waits_for_something_outside_does_not_stand_still(reporter: Reporter, clock: Clock) -> None:
+    reporter.update(lag_records=9)
+    reporter.update(state=JobState.WAITING, reason="Kafka is away")
+    clock.now += 3600
+    reporter.update(state=JobState.RUNNING, reason="")
+    clock.now += 3
+    assert reporter.report().stalled_seconds == 3
+
+
+def test_before_the_first_batch_and_beside_another_process_nothing_stands_still(
+    settings: Settings, beside: Reporter, clock: Clock
+) -> None:
+    first = Reporter(settings, "indexer")
+    first.update(state=JobState.RUNNING, lag_records=9)
+    beside.update(batch_id=0, lag_records=9)
+    clock.now += 3600
+    assert (first.report().stalled_seconds, beside.report().stalled_seconds) == (0, 0)
+    first.close()
+
+
 def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_older_one(settings: Settings) -> None:
     reporter = Reporter(settings, JOB)
     reporter.update(state=JobState.RUNNING)

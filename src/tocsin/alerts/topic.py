@@ -120,9 +120,10 @@ class FollowedTopic:
 
     def lag_seconds(self, now: datetime) -> float:
         """How long ago what is read next was appended, at most; 0 when all is read."""
-        if self.lag_records == 0 or self._last_append is None:
+        known = [moment for moment in (self._last_append, self.complete_until) if moment is not None]
+        if self.lag_records == 0 or not known:
             return 0.0
-        return max(0.0, (now - self._last_append).total_seconds())
+        return max(0.0, (now - max(known)).total_seconds())
 
     def close(self) -> None:
         """Leave Kafka; offsets on their way are committed first."""

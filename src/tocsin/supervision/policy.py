@@ -176,6 +176,8 @@ class _Round:
             return f"takes {taken:.0f} MB of memory; it declares {allowed:.0f} MB"
         if not wanted.beats:
             return None
+        if process.stalled_seconds > self._pace.stalled_after:
+            return f"is hung: records to read, and no batch for {process.stalled_seconds:.0f} s"
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"is hung: no heartbeat for {silent:.0f} s" if silent > grace else None

@@ -16,7 +16,7 @@ import structlog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.heartbeat import Beat, read_beat
 from tocsin.lock import LockHeld, hold
-from tocsin.metrics import JobReport, JobState
+from tocsin.metrics import JobState
 from tocsin.supervision.chronicle import Event, Look, What, record
 from tocsin.supervision.history import read_history, write_history
 from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Past, Start, Stop
@@ -24,7 +24,6 @@ from tocsin.supervision.policy import reconcile, restarted, under_way
 from tocsin.supervision.runner import Launch, Process, Runner
 from tocsin.supervision.standing import Standing, memory_of, standings
 
-_STALLED_SECONDS = 600.0
 _FORCED_SECONDS = 5.0
 _LOCK_SECONDS = 10.0
 
@@ -172,8 +171,9 @@ class Supervisor:
             pid=process.pid,
             spec=process.labels.spec,
             started_at=process.started_at,
-            beat_at=self._clock() - beat.age_seconds - _standstill(beat.report) if beat else None,
+            beat_at=self._clock() - beat.age_seconds if beat else None,
             rss_bytes=beat.report.rss_bytes if beat else 0,
+            stalled_seconds=beat.report.stalled_seconds if beat else 0.0,
             leader=process.leader,
             leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
@@ -207,10 +207,3 @@ class Supervisor:
 def _life(past: Past | None) -> object:
     """What of a job's memory tells how it fares; the exact time of a start, say, does not."""
     return past and (past.expected, past.failures)
-
-
-def _standstill(report: JobReport) -> float:
-    """Seconds that do not count as life: a job that says it runs, has unread records and still finishes no batch."""
-    age = report.batch_age_seconds or 0.0
-    stuck = report.state is JobState.RUNNING and report.lag_records > 0 and age > _STALLED_SECONDS
-    return age if stuck else 0.0

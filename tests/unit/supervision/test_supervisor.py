@@ -173,6 +173,19 @@ def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
     assert any("hung" in str(action) for action in bench.done)
 
 
+def test_a_job_whose_heartbeat_tells_of_no_batch_is_replaced(bench: Bench) -> None:
+    bench.tick({"notifier": Desired("v1")})
+    stuck = bench.pid("notifier")
+
+    def reports(stalled_seconds: float) -> list[Action]:
+        report = JobReport(job="notifier", at=datetime.now(UTC), pid=stuck, state=JobState.RUNNING)
+        beat(bench.state, report.model_copy(update={"stalled_seconds": stalled_seconds}))
+        return bench.tick({"notifier": Desired("v1")})
+
+    assert reports(QUICK.stalled_after - 1) == []
+    assert "no batch" in str(reports(QUICK.stalled_after + 1))
+
+
 def test_who_takes_over_just_when_it_is_looked_at_is_not_taken_for_hung(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
