@@ -18,6 +18,7 @@ from tests.faults.observed import DETECT, DETECTOR
 from tests.waiting import await_that
 from tocsin.alerts.database import Database
 from tocsin.alerts.store import list_invalid, open_store
+from tocsin.alerts.topic import FollowedTopic
 from tocsin.finding import Finding, finding_id
 from tocsin.metrics import JobReport, JobState
 from tocsin.names import INDEXER, NOTIFIER
@@ -149,6 +150,21 @@ def test_both_jobs_wait_for_kafka_say_so_and_go_on(tmp_path: Path) -> None:
             assert one.stop(NOTIFIER) == 0
     finally:
         broker.stop()
+
+
+def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(one: Installation) -> None:
+    topic = FollowedTopic(one.settings.kafka, one.settings.names.findings, one.settings.names.group(INDEXER))
+    emit(one, "trent", 51, present_window())
+    found = next(filter(None, (topic.read(10, 1.0) for _ in range(60))))
+    topic.commit(found)
+    await_that(lambda: topic.measure() and topic.lag_records == 0, 30)
+    emit(one, "mallory", 51, present_window())
+    await_that(lambda: topic.measure() and topic.lag_records == 1, 30)
+    all_was_read = topic.complete_until
+    assert all_was_read is not None
+    assert all_was_read > found[0].appended_at
+    assert topic.lag_seconds(all_was_read + timedelta(seconds=5)) == 5
+    topic.close()
 
 
 def run(installation: Installation, job: str) -> subprocess.CompletedProcess[str]:
