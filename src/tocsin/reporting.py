@@ -35,7 +35,9 @@ class Reporter:
     that is away.
     """
 
-    def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, job: str, *, beside: bool = False, await_answer: Callable[[], None] = lambda: None
+    ) -> None:
         """Start reporting `job` as STARTING, from a background thread, until `close`.
 
         Args:
@@ -43,9 +45,11 @@ class Reporter:
             job: that is reported on.
             beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
                 this one has a heartbeat of its own, in which RUNNING reads READY.
+            await_answer: returns when what works for this process has shown that it lives. Reports of the background
+                thread wait for it, so that one that hangs has no heartbeat.
         """
         self._settings, self._topic = settings, settings.names.job_metrics
-        self._beside = beside
+        self._beside, self._await_answer = beside, await_answer
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
@@ -102,7 +106,7 @@ class Reporter:
     def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
         """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
 
-        This is a reading of the broker's clock: `job-metrics` carries append times.
+        This is a reading of the broker's clock: `job-metrics` carries append times. It is no heartbeat.
         """
         appended: list[Message] = []
         done = threading.Event()
@@ -134,12 +138,14 @@ class Reporter:
 
     def _beat(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
+            self._await_answer()
             self._send()
 
     def _send(self, delivered: Any = None) -> None:
         with self._sending:
             report = self.report()
-            heartbeat.beat(self._settings.state, report, beside=self._beside)
+            if delivered is None:  # ticks ask for the time, also while Spark hangs
+                heartbeat.beat(self._settings.state, report, beside=self._beside)
             if self._beside:
                 return
             with contextlib.suppress(BufferError, KafkaException):

@@ -124,19 +124,20 @@ class Platform(Observed):
     def kill(self, victim: str, chance: random.Random | None = None) -> str:
         """SIGKILL to a job (given a `chance`, perhaps to a part of it), a component of Airflow, or ALL_OF_AIRFLOW.
 
-        Returns what exactly was killed, in words.
+        Given a `chance`, the JVM of a job may also just hang: it is never resumed. Returns what was done, in words.
         """
         if victim == ALL_OF_AIRFLOW:
-            _kill(self._all_of_airflow())
+            _send(signal.SIGKILL, self._all_of_airflow())
             return victim
         if victim in AIRFLOW:
             pid = self.stack.pid(victim)
-            _kill([] if pid is None else [psutil.Process(pid)])
+            _send(signal.SIGKILL, [] if pid is None else [psutil.Process(pid)])
             return victim
         leader = psutil.Process(self.pids()[victim])
         jvms = jvms_of(leader)
-        what = chance.choice(["all", "python", "jvm"]) if jvms and chance else "all"
-        _kill({"all": [leader, *jvms], "python": [leader], "jvm": jvms}[what])
+        what = chance.choice(["all", "python", "jvm", "jvm hangs"]) if jvms and chance else "all"
+        victims = {"all": [leader, *jvms], "python": [leader]}.get(what, jvms)
+        _send(signal.SIGSTOP if what == "jvm hangs" else signal.SIGKILL, victims)
         return f"{victim} ({what})"
 
     def _works(self, job: str, pid: int | None) -> bool:
@@ -152,7 +153,7 @@ class Platform(Observed):
         return found
 
 
-def _kill(processes: list[psutil.Process]) -> None:
+def _send(what: signal.Signals, processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process.pid, what)

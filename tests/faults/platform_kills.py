@@ -1,4 +1,4 @@
-"""Kills -9 of Airflow, of its parts and of the jobs that it keeps running, under load.
+"""Kills -9 of Airflow, of its parts and of the jobs that it keeps running, and JVMs that hang, under load.
 
 `python -m tests.faults.platform_kills --rounds 50` kills something at random in each round, and compares all findings
 in the end. `--recoveries 20` kills a detect job so often, and tells how soon that is noticed and how soon it finds

@@ -118,6 +118,24 @@ def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_olde
     assert len({*moments}) > UPDATES / 2
 
 
+def test_a_job_whose_work_does_not_answer_has_no_heartbeat(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.reporting.EVERY_SECONDS", 0.02)
+    asked, answers = threading.Semaphore(0), threading.Semaphore(0)
+
+    def await_answer() -> None:
+        asked.release()
+        answers.acquire()
+
+    reporter = Reporter(settings, JOB, await_answer=await_answer)
+    assert asked.acquire(timeout=60)
+    assert read_beat(settings.state, JOB) is None
+    answers.release()
+    assert asked.acquire(timeout=60), "it is asked before each report"
+    assert read_beat(settings.state, JOB) is not None
+    answers.release(1_000)
+    reporter.close()
+
+
 def test_who_takes_over_has_a_heartbeat_at_each_moment(
     settings: Settings, beside: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def code_of(run: Callable[[], int]) -> int:
 def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
     settings = load_settings()
     with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
-        reporter = Reporter(settings, name, beside=not lead.held)
+        reporter = Reporter(settings, name, beside=not lead.held, await_answer=jvm.await_answer)
         lead.follow(reporter.lead)
         return _report(settings, reporter, lambda: work_of(settings), stop)
 

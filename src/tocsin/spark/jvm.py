@@ -21,6 +21,15 @@ def process_id() -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid()) if jvm is not None else 0
 
 
+def await_answer() -> None:
+    """Return when it has answered, or at once if there is none to ask. One that hangs does not answer, and lives on."""
+    process, jvm = _process(), SparkContext._jvm
+    if jvm is None or process is None or process.poll() is not None:
+        return
+    with contextlib.suppress(Exception):  # that it has ended is told by whoever needs more of it
+        jvm.java.lang.System.nanoTime()
+
+
 def end() -> None:
     """End it, if it still runs: it would also end with us, but some time later."""
     process = _process()

@@ -1,0 +1,39 @@
+"""A JVM that hangs, while the Python beside it lives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.broker import Broker
+from tests.faults.installation import STOP_SECONDS, Installation, jvms_of
+from tests.faults.observed import INGEST
+from tests.waiting import await_that
+from tocsin.heartbeat import read_beat
+from tocsin.reporting import EVERY_SECONDS
+
+
+def test_a_job_whose_jvm_hangs_gives_no_heartbeat_until_it_goes_on_and_can_be_stopped(
+    broker: Broker, tmp_path: Path
+) -> None:
+    with Installation(tmp_path, broker) as one:
+        one.make_topics()
+        one.start(INGEST)
+        one.await_ready(INGEST)
+
+        def silent_seconds() -> float:
+            beat = read_beat(one.settings.state, INGEST)
+            assert beat is not None
+            return beat.age_seconds
+
+        leader = one.leader(INGEST)
+        (jvm,) = jvms_of(leader)
+        jvm.suspend()
+        await_that(lambda: silent_seconds() > 4 * EVERY_SECONDS, 60)
+        assert leader.is_running()
+        jvm.resume()
+        await_that(lambda: silent_seconds() < EVERY_SECONDS, 60)
+        assert one.leader(INGEST) == leader
+
+        jvm.suspend()
+        assert one.stop(INGEST) == 0
+        await_that(lambda: not jvm.is_running(), STOP_SECONDS)
