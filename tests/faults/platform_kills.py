@@ -2,7 +2,7 @@
 
 `python -m tests.faults.platform_kills --rounds 50` kills something at random in each round, and compares all findings
 in the end. `--recoveries 20` kills a detect job so often, and tells how soon that is noticed and how soon it finds
-again. The tests take a few rounds.
+again.
 """
 
 from __future__ import annotations
