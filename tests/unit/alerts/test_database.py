@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -20,6 +21,7 @@ from tocsin.alerts.recording import record
 from tocsin.alerts.schema import metadata
 from tocsin.alerts.store import AlertFilter, FindingFilter
 from tocsin.errors import ConfigError, TransientError
+from tocsin.supervision.model import Pace
 
 Open = Callable[..., Database]
 
@@ -151,6 +153,18 @@ def test_an_unreachable_server_is_transient_and_its_password_is_not_shown(opened
     with pytest.raises(TransientError, match="refused") as caught:
         away.migrate()
     assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_vanishes_is_noticed_by_tcp_long_before_its_client_is_taken_for_hung(
+    postgres: str, opened: Open
+) -> None:
+    with opened(emptied(postgres)).read() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        said = {name: int(value) for name, value in driver.info.get_parameters().items() if value.isdigit()}
+    silent = said["keepalives_idle"] + said["keepalives_interval"] * said["keepalives_count"]
+    assert silent < Pace().stale_after
+    assert said["tcp_user_timeout"] == silent * 1000
 
 
 def test_a_locked_postgres_is_transient(postgres: str, opened: Open) -> None:
