@@ -48,8 +48,8 @@ class JobReport(BaseModel):
         mode: "real-time", "micro-batch", or empty for jobs without Spark.
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
-        stalled_seconds: for how long it has had unread records and finished no batch, while it leads and runs; 0 when
-            all is read, and before the first batch.
+        stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch after
+            its first; of the notifier: since it came by its outbox.
         rows_in, rows_out: since the process began.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_records: unread records up to the end of its topics.

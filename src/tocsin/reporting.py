@@ -53,6 +53,7 @@ class Reporter:
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
+        self._came_by: float | None = None
         self._behind_since: float | None = None
         self._fields: dict[str, Any] = {
             "job": job,
@@ -74,18 +75,25 @@ class Reporter:
         with self._lock:
             before = self._fields.get("batch_id")
             self._fields |= fields
+            if self._came_by is not None:
+                self._came_by = time.monotonic()
             if not self._is_behind():
                 self._behind_since = None
             elif self._behind_since is None or self._fields["batch_id"] != before:
                 self._behind_since = time.monotonic()
         self._send()
 
+    def goes_on(self) -> None:
+        """Tell that the job's own thread is at work: from then on it stands still unless it tells so, or updates."""
+        self._came_by = time.monotonic()
+
     def report(self) -> JobReport:
         """The report as it would be written now."""
         with self._lock:
             fields = dict(self._fields)
-            if self._behind_since is not None:
-                fields["stalled_seconds"] = round(time.monotonic() - self._behind_since, 3)
+            since = self._came_by if self._behind_since is None else self._behind_since
+            if self._works() and since is not None:
+                fields["stalled_seconds"] = round(time.monotonic() - since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:
             fields["state"] = JobState.READY
         cpu, rss = _usage(self._process)
@@ -133,8 +141,10 @@ class Reporter:
 
     def _is_behind(self) -> bool:
         """Whether a batch is due: nothing may pass for hung that had nothing to read, or that waited, until now."""
-        runs = self._fields["state"] is JobState.RUNNING and not self._beside
-        return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
+        return self._works() and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
+
+    def _works(self) -> bool:
+        return self._fields["state"] is JobState.RUNNING and not self._beside
 
     def _beat(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):

@@ -92,8 +92,8 @@ class Notifier:
         if trouble is not None:
             raise trouble
 
-    def send_due(self, stop: threading.Event) -> None:
-        """Send all that is due, urgent first, until `stop` is set.
+    def send_due(self, stop: threading.Event, goes_on: Callable[[], None] = lambda: None) -> None:
+        """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each mail.
 
         Raises:
             TransientError: the DB or the mail server cannot be used now; nothing is lost.
@@ -102,6 +102,7 @@ class Notifier:
         self._write_outcomes()
         with Mailer(self._settings.smtp) as mailer:
             while not stop.is_set():
+                goes_on()
                 claimed = self._claim()
                 if claimed is None:
                     return
@@ -227,7 +228,7 @@ class NotifierJob:
             notifier.release_closed()
         except TransientError as error:
             trouble = str(error)
-        notifier.send_due(self._stop)
+        notifier.send_due(self._stop, self._reporter.goes_on)
         if time.monotonic() >= self._tidy_after:
             left = notifier.tidy()
             self._count_usage()

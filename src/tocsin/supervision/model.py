@@ -41,7 +41,7 @@ class Pace:
         healthy_after: a job that ran so long is forgiven its failures.
         stale_after: without a heartbeat for so long a job is hung.
         start_grace: for the first heartbeat of a process.
-        stalled_after: a job that finishes no batch for so long, with records to read, is hung.
+        stalled_after: a job that lives and has not come on for so long is hung.
         stop_grace: between asking a process to stop and ending it.
         stagger: between the starts of two heavy jobs.
         locked_retry: before the next try when another copy holds the lock.
@@ -95,7 +95,7 @@ class Live:
         started_at: of the process.
         beat_at: last heartbeat of this very process; None before the first.
         rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
-        stalled_seconds: for how long it has had records to read and finished no batch, as that heartbeat says.
+        stalled_seconds: for how long it has not come on, as that heartbeat says.
         leader: False for a process whose leader is gone.
         leads: whether it says that it is the one that works for the job; False before its first heartbeat.
         ready: whether it says that it can take over from the one that leads.

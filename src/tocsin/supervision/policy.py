@@ -177,7 +177,7 @@ class _Round:
         if not wanted.beats:
             return None
         if process.stalled_seconds > self._pace.stalled_after:
-            return f"is hung: records to read, and no batch for {process.stalled_seconds:.0f} s"
+            return f"is hung: it lives, and has not come on for {process.stalled_seconds:.0f} s"
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"is hung: no heartbeat for {silent:.0f} s" if silent > grace else None

@@ -14,13 +14,15 @@ from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.delivery import Mailer
 from tocsin.alerts.mail import chart, compose
-from tocsin.alerts.notifier import Notifier
+from tocsin.alerts.notifier import Notifier, NotifierJob
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.rows import AlertDetails, Notification
 from tocsin.alerts.schema import notifications
 from tocsin.alerts.store import AlertFilter
 from tocsin.errors import TransientError
 from tocsin.metrics import JobReport, JobState
+from tocsin.names import NOTIFIER
+from tocsin.reporting import Reporter
 from tocsin.setting_blocks import SmtpSettings
 from tocsin.settings import Settings
 
@@ -393,3 +395,26 @@ def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scen
     scene.send()
     scene.notifier.tidy()
     assert [a.state for a in store.list_alerts(scene.database, AlertFilter())] == ["resolved"]
+
+
+def test_the_time_that_many_mails_take_is_no_standstill(scene: Scene) -> None:
+    scene.index(120)
+    mails_before: list[int] = []
+    scene.notifier.send_due(threading.Event(), lambda: mails_before.append(len(scene.subjects)))
+    assert len(scene.subjects) == 2
+    assert mails_before == [0, 1, 2]
+
+
+def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, stop, rounds = Settings(state=tmp_path), threading.Event(), threading.Semaphore(0)
+    reporter = Reporter(settings, NOTIFIER)
+    monkeypatch.setattr(reporter, "goes_on", rounds.release)
+    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
+    thread.start()
+    went_on = [rounds.acquire(timeout=60) for _ in range(3)]
+    stop.set()
+    thread.join()
+    reporter.close()
+    assert went_on == [True] * 3

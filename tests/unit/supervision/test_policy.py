@@ -90,7 +90,7 @@ def test_to_hang_is_to_fail() -> None:
     assert "is hung" in world.history.jobs[JOB].reason
 
 
-def test_a_job_that_beats_and_finishes_no_batch_is_replaced_with_that_reason() -> None:
+def test_a_job_that_beats_and_does_not_come_on_is_replaced_with_that_reason() -> None:
     world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, pace=Pace(stalled_after=600))
     world.run(3)
     (stuck,) = world.running(JOB)
@@ -99,7 +99,7 @@ def test_a_job_that_beats_and_finishes_no_batch_is_replaced_with_that_reason() -
     assert not world.stops(JOB), "so long is allowed"
     world.live[stuck.pid] = replace(stuck, stalled_seconds=601)
     world.tick()
-    reason = "is hung: records to read, and no batch for 601 s"
+    reason = "is hung: it lives, and has not come on for 601 s"
     assert world.stops(JOB) == [Stop(JOB, stuck.pid, reason)]
     world.run(3)
     assert world.log[-1][1] == Start(JOB, "v1", f"restart 1: {reason}")
