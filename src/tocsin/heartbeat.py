@@ -3,7 +3,7 @@
 They work when Kafka is down, so that a job that waits for it is not taken for hung. A heartbeat is the job's last
 `JobReport`, as JSON, in `<state>/heartbeats/<job>.json`; its modification time is the time of the beat. A process that
 runs beside the one that leads its job, to take over from it, has a file of its own.
-`tocsin.reporting.Reporter` writes it beside each record on `job-metrics`.
+`tocsin.reporting.Reporter` writes it, as it does the records on `job-metrics`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
     """The last heartbeat of `job`, or of the process `beside` its leading one; None when none can be read."""
     path = _path(state, job, beside)
     try:
-        age = time.time() - path.stat().st_mtime
-        return Beat(JobReport.model_validate_json(path.read_bytes()), max(0.0, age))
+        with path.open("rb") as file:  # time and report of the same beat: the next one is another file
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+            return Beat(JobReport.model_validate_json(file.read()), max(0.0, age))
     except (OSError, ValidationError):
         return None
 

@@ -1,6 +1,6 @@
 """What a job tells about itself: one record on `job-metrics`, keyed by job.
 
-Written after each batch and at least every 5 seconds.
+Written after each batch, and every 5 seconds while the job lives.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JobReport(BaseModel):
     Attributes:
         job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
         instance: the installation the job belongs to.
-        at: when this was written, UTC.
+        at: of this sign of life, UTC.
         started_at: when the process began, UTC.
         pid: of the process that supervises the work (Python).
         reason: why it is in this state or mode, one sentence.
@@ -49,7 +49,7 @@ class JobReport(BaseModel):
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
         stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch after
-            its first; of the notifier: since it came by its outbox.
+            its first; of the notifier: since it began its last round, or mail.
         rows_in, rows_out: since the process began.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_records: unread records up to the end of its topics.

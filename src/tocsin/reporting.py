@@ -1,4 +1,4 @@
-"""Jobs tell how they are: a `Reporter` writes one `JobReport` after each change, and at least every few seconds.
+"""Jobs tell how they are: a `Reporter` writes one `JobReport` after each change, and every few seconds while they live.
 
 A report goes to the `job-metrics` topic (for other machines) and into the heartbeat file (which works while Kafka is
 down).
@@ -53,6 +53,7 @@ class Reporter:
         self._process, self._lock, self._stop = psutil.Process(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
+        self._beat_at = datetime.now(UTC)
         self._came_by: float | None = None
         self._behind_since: float | None = None
         self._fields: dict[str, Any] = {
@@ -68,7 +69,7 @@ class Reporter:
         self._thread.start()
 
     def update(self, **fields: Any) -> None:
-        """Set fields of the report (names of `JobReport`) and publish it at once, without waiting.
+        """Set fields of the report (names of `JobReport`) and publish it at once, without waiting for Kafka.
 
         From what changes follows `stalled_seconds`.
         """
@@ -92,7 +93,7 @@ class Reporter:
         with self._lock:
             fields = dict(self._fields)
             since = self._came_by if self._behind_since is None else self._behind_since
-            if self._works() and since is not None:
+            if since is not None:
                 fields["stalled_seconds"] = round(time.monotonic() - since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:
             fields["state"] = JobState.READY
@@ -114,7 +115,8 @@ class Reporter:
     def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
         """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
 
-        This is a reading of the broker's clock: `job-metrics` carries append times. It is no heartbeat.
+        This is a reading of the broker's clock: `job-metrics` carries append times. It is no sign of life: what is
+        published has the time of the last one.
         """
         appended: list[Message] = []
         done = threading.Event()
@@ -133,29 +135,31 @@ class Reporter:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=appended[0].timestamp()[1])
 
     def close(self, state: JobState = JobState.STOPPED, reason: str = "") -> None:
-        """Publish `state` as the last word, waiting up to 2 seconds for Kafka, and stop the thread."""
+        """Stop the thread, and publish `state` as the last word; waits up to 2 seconds for each."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(2)  # it may wait for an answer that does not come
         self.update(state=state, reason=reason)
         self._producer.flush(2)
 
     def _is_behind(self) -> bool:
         """Whether a batch is due: nothing may pass for hung that had nothing to read, or that waited, until now."""
-        return self._works() and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
-
-    def _works(self) -> bool:
-        return self._fields["state"] is JobState.RUNNING and not self._beside
+        runs = self._fields["state"] is JobState.RUNNING and not self._beside
+        return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
 
     def _beat(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
             self._await_answer()
-            self._send()
+            if not self._stop.is_set():
+                self._send()
 
     def _send(self, delivered: Any = None) -> None:
         with self._sending:
             report = self.report()
-            if delivered is None:  # ticks ask for the time, also while Spark hangs
+            if delivered is None:
                 heartbeat.beat(self._settings.state, report, beside=self._beside)
+                self._beat_at = report.at
+            else:  # ticks ask for the time, also while Spark hangs: it is no sign of life
+                report = report.model_copy(update={"at": self._beat_at})
             if self._beside:
                 return
             with contextlib.suppress(BufferError, KafkaException):

@@ -209,6 +209,7 @@ class NotifierJob:
                     self._database.migrate()
                     notifier.begin()
                     begun = True
+                self._reporter.goes_on()
                 trouble = self._pass(notifier)
             except TransientError as error:
                 trouble = str(error)

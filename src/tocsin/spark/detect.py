@@ -168,12 +168,15 @@ class Detection:
 
     def _owns(self, run: Run, checkpoint: Path) -> bool:
         """Become the one that writes `checkpoint`; False when asked to stop while another process still does."""
+        told = None
         while self._lock is None:
             try:
                 self._lock = own(checkpoint, jvm.process_id())
             except LockHeld:
                 state = JobState.WAITING if run.reporter.leads else JobState.READY
-                run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
+                if state is not told:  # each update is a sign of life, and this loop does not need the JVM
+                    run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
+                    told = state
                 if run.wait(_OWN_SECONDS):
                     return False
         return True

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from tests.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
+from tests.waiting import awaited
 from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.delivery import Mailer
@@ -418,3 +419,19 @@ def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
     thread.join()
     reporter.close()
     assert went_on == [True] * 3
+
+
+def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, stop, hangs = Settings(state=tmp_path), threading.Event(), threading.Event()
+    monkeypatch.setattr(Notifier, "send_due", lambda *_: hangs.wait())
+    reporter = Reporter(settings, NOTIFIER)
+    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
+    thread.start()
+    stood_still = awaited(lambda: reporter.report().stalled_seconds > 1, 60)
+    stop.set()
+    hangs.set()
+    thread.join()
+    reporter.close()
+    assert stood_still
