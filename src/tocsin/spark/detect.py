@@ -169,7 +169,7 @@ class Detection:
     def _owns(self, run: Run, checkpoint: Path) -> bool:
         """Become the one that writes `checkpoint`; False when asked to stop while another process still does."""
         told = None
-        while self._lock is None:
+        while self._lock is None and not run.stopping:
             try:
                 self._lock = own(checkpoint, jvm.process_id())
             except LockHeld:
@@ -177,9 +177,8 @@ class Detection:
                 if state is not told:  # each update is a sign of life, and this loop does not need the JVM
                     run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
                     told = state
-                if run.wait(_OWN_SECONDS):
-                    return False
-        return True
+                run.wait(_OWN_SECONDS)
+        return self._lock is not None
 
     def _keep_version(self, fingerprint: str, run: Run) -> None:
         """Note that this version runs; who leads removes the checkpoints that no kept version can go back to."""
