@@ -21,7 +21,7 @@ from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.source_file import read_source
-from tocsin.spark.seal import Sealed, Sealer
+from tocsin.spark.seal import Gate, Sealed, Sealer
 
 ROOT = Path(__file__).parents[2]
 DAY = date(2026, 11, 19)
@@ -100,7 +100,7 @@ class History:
     def table(self) -> DayTable:
         return DayTable(self.settings, self.source)
 
-    def seal(self, spark: SparkSession, judge: Judge | None = None, day: date = DAY) -> Sealed:
+    def seal(self, spark: SparkSession, judge: Gate | None = None, day: date = DAY) -> Sealed:
         with self.table() as table:
             sealer = Sealer(spark, self.settings, self.source, table, judge or Judge())
             return sealer.seal(day, read_ledger(self.places))

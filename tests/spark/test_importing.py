@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -13,11 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.sealing import History
+from tests.spark.sealing import History, Judge
 from tocsin.history.care import verify
 from tocsin.history.ledger import read_ledger
 from tocsin.history.versions import read_version
+from tocsin.quality.verdict import Severity
 from tocsin.spark import importing
+from tocsin.spark.gate import Gate
 from tocsin.spark.history import sealed_events
 from tocsin.spark.session import clean_scratch
 
@@ -105,6 +108,39 @@ def test_csv_and_parquet_give_the_same_events_as_lines(history: History, spark: 
         }
         assert len(same) == 1
         assert next(iter(same))[0] == one["user_id"]
+
+
+def test_refused_rows_count_for_their_day_and_those_without_one_for_the_days_of_the_others(
+    history: History, spark: SparkSession, tmp_path: Path
+) -> None:
+    later = DAY + timedelta(days=1)
+    good = [f"{day}T10:00:{n:02d}Z" for day, count in ((DAY, 4), (later, 2)) for n in range(count)]
+    rows = [logins(1)[0] | {"timestamp": at} for at in good] + logins(1, action=None)
+    ahead = logins(1)[0] | {"timestamp": "2126-10-01T12:00:00Z"}
+    lines = [*map(json.dumps, rows), "no login", "", json.dumps(ahead)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    imported = importing.import_file(history.settings, history.source, path).entry.imported
+    assert imported is not None
+    assert (imported.refused, imported.refused_days) == (4, {DAY: 3, later: 1})
+    judge = Judge()
+    history.seal(spark, judge, day=later)
+    (facts,) = judge.facts
+    assert (facts.quarantined, facts.records, facts.quarantine_ratio) == (1, 3, 1 / 3)
+
+
+def test_the_gate_holds_a_day_of_which_an_import_has_refused_most(
+    history: History, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(one) for one in [*logins(500), *logins(501, action=None)]))
+    importing.import_file(history.settings, history.source, path)
+    sealed = history.seal(spark, Gate(history.settings, history.source), DAY)
+    (check,) = [one for one in sealed.verdict.failed if one.name == "quarantine"]
+    assert (check.observed, check.severity) == ("50.05%, 501 of 1,001 records", Severity.CRITICAL)
+    assert sealed.version.published_at is None
+    page = (history.settings.state / str(sealed.verdict.report)).read_text()
+    assert re.search(r"In quarantine.{0,200}501.{0,200}50\.05%", page, re.DOTALL)
 
 
 def test_a_file_of_which_every_row_was_refused_is_read_again(history: History, tmp_path: Path) -> None:

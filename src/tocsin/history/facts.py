@@ -90,8 +90,8 @@ class DayFacts(BaseModel):
         imported: of the landed ones, how many came from files.
         late: landed from Kafka, duplicates included, with an append time later than event time plus the source's
             lateness.
-        quarantined: records that came in on this day and could not be used; None for days that were sealed before
-            2026-11-22.
+        quarantined: records that came in on this day, and rows of it in imported files, that could not be used; None
+            for days that were sealed before 2026-11-22.
         partitions: by partition of the events topic; empty for a day that was imported alone.
         newest_event: the greatest event time, UTC; None for an empty day.
         newest_append: the greatest append time, UTC; None for an empty day.
@@ -121,12 +121,12 @@ class DayFacts(BaseModel):
 
     @property
     def records(self) -> int:
-        """What came in from Kafka, whether it could be used or not."""
-        return self.landed - self.imported + (self.quarantined or 0)
+        """What came in from Kafka and from files, whether it could be used or not."""
+        return self.landed + (self.quarantined or 0)
 
     @property
     def quarantine_ratio(self) -> float | None:
-        """Share of `records` that went to quarantine; None where that is not known, or nothing came in."""
+        """Share of `records` that could not be used; None where that is not known, or nothing came in."""
         return self.quarantined / self.records if self.quarantined is not None and self.records else None
 
     @property

@@ -91,7 +91,15 @@ class Quarantined(BaseModel):
 
 
 class ImportedFile(BaseModel):
-    """Where the rows of an import came from: `name` as it was given, `rows` in it, `refused` of them."""
+    """Where the rows of an import came from.
+
+    Attributes:
+        name: as it was given.
+        sha256: of the file.
+        rows, refused: how many are in it, and how many of them cannot be used.
+        refused_days: the refused rows by UTC day; rows of an unknown day are spread over the days of the others. Empty
+            in entries from before 2026-11-23, and when no row has a day.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -99,6 +107,7 @@ class ImportedFile(BaseModel):
     sha256: str
     rows: int
     refused: int
+    refused_days: dict[date, int] = {}
 
 
 class Entry(BaseModel):
@@ -200,8 +209,10 @@ class Ledger:
         }
 
     def quarantined(self, day: date) -> int:
-        """Records that went to quarantine on `day`."""
-        return sum(entry.quarantined.days.get(day, 0) for entry in self.entries if entry.quarantined is not None)
+        """Records that went to quarantine on `day`, and rows of it that imports have refused."""
+        streamed = [entry.quarantined.days for entry in self.entries if entry.quarantined is not None]
+        imported = [entry.imported.refused_days for entry in self.entries if entry.imported is not None]
+        return sum(days.get(day, 0) for days in (*streamed, *imported))
 
     def holes(self) -> Iterator[tuple[int, Hole]]:
         """Partition and hole of all that was never landed between what was."""

@@ -77,8 +77,8 @@ def band(name: str, values: Sequence[float]) -> Usual:
 def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Severity.CRITICAL) -> list[Check]:
     """One check for each figure in which drift is seen; none as long as nothing is usual.
 
-    Drift warns. Only a volume below half of what is usual is worse: as bad as `half` says. Of a day that was imported
-    alone nothing came from Kafka, so that its share in quarantine is null, which is no drift.
+    Drift warns. Only a volume below half of what is usual is worse: as bad as `half` says. Of a day on
+    which nothing came in the share in quarantine is null, which is no drift.
     """
     names = [name for name in profile.figures if name in usual and _watched(name)]
     names = [name for name in names if name != _IN_QUARANTINE or profile.number(name) is not None]

@@ -25,7 +25,7 @@ DAYS = 28
 """Of so many days the number of findings is compared."""
 
 MUCH, MOST = 0.05, 0.5
-"""Shares of what came in that went to quarantine: above the first a day warns, above the other it is not published."""
+"""Shares of what came in that could not be used: above the first a day warns, above the other it is not published."""
 
 LEAST_RECORDS = 1_000
 """Of fewer records the share says nothing: two bad lines are no reason to stop a day."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -114,17 +115,18 @@ class _Work:
         events = good.select(*envelope, *provenance, *fields, F.to_date("event_time").alias(_DAY))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.scratch / "good"))
-        reasons = self._refuse(bad)
+        reasons, files = self._refuse(bad), tuple(self._moved())
+        refused = self._refused_days(bad, files)
         entry = Entry(
             run=self.run,
             began=began,
             ended=datetime.now(UTC),
             columns=columns_of(self.source),
-            files=tuple(self._moved()),
-            imported=file.model_copy(update={"refused": bad.count()}),
+            files=files,
+            imported=file.model_copy(update=refused),
         )
         record(self.places, entry)
-        log.info("imported", file=file.name, events=entry.events, refused=bad.count())
+        log.info("imported", file=file.name, events=entry.events, refused=refused["refused"])
         return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
 
     def _parsed(self, sha256: str, now: datetime) -> DataFrame:
@@ -156,6 +158,16 @@ class _Work:
             shutil.move(written, target)
         return {row["reason"]: row["count"] for row in counts}
 
+    def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
+        """`refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
+        day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
+        known = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
+        total, unknown = sum(known.values()), known.pop(None, 0)
+        weights = Counter(known)
+        for file in files:
+            weights[file.day] += file.total
+        return {"refused": total, "refused_days": _with_shares(known, unknown, weights)}
+
     def _moved(self) -> Iterator[LandedFile]:
         """Move what Spark has written to its place in landing."""
         for folder in sorted((self.scratch / "good").glob(f"{_DAY}=*")):
@@ -165,6 +177,18 @@ class _Work:
             for path in sorted(folder.glob("*.parquet")):
                 shutil.move(path, target / path.name)
                 yield _landed(self.places, day, target / path.name)
+
+
+def _with_shares(known: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
+    """`known` with `unknown` rows spread over the days in proportion to `weights`; no row is lost by rounding."""
+    counts, total, before, given = dict(known), sum(weights.values()), 0, 0
+    for day, weight in sorted(weights.items()):
+        before += weight
+        share = unknown * before // total - given
+        given += share
+        if share:
+            counts[day] = counts.get(day, 0) + share
+    return dict(sorted(counts.items()))
 
 
 def _landed(places: Places, day: date, path: Path) -> LandedFile:
