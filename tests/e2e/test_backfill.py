@@ -72,7 +72,7 @@ def installation(tmp_path: Path) -> Installation:
 def _written(folder: Path, number: int, day: date) -> str:
     """A file of a day on which `day-<number>` fails 60 + number times before midnight, and `across` around it."""
     rows: list[dict[str, str]] = []
-    for user, count, second in _bursts(number):
+    for user, count, second in [*_bursts(number), *(("quiet", 1, 3600 * hour) for hour in range(24))]:
         for one in range(count):
             moment = begin(day) + timedelta(seconds=second, milliseconds=50 * one)
             rows.append(

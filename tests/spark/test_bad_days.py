@@ -153,10 +153,12 @@ BAD = {
     ),
     "the same, with nothing to compare with": Bad(
         (logins(DAY, EVENTS // 2, hours=12),),
-        10,
-        "every_hour",
-        ("Hours with events 12 of 24", "an outage of the shop or of its log", "The log ends long before the day does"),
-        counted=EVENTS // 2,
+        20,
+        "more_than_half_of_the_hours",
+        (
+            *("Hours with events 12 of 24", "Half of the day is missing", "The log ends long before the day does"),
+            *("1 had nothing to compare with", "120, nothing to compare with"),
+        ),
         weeks=False,
     ),
     "just above ten times as many": Bad(

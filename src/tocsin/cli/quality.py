@@ -119,4 +119,5 @@ def _latest(records: Records, subject: str, day: date) -> Record:
 
 
 def _row(check: Check) -> tuple[object, ...]:
-    return ("ok" if check.passed else check.severity, check.name, check.about, check.observed, check.limit)
+    standing = "not judged" if not check.judged else "ok" if check.passed else check.severity
+    return (standing, check.name, check.about, check.observed, check.limit)

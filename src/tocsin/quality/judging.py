@@ -11,7 +11,7 @@ from tocsin.finding import Finding, canonical_entity
 from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import Usual
 from tocsin.quality.expecting import Outcome, outcomes
-from tocsin.quality.parameters import usual
+from tocsin.quality.parameters import DAY_HOURS, usual
 from tocsin.quality.profile import Profile, bounds
 from tocsin.quality.rows import RowRule
 from tocsin.quality.suite import Rule, Suite, shown
@@ -55,14 +55,16 @@ def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str,
     return checks
 
 
-def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual]) -> list[Check]:
+def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, over: bool = True) -> list[Check]:
     """What comes of the rules for the profile of a day, in their order.
 
-    A rule that compares with what is usual passes as long as too few days are known. A figure that is null breaks every
+    A rule that compares with what is usual passes as long as too few days are known, and one about the hours of a day
+    as long as that is not `over`. A figure that is null breaks every
     rule but the one that expects it: a gate must not open because there is nothing to look at.
     """
     start, end = bounds(profile.day)
     parameters: dict[str, Any] = {"day_start": start, "day_end": end}
+    parameters |= {DAY_HOURS: 24.0} if over else {}
     parameters |= {usual(name): one.middle for name, one in known.items()}
     ready = _filled(suite, parameters)
     found = outcomes(_one_row(profile), list(ready.values()))
@@ -142,10 +144,15 @@ def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
         about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or (outcome.passed and not empty),
+        judged=outcome is not None,
         observed=_observed(" and ".join(map(shown, seen)), outcome),
-        limit=rule.limit + ("" if outcome else ", as soon as four such days are known"),
+        limit=rule.limit + ("" if outcome else _later(rule)),
         meaning=rule.meaning,
     )
+
+
+def _later(rule: Rule) -> str:
+    return ", once the day is over" if DAY_HOURS in rule.limit else ", as soon as four such days are known"
 
 
 def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
@@ -159,6 +166,7 @@ def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
         about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or outcome.passed,
+        judged=outcome is not None,
         observed=_observed(seen, outcome),
         limit=rule.limit + ("" if outcome else ", as soon as a day before is known"),
         meaning=rule.meaning,

@@ -15,6 +15,9 @@ from tocsin.errors import nearest
 TIMES = {"day_start": "timestamp", "day_end": "timestamp"}
 """Midnight at the begin and at the end of the day, UTC."""
 
+DAY_HOURS = "day_hours"
+"""24; unknown as long as the day is under way."""
+
 USUAL = "usual_"
 """Before the name of a metric (with `_` for its dots): its median on the same weekday of the weeks before."""
 

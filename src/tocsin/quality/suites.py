@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.errors import ConfigError, Fault, nearest
-from tocsin.quality.parameters import TIMES, usual
+from tocsin.quality.parameters import DAY_HOURS, TIMES, usual
 from tocsin.quality.profile import figure_types
 from tocsin.quality.rows import RowRule, row_rules
 from tocsin.quality.suite import FILES, Suite
@@ -75,7 +75,8 @@ def read_suites(project: Path, source: Source) -> Suites:
     except ConfigError as error:
         faults += error.faults
     figures = figure_types(source, rules)
-    parameters = TIMES | {usual(name): "double" for name, kind in figures.items() if kind != "timestamp"}
+    parameters = TIMES | {DAY_HOURS: "double"}
+    parameters |= {usual(name): "double" for name, kind in figures.items() if kind != "timestamp"}
     scopes = (
         Scope(source.name, Stage.DAY, figures, parameters),
         Scope(source.name, Stage.FINDING, FINDING_COLUMNS, FINDING_PARAMETERS),

@@ -54,7 +54,8 @@ class Check(BaseModel):
         stage: at which it was checked.
         about: the figure or columns that it is about; empty when it is about the whole.
         severity: how bad a failure is; never `pass`.
-        passed: whether the rule holds.
+        passed: whether the rule holds; true where it could not be judged.
+        judged: false where there was nothing to compare with.
         observed: what was found, for people; "nothing" when there was no value.
         limit: what is allowed, for people.
         meaning: what a failure means, one sentence; empty when nobody wrote it down.
@@ -68,6 +69,7 @@ class Check(BaseModel):
     about: str = ""
     severity: Severity
     passed: bool
+    judged: bool = True
     observed: str
     limit: str
     meaning: str = ""
@@ -113,6 +115,14 @@ class Verdict(BaseModel):
         return tuple(sorted(broken, key=lambda check: -check.severity.rank))
 
     @property
+    def outcome(self) -> str:
+        """How the checks stand when none has failed, as in `12 checks held, 2 had nothing to compare with`."""
+        judged = sum(check.judged for check in self.checks)
+        rest = len(self.checks) - judged
+        held = f"{judged} check{'s' * (judged != 1)} held"
+        return f"{held}, {rest} had nothing to compare with" if rest else held
+
+    @property
     def summary(self) -> DaySummary:
         """The verdict in short."""
         told = tuple(check.name for check in self.failed if check.severity is not Severity.INFO)
@@ -125,7 +135,7 @@ class Verdict(BaseModel):
         counts = f"{len(self.checks)} check{'s' * (len(self.checks) != 1)}"
         told = [check for check in self.failed if check.severity is not Severity.INFO]
         if not told:
-            said = f"{self.subject} on {self.day} is good: {counts} held."
+            said = f"{self.subject} on {self.day} is good: {self.outcome}."
         else:
             of = {Severity.WARNING: "has warnings", Severity.CRITICAL: "is not published"}[self.severity]
             said = f"{self.subject} on {self.day} {of}: {len(told)} of {counts} failed. "

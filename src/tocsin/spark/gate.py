@@ -10,6 +10,7 @@ from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.judging import day_checks, quarantine_checks, row_checks, schema_checks
 from tocsin.quality.page import day_page, index_page
+from tocsin.quality.profile import bounds
 from tocsin.quality.records import Record, Records
 from tocsin.quality.suites import read_suites
 from tocsin.quality.verdict import Verdict
@@ -43,13 +44,14 @@ class Gate:
         """
         profile = profile_of(sealed, self._source, self._suites.rows, facts)
         before = self._records.profiles(self._source.name, weekdays_before(day))
-        usual = usual_figures(before)
+        over = datetime.now(UTC) >= bounds(day)[1]
+        usual = usual_figures(before) if over else {}  # half a day is not to be compared with whole ones
         samples = {
             rule.name: samples_of(sealed, rule)
             for rule in self._suites.rows
             if profile.number(f"{rule.name}.violations")
         }
-        checks = day_checks(self._suites.day, profile, usual)
+        checks = day_checks(self._suites.day, profile, usual, over=over)
         checks += quarantine_checks(self._suites.day, facts) + schema_checks(facts)
         checks += row_checks(self._suites.rows, profile, samples)
         checks += drift_checks(profile, usual, self._suites.day.half)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_rule_for_the_day_holds_and_fails(tmp_path: Path) -> None:
 def test_what_is_usual_is_filled_in_or_waited_for(tmp_path: Path) -> None:
     suite = day_suite(tmp_path, expect(BETWEEN, column="rows", max_value={"$PARAMETER": "usual_rows * 10"}))
     waiting = one(day_checks(suite, profile(rows=10**6), {}))
-    assert waiting.passed
+    assert (waiting.passed, waiting.judged) == (True, False)
     assert waiting.limit == "at most usual_rows * 10, as soon as four such days are known"
     usual = {"rows": Usual(240.0, 200.0, 280.0)}
     assert one(day_checks(suite, profile(rows=2400), usual)).passed
@@ -90,6 +91,31 @@ def test_times_of_the_day_are_compared_as_times(tmp_path: Path) -> None:
     assert one(day_checks(suite, profile(), {})).passed
     late = one(day_checks(suite, profile(last_event=START + timedelta(days=1)), {}))
     assert (late.passed, late.observed) == (False, "2026-11-22 00:00:00 UTC")
+
+
+def shipped(name: str) -> Suite:
+    """The shipped suite for the day with this rule alone."""
+    return replace(SHIPPED.day, rules=tuple(rule for rule in SHIPPED.day.rules if rule.name == name))
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        ("more_than_half_of_the_hours", {"hours": 13}, {"hours": 12}),
+        ("user_id_filled", {"user_id__null_ratio": 0.05}, {"user_id__null_ratio": 0.06}),
+        ("action_filled", {"action__null_ratio": 0.0}, {"action__null_ratio": 1.0}),
+    ],
+)
+def test_shipped_rules_that_need_no_past_hold_a_first_day(rule: str, good: Any, bad: Any) -> None:
+    held = one(day_checks(shipped(rule), profile(**bad), {}))
+    assert (held.passed, held.judged, held.severity) == (False, True, Severity.CRITICAL)
+    assert one(day_checks(shipped(rule), profile(**good), {})).passed
+
+
+def test_the_hours_of_a_day_under_way_are_not_judged() -> None:
+    waiting = one(day_checks(shipped("more_than_half_of_the_hours"), profile(hours=3), {}, over=False))
+    assert (waiting.passed, waiting.judged) == (True, False)
+    assert waiting.limit == "more than day_hours * 0.5, once the day is over"
 
 
 def came(refused: int | None, used: int, imported: int = 0) -> DayFacts:
