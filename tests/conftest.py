@@ -19,6 +19,13 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 # Batches of tests are small: the optimising compiler would take twice the CPU time of all the rest.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# A stack may run beside on the default ports: what has no address of its own finds nobody, here and in child processes.
+os.environ |= {
+    "DEFAULT_TOCSIN_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "DEFAULT_TOCSIN_SMTP__PORT": "1",
+    "DEFAULT_TOCSIN_AIRFLOW__PORT": "1",
+}
+
 # Seconds after which a test hangs, on the busiest machine; the default (pyproject.toml) is that of unit tests. What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/waiting.py).
 TIME_LIMITS = {"spark": 900, "airflow": 900, "e2e": 1800, "browser": 1800, "faults": 2700}

@@ -40,7 +40,7 @@ class JobReport(BaseModel):
 
     Attributes:
         job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
-        instance: the installation the job belongs to.
+        instance: id of the installation that the job belongs to.
         at: of this sign of life, UTC.
         started_at: when the process began, UTC.
         pid: of the process that supervises the work (Python).

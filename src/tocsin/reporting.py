@@ -58,7 +58,7 @@ class Reporter:
         self._behind_since: float | None = None
         self._fields: dict[str, Any] = {
             "job": job,
-            "instance": settings.instance,
+            "instance": settings.installation_id,
             "started_at": datetime.fromtimestamp(self._process.create_time(), UTC),
             "pid": os.getpid(),
             "state": JobState.STARTING,
@@ -172,8 +172,11 @@ class ReportReader:
     """Follows `job-metrics`: each call of `latest` reads only what is new. For one thread."""
 
     def __init__(self, settings: Settings, take: Callable[[JobReport], None] | None = None) -> None:
-        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first."""
-        self._take_report = take
+        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first.
+
+        Reports of other installations on the same broker are left out.
+        """
+        self._take_report, self._own = take, settings.installation_id
         self._topic = settings.names.job_metrics
         config = {"group.id": settings.names.group("reports"), "enable.auto.commit": False, "fetch.wait.max.ms": 20}
         self._consumer = Consumer(settings.kafka.for_librdkafka() | config | _QUIET)
@@ -219,6 +222,8 @@ class ReportReader:
         self._position = (message.offset() or 0) + 1
         with contextlib.suppress(ValidationError):
             report = JobReport.model_validate_json(message.value() or b"")
+            if report.instance != self._own:
+                return
             self._reports[report.job] = report
             if self._take_report is not None:
                 self._take_report(report)

@@ -2,17 +2,19 @@
 
 Later wins: defaults, `tocsin.toml` in the project folder, what a running `tocsin dev` wrote into its state folder,
 environment variables (`TOCSIN_KAFKA__BOOTSTRAP_SERVERS=...`). Secrets are given as paths of files, never as values.
+`DEFAULT_TOCSIN_...` variables replace defaults: tests keep away from the ports of a running stack that way.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tocsin.errors import ConfigError, Fault, nearest
 from tocsin.names import Names, file_name
@@ -27,6 +29,7 @@ from tocsin.setting_blocks import (
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
+_UNNAMED = "local"
 
 
 class Settings(BaseSettings):
@@ -35,7 +38,8 @@ class Settings(BaseSettings):
     Attributes:
         project: folder that holds sources/ and detectors/.
         state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
-        instance: tells the jobs of two installations on one machine apart.
+        instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
+            state folder.
         web_url: address put into mails for more detail; none when empty.
     """
 
@@ -43,7 +47,7 @@ class Settings(BaseSettings):
 
     project: Path = Path()
     state: Path = Path(".tocsin/state")
-    instance: str = Field(default="local", pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    instance: str = Field(default=_UNNAMED, pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
     kafka: KafkaSettings = KafkaSettings()
     smtp: SmtpSettings = SmtpSettings()
     alerts: AlertSettings = AlertSettings()
@@ -62,7 +66,17 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment before files (which come in as init arguments)."""
-        return (env_settings, init_settings)
+        return (env_settings, init_settings, EnvSettingsSource(settings_cls, env_prefix="DEFAULT_TOCSIN_"))
+
+    @property
+    def local_id(self) -> str:
+        """Tells this installation on this machine from others, also of the same name: by name and state folder."""
+        return f"{self.instance}-{hashlib.sha256(str(self.state.resolve()).encode()).hexdigest()[:8]}"
+
+    @property
+    def installation_id(self) -> str:
+        """Tells the reports of this installation from others that share its broker, on all its machines."""
+        return self.local_id if self.instance == _UNNAMED else self.instance
 
     @property
     def names(self) -> Names:

@@ -60,7 +60,8 @@ def emit(installation: Installation, user: str, score: int, start: datetime) -> 
 
 def pass_watermark(installation: Installation, watermark: datetime) -> None:
     """Report as the detect job does when its watermark has got to `watermark`."""
-    report = JobReport(job=DETECT, at=datetime.now(UTC), state=JobState.RUNNING, watermark=watermark)
+    own = installation.settings.installation_id
+    report = JobReport(job=DETECT, instance=own, at=datetime.now(UTC), state=JobState.RUNNING, watermark=watermark)
     producer = Producer(installation.settings.kafka.for_librdkafka())
     producer.produce(installation.settings.names.job_metrics, report.model_dump_json(), DETECT, partition=0)
     assert producer.flush(10) == 0

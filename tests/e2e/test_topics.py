@@ -14,10 +14,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
 )
 
 from tests.broker import Broker
+from tests.waiting import await_that
 from tocsin.catalog import Catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.topics import RAW_BYTES, TopicsReport, ensure_topics, wanted_topics
+from tocsin.metrics import JobReport
+from tocsin.reporting import Reporter, ReportReader
 from tocsin.setting_blocks import KafkaSettings
 from tocsin.settings import Settings
 from tocsin.source import Source
@@ -147,3 +150,25 @@ def test_a_source_without_topics_is_told(settings: Settings) -> None:
 
 def test_every_declared_topic_is_wanted(settings: Settings) -> None:
     assert set(wanted_topics(settings, with_partitions(2))) == set(ensure_topics(settings, with_partitions(2)).created)
+
+
+def test_reports_of_another_installation_are_left_out(settings: Settings, tmp_path: Path) -> None:
+    """As of a process whose settings lead to this broker by mistake."""
+    ensure_topics(settings, with_partitions(1))
+    reporters = [Reporter(settings, "indexer"), *foreign(settings, tmp_path)]
+    try:
+        for reporter in reporters:
+            await_that(reporter.broker_time, 30)
+    finally:
+        for reporter in reversed(reporters):
+            reporter.close()
+    taken: list[JobReport] = []
+    reader = ReportReader(settings, taken.append)
+    assert {job: report.instance for job, report in reader.latest().items()} == {"indexer": settings.installation_id}
+    assert {report.instance for report in taken} == {settings.installation_id}
+    reader.close()
+
+
+def foreign(settings: Settings, tmp_path: Path) -> list[Reporter]:
+    other = settings.model_copy(update={"state": tmp_path / "other"})
+    return [Reporter(other, job) for job in ("indexer", "detector:never_declared")]

@@ -5,7 +5,6 @@ The live process list is the only truth about what runs. A pid file outlives its
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ class Labels:
 
 def instance_of(settings: Settings) -> str:
     """The label of one installation: its name and its state folder, so that two that share a name never meet."""
-    return f"{settings.instance}-{hashlib.sha256(str(settings.state.resolve()).encode()).hexdigest()[:8]}"
+    return settings.local_id
 
 
 def of_command(command: Sequence[str]) -> Labels | None:

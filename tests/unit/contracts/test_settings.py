@@ -1,5 +1,7 @@
 """Where settings come from, which one wins, and how they are translated for each Kafka client."""
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 from tocsin.errors import ConfigError
 from tocsin.setting_blocks import KafkaSettings, SmtpSettings
-from tocsin.settings import load_settings
+from tocsin.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,22 @@ def test_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.names.events("logins") == "p.events.logins"
     monkeypatch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", "environment:4")
     assert load_settings(tmp_path).kafka.bootstrap_servers == "environment:4"
+
+
+def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
+    """In this process and in its children; a stack of a person may serve there."""
+    code = "from tocsin.settings import *; s = load_settings(); print(s.kafka.bootstrap_servers, s.smtp.port)"
+    child = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    settings = load_settings(tmp_path)
+    assert f"{settings.kafka.bootstrap_servers} {settings.smtp.port}\n" == child.stdout == "127.0.0.1:1 1\n"
+    assert settings.airflow.port == 1
+
+
+def test_an_installation_is_known_by_its_name_or_else_by_its_folder(tmp_path: Path) -> None:
+    one, other = Settings(state=tmp_path / "one"), Settings(state=tmp_path / "other")
+    assert one.installation_id != other.installation_id
+    named = [Settings(state=tmp_path / name, instance="prod") for name in ("one", "other")]
+    assert [settings.installation_id for settings in named] == ["prod", "prod"], "jobs may run on several machines"
 
 
 def test_project_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
