@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker import Broker
-from tests.e2e.detecting import JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
+from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
 from tests.e2e.test_detect import ticking
 from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
@@ -76,6 +76,29 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     log = job.log.read_text()
     assert log.count("event=gap") == 1
     assert f'reason="{gap.records} records were removed before they were read; goes on after them; ' in log
+
+
+def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_there_yet(job: DetectJob) -> None:
+    """The ingest starts after it: the first events of the outage come when it has begun long since."""
+    topic = job.make_topics()
+    down = datetime.now(UTC) - timedelta(minutes=10)
+    topic.burst("before", 60, moment=down - timedelta(seconds=60))
+    topic.tick(down)
+    topic.flush()
+    process = job.start()
+    job.await_report(lambda r: r.watermark is not None and bool(r.batch_id))
+    job.await_truth(topic.truth)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(patient(20)) == 0
+    file = job.settings.project / "detectors" / f"{DETECTOR}.py"
+    file.write_text(file.read_text().replace("action = 'login failed'", "action = 'login failed' AND ip_address != ''"))
+    process = job.start()
+    job.await_report(lambda r: r.pid == process.pid and r.state is not JobState.STARTING and r.mode is not None)
+    assert len(list(job.settings.checkpoint(JOB).glob("*/start.json"))) == 2, "another plan"
+    topic.burst("first", 60, moment=down)
+    topic.burst("during", 101, partition=1, moment=down + timedelta(minutes=5))
+    job.await_truth(topic.truth)
+    assert gaps.read_gaps(job.settings.checkpoint(JOB)) == []
 
 
 def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(job: DetectJob) -> None:

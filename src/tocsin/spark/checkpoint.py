@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tocsin.durable import write_whole
 from tocsin.lock import LockHeld, hold
+from tocsin.names import ingest_job
+from tocsin.settings import Settings
 from tocsin.spark import gaps
 from tocsin.spark.gaps import Cause, Gap, Hole
-from tocsin.spark.topic import Kept, Offsets
+from tocsin.spark.topic import Kept, Offsets, Topic, oldest
 
 _START = "start.json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,9 +46,9 @@ class Checkpoint:
     publish_from: datetime | None
     gap: Gap | None = None
 
-    def start(self, partitions: int) -> Offsets:
-        """Where the first batch reads each of `partitions` from: added ones from their first record (-2 for Spark)."""
-        return {partition: self.offsets.get(partition, -2) for partition in range(partitions)}
+    def start(self, topic: str, partitions: int) -> str:
+        """Spark's `startingOffsets`: where the first batch reads each partition from, added ones from their first."""
+        return json.dumps({topic: {str(partition): self.offsets.get(partition, -2) for partition in range(partitions)}})
 
     def position(self, topic: str, partitions: int) -> Offsets:
         """The next offset of each partition of `topic`: as committed, else where it begins (0 for an added one)."""
@@ -69,20 +71,28 @@ class _Reached:
 
     Attributes:
         offsets: the next of each partition.
-        watermark: of the last committed batch, UTC; None without one.
+        watermark: of the last committed batch, UTC: windows that ended before it are published; None without one.
+        open_from: the first record of windows that may be unpublished, where no watermark tells it.
     """
 
     offsets: Offsets
     watermark: datetime | None = None
+    open_from: Offsets | None = None
 
 
 @dataclass(frozen=True)
 class _Beginning:
-    """Where a checkpoint begins; see `Checkpoint`. `count` says how often it has begun."""
+    """Where a checkpoint begins; see `Checkpoint`.
+
+    Attributes:
+        count: how often it has begun.
+        wanted: windows that start from then on are nobody else's to publish; None when a gap tells it or all are.
+    """
 
     offsets: Offsets
     publish_from: datetime | None
     count: int = 1
+    wanted: datetime | None = None
 
     @property
     def query(self) -> str:
@@ -90,7 +100,9 @@ class _Beginning:
         return "query" if self.count == 1 else f"query-{self.count}"
 
 
-def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta) -> Checkpoint:
+def open_checkpoint(
+    base: Path, fingerprint: str, topic: Kept, memory: timedelta, unread: Callable[[], datetime | None] = lambda: None
+) -> Checkpoint:
     """The checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
     Args:
@@ -98,11 +110,15 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta
         fingerprint: of the plan.
         topic: what the job reads.
         memory: the longest window and the lateness together.
+        unread: see `unread_raw`.
 
-    A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if
-    there is none. One whose next records are gone begins anew with the earliest that are kept, and one that is asked to
-    skip its backlog at the end; what is never read then is written down as a gap first. OSError: the folder cannot be
-    written. TransientError: Kafka cannot be reached, try again.
+    A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if there
+    is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
+    that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
+    One whose next records are gone begins anew with the earliest that are kept, and one that is asked to skip its
+    backlog at the end; what is never read then, or not whole, is written down as a gap first.
+
+    Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
     """
     folder = base / fingerprint
     is_new, skips = not (folder / _START).exists(), gaps.is_asked_to_skip(base)
@@ -110,7 +126,7 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta
     first, _ = topic.bounds()
     gap = None
     if is_new or skips or (last is not None and _overtaken(last.offsets, first)):
-        beginning = _at_end(topic) if skips else _beginning(topic, last, memory)
+        beginning = _at_end(topic) if skips else _beginning(topic, last, memory, unread)
         last = last or (_Reached(first) if skips else None)
         gap = None if last is None else _gap(topic, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
         if gap is not None:
@@ -120,11 +136,8 @@ def open_checkpoint(base: Path, fingerprint: str, topic: Kept, memory: timedelta
     if skips:
         gaps.has_skipped(base)
     beginning = _read(folder)
-    for left in folder.glob("query*"):
-        if left.name != beginning.query:
-            shutil.rmtree(left, ignore_errors=True)
-    query, since = folder / beginning.query, beginning.publish_from
-    _forget_first_batch(query)
+    _tidy(query := folder / beginning.query)
+    since = beginning.publish_from
     return Checkpoint(folder=folder, query=query, offsets=beginning.offsets, publish_from=since, gap=gap)
 
 
@@ -166,26 +179,54 @@ def _batches(folder: Path) -> set[int]:
     return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()}
 
 
-def _forget_first_batch(query: Path) -> None:
-    """Remove the state of a first batch that was broken off before Spark wrote down its offsets.
+def _tidy(query: Path) -> None:
+    """Remove earlier beginnings, and the state of a first batch that ended before Spark wrote down its offsets.
 
-    Nothing of it counts, and Spark refuses to begin over it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+    Nothing of that counts, and Spark refuses to begin over it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
     """
+    for left in query.parent.glob("query*"):
+        if left != query:
+            shutil.rmtree(left, ignore_errors=True)
     if not _batches(query / "offsets"):
         for part in ("state", "offsets"):  # a kill while offsets were written leaves a draft of them
             shutil.rmtree(query / part, ignore_errors=True)
 
 
+def unread_raw(settings: Settings, source: str) -> datetime | None:
+    """When the oldest raw record of `source` was appended that its ingest has not read, UTC; None without one.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    job, name = ingest_job(source), settings.names.raw(source)
+    raw = Topic(settings, job, name)
+    try:
+        return oldest(raw, committed(settings.checkpoint(job) / "query", name) or {})
+    finally:
+        raw.close()
+
+
 def _own(folder: Path, topic: str) -> _Reached:
     """What the checkpoint in `folder` has reached: where it begins, before its first batch."""
     beginning = _read(folder)
-    return _reached(folder / beginning.query, topic) or _Reached(beginning.offsets)
+    reached = _reached(folder / beginning.query, topic)
+    if reached is None:
+        return _Reached(beginning.offsets, beginning.publish_from)
+    if reached.watermark is None and (folder / beginning.query / "state").exists():
+        # The first batch closes no window: whatever it has read, those since its beginning are still to be published.
+        return _Reached(reached.offsets, beginning.publish_from, open_from=beginning.offsets)
+    return reached
 
 
 def _last(base: Path, topic: str) -> _Reached | None:
-    """What the most recently used checkpoint below `base` had reached."""
-    used = [(path.stat().st_mtime, path.parent) for path in base.glob("*/query*/commits")]
-    return _reached(max(used)[1], topic) if used else None
+    """What the most recently used checkpoint below `base` had reached; None when there is none."""
+    folder = max((start.parent for start in base.glob(f"*/{_START}")), key=_used_at, default=None)
+    return None if folder is None else _own(folder, topic)
+
+
+def _used_at(folder: Path) -> float:
+    """When the checkpoint in `folder` began or committed last; Spark makes an empty folder of commits at once."""
+    return max(path.stat().st_mtime for path in (folder / _START, *folder.glob("query*/commits")))
 
 
 def _overtaken(position: Offsets, first: Offsets) -> bool:
@@ -193,8 +234,10 @@ def _overtaken(position: Offsets, first: Offsets) -> bool:
     return any(position.get(partition, 0) < offset for partition, offset in first.items())
 
 
-def _beginning(topic: Kept, last: _Reached | None, memory: timedelta) -> _Beginning:
-    """From the first record on; else from `memory` before the first record that the last checkpoint had not read.
+def _beginning(
+    topic: Kept, last: _Reached | None, memory: timedelta, unread: Callable[[], datetime | None]
+) -> _Beginning:
+    """From the first record on; else from `memory` before what the last checkpoint had reached.
 
     Where records were removed, windows that began before the first that is kept are not whole.
     """
@@ -203,15 +246,14 @@ def _beginning(topic: Kept, last: _Reached | None, memory: timedelta) -> _Beginn
         cut = [topic.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
         return _Beginning(first, max((moment for moment in cut if moment is not None), default=None))
     now = datetime.now(UTC)
-    unread = {p: max(offset, last.offsets.get(p, 0)) for p, offset in first.items()}
-    moments = [topic.appended_at(p, offset, ends[p]) for p, offset in unread.items()]
-    since = min((moment for moment in moments if moment is not None), default=now) - memory
+    reached = (last.watermark, oldest(topic, last.open_from or last.offsets), unread(), now)
+    since = min(moment for moment in reached if moment is not None) - memory
     offsets, whole = topic.since(since), [since]
     for partition, offset in first.items():
         if 0 < offset == offsets[partition]:
             gone = now if _overtaken(last.offsets, {partition: offset}) else since
             whole.append(topic.appended_at(partition, offset, ends[partition]) or gone)
-    return _Beginning(offsets, max(whole))
+    return _Beginning(offsets, max(whole), wanted=since)
 
 
 def _at_end(topic: Kept) -> _Beginning:
@@ -221,16 +263,16 @@ def _at_end(topic: Kept) -> _Beginning:
 
 
 def _gap(topic: Kept, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
-    """What lies between the place that was reached and the new beginning; None when nothing does."""
+    """What is left out between the place that was reached and the new beginning; None when nothing is."""
     now, (_, ends) = datetime.now(UTC), topic.bounds()
     holes = {}
     for partition, offset in beginning.offsets.items():
         if (reached := last.offsets.get(partition, 0)) < offset:
             moment = topic.appended_at(partition, offset, ends.get(partition, offset)) or now
             holes[partition] = Hole(from_offset=reached, to_offset=offset, appended_before=moment)
-    if not holes:
+    until, wanted = beginning.publish_from or now, beginning.wanted
+    if not holes and (wanted is None or until <= wanted):
         return None
-    until = beginning.publish_from or now
     return Gap(topic=topic.name, cause=cause, found_at=now, since=last.watermark, until=until, partitions=holes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import drain, gaps, jvm
-from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
+from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint, unread_raw
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.drain_asked import AskedDrain
 from tocsin.spark.events import parse_events, prepared, used_columns
@@ -97,7 +96,8 @@ class Detection:
         plan = self._plan = self._plan or self._read_plan(run.spark)
         if not self._owns(run, self._folder / plan.fingerprint):
             return None
-        checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory())
+        unread = functools.partial(unread_raw, self._settings, self.source.name)
+        checkpoint = open_checkpoint(self._folder, plan.fingerprint, run.topic, self._memory(), unread)
         self._keep_version(plan.fingerprint, run)
         self._is_overtaken = functools.partial(checkpoint.is_overtaken, run.topic)
         if checkpoint.gap is not None:
@@ -272,7 +272,7 @@ class Detection:
 
     def _query(self, run: Run, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
         emission = Emission(ladder=plan.score.counts and mode == REAL_TIME, publish_from=checkpoint.publish_from)
-        options = {"startingOffsets": _json({self.reads: checkpoint.start(run.partitions)})}
+        options = {"startingOffsets": checkpoint.start(self.reads, run.partitions)}
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
         rows = findings(self._scored(run.spark, options), self.spec, emission)
@@ -294,7 +294,3 @@ def _triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
     if mode == REAL_TIME:
         return writer.trigger(realTime=f"{seconds} seconds")
     return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
-
-
-def _json(offsets: dict[str, dict[int, int]]) -> str:
-    return json.dumps({topic: {str(p): o for p, o in places.items()} for topic, places in offsets.items()})

@@ -56,7 +56,7 @@ class Gap(BaseModel):
         found_at: when, UTC.
         since: windows that ended before it are complete; event time, UTC; None when that is not known.
         until: windows that begin at or after it are complete again; event time, UTC.
-        partitions: the holes by partition.
+        partitions: the holes by partition; none when only what a new plan would have to read again was removed.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -81,6 +81,9 @@ class Gap(BaseModel):
     @property
     def sentence(self) -> str:
         """What happened, for people."""
+        if not self.partitions:
+            begin = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"windows that began before {begin} are left out: their events were removed"
         what = {
             Cause.REMOVED: "records were removed before they were read; goes on after them",
             Cause.SKIPPED: "unread records were skipped, as it was told",
@@ -117,7 +120,8 @@ def record(checkpoint: Path, gap: Gap) -> None:
         start = _behind(known, gap.topic, partition, hole.from_offset)
         if start < hole.to_offset:
             left[partition] = hole.model_copy(update={"from_offset": start})
-    if left:
+    windows = {(one.since, one.until) for one in known}
+    if left or (not gap.partitions and (gap.since, gap.until) not in windows):
         known.append(gap.model_copy(update={"partitions": left}))
         write_whole(checkpoint / _GAPS, _ADAPTER.dump_json(known, indent=1).decode())
 

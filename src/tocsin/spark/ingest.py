@@ -34,7 +34,7 @@ from tocsin.spark.parse import parsed
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
 from tocsin.spark.progress import Progress
 from tocsin.spark.session import kafka_options
-from tocsin.spark.topic import Offsets, Topic
+from tocsin.spark.topic import Offsets, Topic, oldest
 from tocsin.spark.work import Started
 
 log = structlog.get_logger()
@@ -138,10 +138,8 @@ class Ingest:
 
     def _lag(self, run: Run) -> float:
         """Seconds since the oldest unread record was appended; 0 when all is read."""
-        _, ends = run.topic.bounds()
-        moments = [run.topic.appended_at(p, run.position.get(p, 0), end) for p, end in ends.items()]
-        oldest = min((moment for moment in moments if moment is not None), default=None)
-        return 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+        since = oldest(run.topic, run.position)
+        return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_detectors(self, run: Run, lag: float) -> None:
         """Announce the backlog and wait until the running detectors have widened their delay for it."""

@@ -136,6 +136,18 @@ class Topic:
         self._consumer.close()
 
 
+def oldest(topic: Kept, position: Offsets) -> datetime | None:
+    """When the oldest record from `position` on was appended, UTC, as the first of each partition tells; None without.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    first, ends = topic.bounds()
+    unread = {partition: max(offset, position.get(partition, 0)) for partition, offset in first.items()}
+    moments = (topic.appended_at(partition, offset, ends[partition]) for partition, offset in unread.items())
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 @contextlib.contextmanager
 def _reaching(topic: str) -> Iterator[None]:
     try:

@@ -43,8 +43,8 @@ class Kept:
         return {p: min(max(first, offset), end) for p, (first, end) in self.partitions.items()}
 
 
-def opened(base: Path, topic: Kept, fingerprint: str = "f1") -> Checkpoint:
-    return open_checkpoint(base, fingerprint, topic, MEMORY)
+def opened(base: Path, topic: Kept, fingerprint: str = "f1", unread: datetime | None = None) -> Checkpoint:
+    return open_checkpoint(base, fingerprint, topic, MEMORY, lambda: unread)
 
 
 def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None = None, **offsets: int) -> None:
@@ -72,16 +72,55 @@ def test_the_first_on_a_topic_that_was_cut_publishes_whole_windows(tmp_path: Pat
 
 def test_a_new_plan_begins_a_memory_before_what_was_not_read(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100), (0, 100)))
-    read_up_to(tmp_path, p0=90, p1=80)
+    read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=90, p1=80)
     one = opened(tmp_path, Kept((0, 100), (0, 100)), "f2")
     assert (one.offsets, one.publish_from, one.gap) == ({0: 60, 1: 60}, NOON + 60 * SECOND, None)
 
 
-def test_a_new_plan_does_not_publish_windows_of_which_a_part_is_gone(tmp_path: Path) -> None:
+def test_a_new_plan_does_not_publish_windows_of_which_a_part_is_gone_and_tells_it_once(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100), (0, 100)))
-    read_up_to(tmp_path, p0=90, p1=80)
+    read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=90, p1=80)
     one = opened(tmp_path, Kept((70, 100), (0, 100)), "f2")
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 70, 1: 60}, NOON + 70 * SECOND, None)
+    assert (one.offsets, one.publish_from) == ({0: 70, 1: 60}, NOON + 70 * SECOND)
+    assert one.gap is not None
+    assert (one.gap.since, one.gap.until, one.gap.records) == (NOON + 85 * SECOND, NOON + 70 * SECOND, 0)
+
+
+def test_after_an_outage_a_new_plan_publishes_what_the_old_one_had_not_closed(tmp_path: Path) -> None:
+    """The ingest has written no event yet of all that came meanwhile."""
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=100)
+    one = opened(tmp_path, Kept((0, 100)), "f2")
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 65}, NOON + 65 * SECOND, None)
+
+
+def test_a_new_plan_begins_before_what_the_ingest_has_not_read(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 400 * SECOND, p0=100)  # one event was ahead of its time
+    one = opened(tmp_path, Kept((0, 100)), "f2", unread=NOON + 110 * SECOND)
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 90}, NOON + 90 * SECOND, None)
+
+
+def test_a_new_plan_publishes_all_that_the_first_batch_of_the_old_one_has_not_closed(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=100)
+    one = opened(tmp_path, Kept((0, 100)), "f2")
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 0}, NOON - MEMORY, None)
+
+
+def test_a_plan_that_came_to_no_commit_leaves_its_beginning_to_the_next(tmp_path: Path) -> None:
+    topic = Kept((0, 500))
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=100)
+    broken = opened(tmp_path, topic, "f2")
+    (broken.query / "commits").mkdir(parents=True)  # as Spark makes it when a query starts
+    assert opened(tmp_path, topic, "f3").offsets == {0: 45}
+    gaps.ask_to_skip(tmp_path)
+    skipping = opened(tmp_path, topic, "f4")
+    assert skipping.publish_from is not None
+    last = opened(tmp_path, topic, "f5")
+    assert last.publish_from == skipping.publish_from - MEMORY
+    assert last.offsets == {0: 500}, "what it was told to skip stays skipped"
 
 
 def test_what_was_read_may_be_removed(tmp_path: Path) -> None:
@@ -103,10 +142,10 @@ def test_behind_what_was_removed_it_begins_anew_with_the_earliest_that_is_kept(t
     assert one.gap.partitions == {0: Hole(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
     assert (one.gap.cause, one.gap.records) == (Cause.REMOVED, 35)
     assert (one.gap.since, one.gap.until) == (NOON + 70 * SECOND, NOON + 120 * SECOND)
-    assert (one.offsets, one.publish_from) == ({0: 120, 1: 60}, NOON + 120 * SECOND)
+    assert (one.offsets, one.publish_from) == ({0: 120, 1: 50}, NOON + 120 * SECOND)
     assert not one.query.exists(), "the old state counted what is not whole"
     assert not (tmp_path / "f1" / "query").exists()
-    assert one.position(NAME, 2) == {0: 120, 1: 60}
+    assert one.position(NAME, 2) == {0: 120, 1: 50}
     assert read_gaps(tmp_path) == [one.gap]
     assert json.loads((tmp_path / "gaps.json").read_text())[0]["partitions"]["0"]["records"] == 35
 
