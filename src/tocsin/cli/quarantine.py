@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,20 +38,16 @@ def list_(
     json: options.Json = False,
     exit_code: options.ExitCode = False,
 ) -> None:
-    """List quarantined records, the newest first. What was replayed stays in the list."""
-    from tocsin.ingest.quarantine import Selection, by_reason
+    """List quarantined records, the newest first, and count them all. What was replayed stays in the list."""
+    from tocsin.ingest.quarantine import Selection
 
     settings, catalog = _project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit)
-    found = _chosen(settings, catalog, source, wanted)
     if json:
+        found = _chosen(settings, catalog, source, wanted)
         as_json(found)
     else:
-        columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
-        table(columns, map(_row, found), empty="nothing is in quarantine")
-        if found:
-            reasons = ", ".join(f"{why} {count}" for why, count in by_reason(found))
-            line(f"\n{counted(len(found), 'record')}; by reason: {reasons}")
+        found = _list_and_count(settings, catalog, source, wanted)
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -140,7 +136,39 @@ def _chosen(settings: Settings, catalog: Catalog, source: str | None, wanted: Se
 
     names = [source] if source else sorted(catalog.sources)
     found = [record for name in names for record in list_quarantined(settings, catalog.source(name), wanted)]
+    return _newest(found, wanted)
+
+
+def _newest(found: Iterable[QuarantinedRecord], wanted: Selection) -> list[QuarantinedRecord]:
     return sorted(found, key=lambda record: record.quarantined_at, reverse=True)[: wanted.limit]
+
+
+def _list_and_count(
+    settings: Settings, catalog: Catalog, source: str | None, wanted: Selection
+) -> list[QuarantinedRecord]:
+    """Print the newest records, and how many there are of each reason, whether or not they are shown."""
+    from tocsin.ingest.quarantine import all_quarantined, by_reason
+
+    found: list[QuarantinedRecord] = []
+    total = 0
+
+    def every() -> Iterator[QuarantinedRecord]:
+        nonlocal total
+        for name in [source] if source else sorted(catalog.sources):
+            for number, record in enumerate(all_quarantined(settings, catalog.source(name), wanted)):
+                total += 1
+                if number < wanted.limit:
+                    found.append(record)
+                yield record
+
+    reasons = ", ".join(f"{why} {count}" for why, count in by_reason(every()))
+    shown = _newest(found, wanted)
+    columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
+    table(columns, map(_row, shown), empty="nothing is in quarantine")
+    if shown:
+        many = f"{len(shown)} of {counted(total, 'record')} shown" if len(shown) < total else counted(total, "record")
+        line(f"\n{many}; by reason: {reasons}")
+    return shown
 
 
 def _named(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:

@@ -8,6 +8,7 @@ back with a higher number of replays.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -72,16 +73,23 @@ def list_quarantined(settings: Settings, source: Source, selection: Selection) -
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    found: list[QuarantinedRecord] = []
+    return list(itertools.islice(all_quarantined(settings, source, selection), selection.limit))
+
+
+def all_quarantined(settings: Settings, source: Source, selection: Selection) -> Iterator[QuarantinedRecord]:
+    """The records that `list_quarantined` gives and those beyond the limit, newest first; read as far as asked.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
     for message in newest_first(settings, settings.names.quarantine(source.name)):
         record = read_record(source.name, message)
         if record is None:
             continue
-        if len(found) == selection.limit or (selection.since and record.quarantined_at < selection.since):
-            break
+        if selection.since and record.quarantined_at < selection.since:
+            return
         if selection.takes(record):
-            found.append(record)
-    return found
+            yield record
 
 
 def find_quarantined(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:

@@ -1,6 +1,6 @@
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -44,8 +44,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stands for the topics: holds RECORDS, and remembers what was replayed."""
     replayed: list[str] = []
 
-    def listed(settings: Settings, source: Source, selection: Selection) -> list[QuarantinedRecord]:
-        return [one for one in RECORDS if selection.takes(one)][: selection.limit]
+    def every(settings: Settings, source: Source, selection: Selection) -> Iterator[QuarantinedRecord]:
+        return (one for one in RECORDS if selection.takes(one))
 
     def found(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:
         for one in RECORDS:
@@ -64,7 +64,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return result
 
     monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
-    monkeypatch.setattr(quarantine, "list_quarantined", listed)
+    monkeypatch.setattr(quarantine, "all_quarantined", every)
     monkeypatch.setattr(quarantine, "find_quarantined", found)
     monkeypatch.setattr(quarantine, "replay", replay)
     return replayed
@@ -85,6 +85,13 @@ def test_records_are_listed_with_their_reasons_and_cannot_act_on_the_terminal() 
     assert f"{'x' * 80}..." in rows[2]
     assert "2 records; by reason: missing:action 1, missing:user_id 1, not_utf8 1" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_the_total_is_of_all_that_the_options_choose_however_many_are_shown() -> None:
+    said = call("list", "--limit", "1").stdout
+    assert len(said.splitlines()) == 4
+    assert "\n1 of 2 records shown; by reason: missing:action 1, missing:user_id 1, not_utf8 1\n" in said
+    assert "\n1 record; by reason: not_utf8 1\n" in call("list", "--limit", "1", "--reason", "not_utf8").stdout
 
 
 @pytest.mark.parametrize(
