@@ -86,7 +86,8 @@ def _show(shown: list[JobStatus]) -> None:
         if one.reason:
             line(f"{one.job}: {one.reason}", style="red" if one.standing == "problem" else "")
         if one.beside is not None:
-            line(f"{one.job}: version {one.beside.version} starts beside it, to take over: {one.beside.state}")
+            version = f"version {one.beside.version}" if one.beside.version else "a new process"
+            line(f"{one.job}: {version} starts beside it, to take over: {one.beside.state}")
 
 
 def _row(one: JobStatus) -> tuple[object, ...]:

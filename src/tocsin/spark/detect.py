@@ -64,7 +64,7 @@ class Detection:
         self.spec = catalog.detector(name)
         self._text = self.spec.path.read_bytes()
         self.source: Source = catalog.source(self.spec.source)
-        self.job = detector_job(name)
+        self.job, self.version = detector_job(name), self.spec.version
         self.reads = settings.names.events(self.source.name)
         self.writes: tuple[str, ...] = (settings.names.findings,)
         self._settings, self._detect = settings, load_detect(self.spec)
@@ -92,7 +92,6 @@ class Detection:
 
     def start(self, run: Run) -> Started | None:
         """Start or go on, draining first if there is a backlog, behind records that are not read any more."""
-        run.reporter.update(version=self.spec.version)
         plan = self._plan = self._plan or self._read_plan(run.spark)
         if not self._owns(run, self._folder / plan.fingerprint):
             return None

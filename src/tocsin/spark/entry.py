@@ -122,6 +122,7 @@ def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Ev
         RuntimeError: the query failed for another reason; a restart may help.
     """
     clean_scratch(settings, work.job)
+    reporter.update(version=work.version)  # now: the session takes seconds, and Kafka may be away
     life = job.Run(settings, work, reporter, stop)
     try:
         life.until_stopped()

@@ -47,7 +47,7 @@ class Ingest:
         catalog = read_catalog(settings.project)
         self.source = catalog.source(name)
         self._rules = read_row_rules(settings.project, self.source)
-        self.job = ingest_job(name)
+        self.job, self.version = ingest_job(name), ""
         self.reads = settings.names.raw(name)
         self.writes: tuple[str, ...] = (settings.names.events(name), settings.names.quarantine(name))
         self._settings = settings

@@ -41,6 +41,8 @@ class Work(Protocol):
     """What a job does, apart from staying alive. All is called on the job's main thread."""
 
     job: str
+    version: str
+    """Of what a user has written, for reports; empty where nothing has one."""
     reads: str
     """The topic whose partitions decide the slots."""
     writes: tuple[str, ...]

@@ -22,6 +22,10 @@ from tocsin.supervision.model import UNREADABLE, Desired
 _SPARK = ("spark", "ingest")
 _ALERTS = ("alerts",)
 
+# What a job does with its source. History and topics are looked after by others, people are for the mails.
+_NOT_INGESTED = {"title", "owner", "history_days", "partitions"}
+_DETECTED = {"name", "lateness", "columns"}
+
 
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Every job that should run, in the order of its start.
@@ -31,7 +35,8 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """
     jobs: dict[str, Desired] = {}
     for name, source in catalog.sources.items():
-        jobs[ingest_job(name)] = Desired(_spec(_code(*_SPARK), _spark_settings(settings), _plain(source)), heavy=True)
+        declared = _plain(source, exclude=_NOT_INGESTED)
+        jobs[ingest_job(name)] = Desired(_spec(_code(*_SPARK), _spark_settings(settings), declared), heavy=True)
     for name, spec in catalog.detectors.items():
         if spec.stage.runs:
             jobs[detector_job(name)] = _detector(spec, catalog.sources[spec.source], settings)
@@ -46,7 +51,7 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
 
 def _detector(spec: DetectorSpec, source: Source, settings: Settings) -> Desired:
     """A changed detector replaces its own job alone; what does not touch its findings (owner, stage) replaces none."""
-    reads = [_plain(source), spec.version, str(spec.slide), str(spec.score)]
+    reads = [_plain(source, include=_DETECTED), spec.version, str(spec.slide), str(spec.score)]
     of = _spec(_code(*_SPARK), _spark_settings(settings), *reads)
     return Desired(of, heavy=True, memory_bytes=spec.memory, hands_over=True)
 
@@ -59,9 +64,9 @@ def _spec(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-def _plain(model: BaseModel) -> str:
-    """`model` as text that is the same in every process: sets in order."""
-    return json.dumps(_sorted(model.model_dump()), sort_keys=True, default=str)
+def _plain(model: BaseModel, include: set[str] | None = None, exclude: set[str] | None = None) -> str:
+    """`model`, or these fields of it, as text that is the same in every process: sets in order."""
+    return json.dumps(_sorted(model.model_dump(include=include, exclude=exclude)), sort_keys=True, default=str)
 
 
 def _sorted(value: object) -> object:

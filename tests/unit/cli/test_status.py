@@ -159,3 +159,11 @@ class TestVerb:
         code, out, _ = self.call()
         assert code == 0
         assert "ingest:logins: version abc starts beside it, to take over: draining" in out
+
+    def test_a_process_that_does_not_know_its_version_yet_is_told_without(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        heartbeat.beat(self.state, report("ingest:logins", JobState.STARTING), beside=True)
+        _, out, _ = self.call()
+        assert "ingest:logins: a new process starts beside it, to take over: starting" in out

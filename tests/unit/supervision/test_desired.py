@@ -106,6 +106,25 @@ def test_an_edited_source_concerns_its_ingest_and_its_detectors(project: Path) -
     assert _changed(before, _jobs(project)) == {INGEST, DETECTOR, "detector:second"}
 
 
+@pytest.mark.parametrize(
+    ("line", "concerned"),
+    [
+        ("history_days = 3", set()),
+        ("partitions = 3", set()),
+        ("max_bytes = 1000", {INGEST}),
+        ('max_ahead = "1 second"', {INGEST}),
+        ("schema_version = 2", {INGEST}),
+    ],
+)
+def test_a_line_of_a_source_concerns_the_jobs_that_use_it(project: Path, line: str, concerned: set[str]) -> None:
+    path = project / "sources" / "logins.toml"
+    key = line.partition(" ")[0]
+    path.write_text("".join(one for one in path.read_text().splitlines(keepends=True) if not one.startswith(key)))
+    before = _jobs(project)
+    _edit(path, "[schema]", f"{line}\n\n[schema]")
+    assert _changed(before, _jobs(project)) == concerned
+
+
 def test_a_broken_detector_is_left_alone_and_so_are_the_others(project: Path) -> None:
     before = _jobs(project)
     (project / "detectors" / "second.py").write_text("def (")
