@@ -49,49 +49,33 @@ def read_spec(path: Path) -> DetectorSpec:
 def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the normalised syntax tree of all that `detect` (or `step`) reaches inside the file, plus source,
-    entity, window, slide, levels and score kind. Comments, docstrings, layout, cases, owner, runbook, stage and
-    memory do not count.
+    Hash of the normalised syntax tree of the file, since any statement of it may change what `detect` finds, plus
+    source, entity, window, slide, levels and score kind. Comments, docstrings, layout, cases (a literal `CASES` that
+    nothing reads), owner, runbook, stage and memory do not count.
     """
-    defined = _definitions(tree)
-    reached: dict[str, str] = {}
-    queue: list[str] = [name for name in ("detect", "step") if name in defined]
-    while queue:
-        name = queue.pop()
-        if name in reached:
-            continue
-        node = _normalised(defined[name])
-        reached[name] = ast.unparse(node)
-        queue.extend(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in defined)
-    meaning = [repr(values.get(key)) for key in ("source", "entity", "window", "slide", "levels", "score")]
-    text = "\n".join(meaning + [f"{name}={code}" for name, code in sorted(reached.items())])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Module-level statements by each name that they bind."""
-    bound: dict[str, ast.stmt] = {}
-    for node in tree.body:
+    copy = ast.parse(ast.unparse(tree))
+    read = {node.id for node in ast.walk(copy) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    copy.body = [node for node in copy.body if "CASES" in read or not _is_cases(node)]
+    for node in ast.walk(copy):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            bound[node.name] = node
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound.update({(alias.asname or alias.name.split(".")[0]): node for alias in node.names})
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-            bound.update(dict.fromkeys(names, node))
-    return bound
+            node.decorator_list = [d for d in node.decorator_list if not _is_detector_call(d)]
+        elif not isinstance(node, ast.Module):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    meaning = [repr(values.get(key)) for key in ("source", "entity", "window", "slide", "levels", "score")]
+    return hashlib.sha256("\n".join([*meaning, ast.unparse(copy)]).encode()).hexdigest()[:12]
 
 
-def _normalised(node: ast.stmt) -> ast.stmt:
-    """`node` without docstrings, and without the decorator that holds the metadata."""
-    copy = ast.parse(ast.unparse(node)).body[0]
-    for inner in ast.walk(copy):
-        if isinstance(inner, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            inner.decorator_list = [d for d in inner.decorator_list if not _is_detector_call(d)]
-            if ast.get_docstring(inner, clean=False) is not None:
-                inner.body = inner.body[1:] or [ast.Pass()]
-    return copy
+def _is_cases(node: ast.stmt) -> bool:
+    """Whether `node` is `CASES = ...` with a literal, which has no effect."""
+    if not (isinstance(node, ast.Assign) and ast.unparse(node).startswith("CASES = ")):
+        return False
+    try:
+        ast.literal_eval(node.value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_detector_call(node: ast.expr) -> bool:

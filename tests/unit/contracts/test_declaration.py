@@ -138,6 +138,14 @@ def version(tmp_path: Path, text: str) -> str:
         ('"login failed"', '"login refused"'),
         ('groupBy("window", "user_id")', 'groupBy("window", "ip")'),
         ("events.where(", "events.filter("),
+        ('ACTION = "login failed"', 'ACTION = "login failed"\nif ACTION:\n    ACTION = "login refused"'),
+        (
+            'ACTION = "login failed"',
+            'ACTION = "login failed"\ntry:\n    import geo\nexcept ImportError:\n    ACTION = "x"',
+        ),
+        ('ACTION = "login failed"', 'ACTION = "login failed"\nACTION += " twice"'),
+        ('ACTION = "login failed"', 'ACTION = "login failed"\nglobals().update(ACTION="login refused")'),
+        ('ACTION = "login failed"', 'ACTION = "login failed"\nCASES = [1]\nACTION = str(CASES)'),
     ],
 )
 def test_version_changes_with_whatever_may_change_results(tmp_path: Path, change: tuple[str, str]) -> None:
@@ -154,7 +162,8 @@ def test_version_changes_with_whatever_may_change_results(tmp_path: Path, change
         ('runbook="docs/r.md"', 'runbook="docs/s.md"'),
         ('stage="live"', 'stage="shadow"'),
         ('stage="live"', 'stage="live", memory="1 GB"'),
-        ('ACTION = "login failed"', 'ACTION = "login failed"  # as the shop writes it\nUNUSED = 1'),
+        ('ACTION = "login failed"', "# as the shop writes it\n\nACTION = 'login failed'  # or not"),
+        ('ACTION = "login failed"', 'ACTION = "login failed"\nCASES = [{"at": 1, "finds": ()}]'),
         ("return wanted(events)", "return (wanted(\n        events))"),
     ],
 )
