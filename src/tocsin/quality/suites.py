@@ -110,7 +110,8 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
             ends = ", ".join(f"<source>.{name}.json" for name in FILES)
             faults.append(Fault(where, f"is no suite; their names are {ends}", nearest=nearest(stage, FILES)))
         elif source not in sources:
-            faults.append(Fault(where, f"there is no source '{source}'", nearest=nearest(source, sources)))
+            what = f"there is no source '{source}'; if you have removed it, remove this file too (docs/sources.md)"
+            faults.append(Fault(where, what, nearest=nearest(source, sources)))
     for one in sources.values():
         try:
             read_suites(project, one)

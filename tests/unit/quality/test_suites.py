@@ -201,6 +201,13 @@ def test_faults_of_a_suite_for_the_day(tmp_path: Path, entry: dict[str, Any], wh
     assert [what in fault for fault in told(tmp_path)] == [True], told(tmp_path)
 
 
+def test_a_suite_whose_source_was_removed_is_to_be_removed_too(tmp_path: Path) -> None:
+    write(tmp_path, "day")
+    (fault,) = faults_of_suites(tmp_path, {})
+    assert fault.where.endswith(".day.json")
+    assert fault.what == "there is no source 'visits'; if you have removed it, remove this file too (docs/sources.md)"
+
+
 def test_a_suite_for_the_day_says_how_bad_drift_is(tmp_path: Path) -> None:
     write(tmp_path, "day", meta={"drift": "warning", "great_expectations_version": "1.24.1"})
     assert read_suites(tmp_path, VISITS).day.half is Severity.WARNING
