@@ -7,8 +7,9 @@ nothing is lost when the indexer stops anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from datetime import date
+from typing import Protocol
 
 import structlog
 from sqlalchemy import exc
@@ -24,8 +25,21 @@ _LOOK_SECONDS = 1.0
 _TROUBLE_SECONDS = 5.0
 _log = structlog.get_logger()
 
+_ENDED = object()
+
 _Due = tuple[date, str, Published]
 """Day, detector, and what is published; sorts by day."""
+
+
+class Storing(Protocol):
+    """Stores days, one short transaction after another; see `backfills.Days`."""
+
+    @property
+    def days(self) -> backfills.Days:
+        """Where they are stored."""
+
+    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+        """Store one."""
 
 
 class FollowedBackfills:
@@ -35,11 +49,12 @@ class FollowedBackfills:
         self,
         settings: Settings,
         database: Database,
-        apply: Callable[[Backfilled], Applied],
+        indexer: Storing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Follow the ledgers of `settings`; `apply` stores a day in one transaction of `database`."""
-        self._settings, self._database, self._apply, self._clock = settings, database, apply, clock
+        """Follow the ledgers of `settings`; `indexer` stores a day in `database`."""
+        self._settings, self._database, self._indexer, self._clock = settings, database, indexer, clock
+        self._steps: Iterator[None] = indexer.days.settle()
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._due: list[_Due] = []
         self._unusable: set[tuple[str, date, str]] = set()
@@ -47,7 +62,7 @@ class FollowedBackfills:
         self._trouble = ""
 
     def step(self) -> bool:
-        """Bring one day that is due into the DB, the newest first; True when another one is due now.
+        """Bring one day that is due into the DB, or a part of a large one, the newest first; True when more is due now.
 
         Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is told once,
         and tried again after some seconds; a day that cannot be used is told once and left out until it is published
@@ -59,14 +74,16 @@ class FollowedBackfills:
         if self._clock() < self._rest_until:
             return False
         try:
+            if self._goes_on():
+                return True
             if not self._due:
                 self._look()
             if not self._due:
                 self._rest_until = self._clock() + _LOOK_SECONDS
                 return False
-            day, detector, published = self._due[-1]
-            self._bring(detector, day, published)
-            self._due.pop()
+            self._steps = self._bring(*self._due.pop())
+            if self._goes_on():
+                return True
         except (TransientError, OSError) as error:
             self._rest(str(error))
             return False
@@ -74,6 +91,9 @@ class FollowedBackfills:
             _log.info("backfills: going on", after=self._trouble)
             self._trouble = ""
         return bool(self._due)
+
+    def _goes_on(self) -> bool:
+        return next(self._steps, _ENDED) is not _ENDED
 
     def _look(self) -> None:
         """Note what is due in the ledgers that have changed."""
@@ -91,11 +111,11 @@ class FollowedBackfills:
             self._seen[detector] = stamp
         self._due.sort(key=lambda due: due[:2])
 
-    def _bring(self, detector: str, day: date, published: Published) -> None:
+    def _bring(self, day: date, detector: str, published: Published) -> Iterator[None]:
         ledger = Backfills(self._settings, detector)
         try:
             found = backfills.read(detector, day, published, list(ledger.findings(day, published)))
-            done = self._apply(found)
+            done = yield from self._indexer.apply(found)
         except BrokenFindings as error:
             # Published anew meanwhile: its file has changed, and so has the ledger's, at which the next look looks.
             if ledger.read().published.get(day) == published:
@@ -117,4 +137,8 @@ class FollowedBackfills:
         if trouble != self._trouble:
             _log.warning("backfills: waiting", reason=trouble)
         self._trouble = trouble
+        # How far the day had come is in the DB: what is shown is merged, anything else is due again.
+        self._steps = self._indexer.days.settle()
+        self._due.clear()
+        self._seen.clear()
         self._rest_until = self._clock() + _TROUBLE_SECONDS

@@ -1,15 +1,15 @@
 """The indexer: the one consumer of the findings topic, and the one writer of findings and alerts.
 
 A batch is stored in one transaction, then its offsets are committed; a crash in between delivers it again, which
-changes nothing. What is no finding is put aside. Between two batches it stores what backfills have published, a day in
-one transaction. While Kafka or the alerts DB is away it waits, says so, and goes on.
+changes nothing. What is no finding is put aside. Between two batches it stores what backfills have published, a chunk
+in one transaction. While Kafka or the alerts DB is away it waits, says so, and goes on.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -53,6 +53,7 @@ class Indexer:
             self._stored_facts = facts.remembered(connection)
         self._declared = facts.DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
+        self.days = backfills.Days(database.read, self._writing, clock)
 
     def store(self, records: list[Record]) -> Recorded:
         """Store a batch, in one transaction; if the DB refuses its content, record by record.
@@ -88,15 +89,9 @@ class Indexer:
         self._tell({finding.detector for finding in found}, done)
         return done
 
-    def apply(self, backfilled: Backfilled) -> Applied:
-        """Store what a backfill has published for a day, in one transaction.
-
-        Raises:
-            TransientError: the alerts DB cannot be written now; nothing was stored and a retry helps.
-            StatementError: it refuses the content; nothing was stored and a retry does not help.
-        """
-        with self._writing() as (connection, rules):
-            done = backfills.apply(connection, backfilled, rules, self._clock())
+    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+        """Store what a backfill has published for a day, in short transactions; see `backfills.Days.apply`."""
+        done = yield from self.days.apply(backfilled)
         self._tell({backfilled.detector}, done.recorded)
         return done
 
@@ -149,7 +144,7 @@ class IndexerJob:
         self._insist(lambda: indexers.append(Indexer(self._settings, self._database)))
         if not indexers:
             return
-        self._backfills = FollowedBackfills(self._settings, self._database, indexers[0].apply)
+        self._backfills = FollowedBackfills(self._settings, self._database, indexers[0])
         names = self._settings.names
         topic = FollowedTopic(self._settings.kafka, names.findings, names.group(INDEXER))
         try:
@@ -160,7 +155,7 @@ class IndexerJob:
             self._database.close()
 
     def _step(self, topic: FollowedTopic, indexer: Indexer) -> None:
-        """Store what is there, or learn after a moment that nothing is. At most one backfilled day comes between."""
+        """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
         more = self._backfills is not None and self._backfills.step()
         records = topic.read(BATCH, 0.0 if more else 0.2)
         if records:

@@ -1,4 +1,4 @@
-"""The one transaction of the indexer: findings, their alerts and the outbox, together or not at all.
+"""A transaction of the indexer: findings, their alerts and the outbox, together or not at all.
 
 Every step may be repeated: a record that was already stored changes nothing, since Kafka delivers it again when the
 process dies between this transaction and the commit of the offsets.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -89,38 +90,60 @@ alerts = Table(
     Index(None, "state", "updated_at"),
 )
 
+
+def _finding_columns() -> list[Column[Any]]:
+    """The columns of a finding but for its identity and its alert; new ones at each call, for one table each."""
+    return [
+        Column("detector", String(200), nullable=False),
+        Column("version", String(64), nullable=False),
+        Column("entity", Text, nullable=False),
+        Column("moment", UtcDateTime, nullable=False),
+        Column("window_start", UtcDateTime),
+        Column("window_end", UtcDateTime),
+        Column("level", String(10), nullable=False),
+        Column("score", Float, nullable=False),
+        Column("score_limit", Float, nullable=False),
+        Column("at_least", Boolean, nullable=False),
+        Column("evidence", JSON, nullable=False),
+        Column("context", JSON, nullable=False),
+        Column("event_time_max", UtcDateTime),
+        Column("origin", String(10), nullable=False),
+        Column("run_id", Text, nullable=False),
+        Column("discriminator", Text, nullable=False),
+        Column("first_detected_at", UtcDateTime, nullable=False),
+        Column("detected_at", UtcDateTime, nullable=False),
+        Column("trajectory", JSON, nullable=False),
+        # Since when a complete backfill of its day no longer reproduces it, and which run that was.
+        Column("superseded_at", UtcDateTime),
+        Column("superseded_by", Text, nullable=False, server_default=""),
+        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.Said`.
+        Column("stream", JSON(none_as_null=True)),
+    ]
+
+
 findings = Table(
     "findings",
     metadata,
     Column("finding_id", String(64), primary_key=True),
-    Column("detector", String(200), nullable=False),
-    Column("version", String(64), nullable=False),
-    Column("entity", Text, nullable=False),
-    Column("moment", UtcDateTime, nullable=False),
-    Column("window_start", UtcDateTime),
-    Column("window_end", UtcDateTime),
-    Column("level", String(10), nullable=False),
-    Column("score", Float, nullable=False),
-    Column("score_limit", Float, nullable=False),
-    Column("at_least", Boolean, nullable=False),
-    Column("evidence", JSON, nullable=False),
-    Column("context", JSON, nullable=False),
-    Column("event_time_max", UtcDateTime),
-    Column("origin", String(10), nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("discriminator", Text, nullable=False),
-    Column("first_detected_at", UtcDateTime, nullable=False),
-    Column("detected_at", UtcDateTime, nullable=False),
-    Column("trajectory", JSON, nullable=False),
+    *_finding_columns(),
     Column("alert_id", Integer, ForeignKey("alerts.id"), index=True),
-    # Since when a complete backfill of its day no longer reproduces it, and which run that was.
-    Column("superseded_at", UtcDateTime),
-    Column("superseded_by", Text, nullable=False, server_default=""),
-    # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.Said`.
-    Column("stream", JSON(none_as_null=True)),
     Index(None, "detector", "moment"),
     Index(None, "moment"),
     Index(None, "first_detected_at", "detector"),
+)
+
+staged_findings = Table(
+    "staged_findings",
+    metadata,
+    # Rows as they will be in `findings`, of one detector and day at a time; see `tocsin.alerts.staging`.
+    Column("position", Integer, primary_key=True),
+    Column("finding_id", String(64), nullable=False, unique=True),
+    *_finding_columns(),
+    Column("alert_id", Integer),
+    Column("day", Date, nullable=False),
+    Column("run", Text, nullable=False),
+    # The backfill's finding as JSON; NULL where the backfill supersedes the row.
+    Column("published", Text),
 )
 
 backfilled_days = Table(

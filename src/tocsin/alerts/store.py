@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
 from tocsin.alerts.database import Database
 from tocsin.alerts.rows import (
@@ -23,15 +23,14 @@ from tocsin.alerts.rows import (
     StoredFinding,
     stored_finding,
 )
-from tocsin.alerts.schema import alerts, backfilled_days, findings, invalid_findings, job_usage, notifications
+from tocsin.alerts.schema import alerts, backfilled_days, invalid_findings, job_usage, notifications
+from tocsin.alerts.staging import visible
 from tocsin.finding import Origin, canonical_entity
 from tocsin.history.places import begin, end
 from tocsin.names import detector_job
 from tocsin.settings import Settings
 
 SHOWN_FINDINGS = 50
-_COUNTS = findings.c.superseded_at.is_(None)
-_BY_A_JOB = or_(findings.c.origin != Origin.BACKFILL.value, findings.c.stream.is_not(None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,23 +86,27 @@ def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFindi
         ConfigError: the schema is newer than this code.
         TransientError: the DB cannot be read now.
     """
-    query = select(findings).order_by(findings.c.moment.desc(), findings.c.finding_id).limit(wanted.limit)
-    if wanted.detector is not None:
-        query = query.where(findings.c.detector == wanted.detector)
-    if wanted.entity is not None:
-        # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
-        value = canonical_entity({"": wanted.entity}).removeprefix('{""').removesuffix("}")
-        query = query.where(func.replace(findings.c.entity, value, "") != findings.c.entity)
-    if wanted.since is not None:
-        query = query.where(findings.c.moment >= wanted.since)
-    if wanted.level is not None:
-        query = query.where(findings.c.level == wanted.level)
-    if not wanted.superseded:
-        query = query.where(_COUNTS)
     if not database.is_ready():
         return []
     with database.read() as connection:
+        query = _listed(visible(connection), wanted)
         return [stored_finding(row) for row in connection.execute(query).mappings()]
+
+
+def _listed(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
+    table = rows.c
+    query = select(rows).order_by(table.moment.desc(), table.finding_id).limit(wanted.limit)
+    if wanted.detector is not None:
+        query = query.where(table.detector == wanted.detector)
+    if wanted.entity is not None:
+        # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
+        value = canonical_entity({"": wanted.entity}).removeprefix('{""').removesuffix("}")
+        query = query.where(func.replace(table.entity, value, "") != table.entity)
+    if wanted.since is not None:
+        query = query.where(table.moment >= wanted.since)
+    if wanted.level is not None:
+        query = query.where(table.level == wanted.level)
+    return query if wanted.superseded else query.where(_counts(rows))
 
 
 def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
@@ -111,13 +114,13 @@ def findings_of_day(database: Database, detector: str, day: date) -> list[Stored
 
     Errors as for `list_findings`.
     """
-    moment = findings.c.moment
-    own = select(findings).where(findings.c.detector == detector, moment >= begin(day), moment < end(day))
     if not database.is_ready():
         return []
     with database.read() as connection:
-        rows = connection.execute(own.order_by(moment, findings.c.finding_id)).mappings()
-        return [stored_finding(row) for row in rows]
+        table = (rows := visible(connection)).c
+        own = select(rows).where(table.detector == detector, table.moment >= begin(day), table.moment < end(day))
+        found = connection.execute(own.order_by(table.moment, table.finding_id)).mappings()
+        return [stored_finding(row) for row in found]
 
 
 def list_backfilled(database: Database, detector: str) -> list[BackfilledDay]:
@@ -136,16 +139,17 @@ def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
         ConfigError: the schema is newer than this code.
         TransientError: the DB cannot be read now.
     """
-    query = _alerts().order_by(alerts.c.updated_at.desc(), alerts.c.id.desc()).limit(wanted.limit)
-    if wanted.state is not None:
-        query = query.where(alerts.c.state == wanted.state)
-    if wanted.detector is not None:
-        query = query.where(alerts.c.detector == wanted.detector)
-    if wanted.since is not None:
-        query = query.where(alerts.c.updated_at >= wanted.since)
     if not database.is_ready():
         return []
     with database.read() as connection:
+        query = _alerts(visible(connection)).order_by(alerts.c.updated_at.desc(), alerts.c.id.desc())
+        query = query.limit(wanted.limit)
+        if wanted.state is not None:
+            query = query.where(alerts.c.state == wanted.state)
+        if wanted.detector is not None:
+            query = query.where(alerts.c.detector == wanted.detector)
+        if wanted.since is not None:
+            query = query.where(alerts.c.updated_at >= wanted.since)
         return [_alert(row) for row in connection.execute(query).mappings()]
 
 
@@ -183,39 +187,48 @@ def list_usage(database: Database, since: date) -> list[JobUsage]:
     with database.read() as connection:
         order = (job_usage.c.day.desc(), job_usage.c.cpu_seconds.desc(), job_usage.c.job)
         rows = connection.execute(select(job_usage).where(job_usage.c.day >= since).order_by(*order)).mappings().all()
-        found = {day: _found_on(connection, day) for day in {row["day"] for row in rows}}
-        last = _last_findings(connection)
+        current = visible(connection)
+        found = {day: _found_on(connection, current, day) for day in {row["day"] for row in rows}}
+        last = _last_findings(connection, current)
     return [
         JobUsage(**row, findings=found[row["day"]].get(row["job"], 0), last_finding_at=last.get(row["job"]))
         for row in rows
     ]
 
 
-def _last_findings(connection: Connection) -> dict[str, datetime]:
+def _last_findings(connection: Connection, rows: FromClause) -> dict[str, datetime]:
     """When each detector's job last detected a finding that was new."""
-    query = select(findings.c.detector, func.max(findings.c.first_detected_at)).where(_BY_A_JOB)
-    query = query.group_by(findings.c.detector)
-    return {detector_job(name): last for name, last in connection.execute(query)}
+    query = select(rows.c.detector, func.max(rows.c.first_detected_at)).where(_by_a_job(rows))
+    return {detector_job(name): last for name, last in connection.execute(query.group_by(rows.c.detector))}
 
 
-def _found_on(connection: Connection, day: date) -> dict[str, int]:
+def _found_on(connection: Connection, rows: FromClause, day: date) -> dict[str, int]:
     """How many findings that count each detector's job first detected on `day`, UTC."""
-    detected = findings.c.first_detected_at
-    query = select(findings.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
-    query = query.where(_BY_A_JOB, _COUNTS)
-    return {detector_job(name): count for name, count in connection.execute(query.group_by(findings.c.detector))}
+    detected = rows.c.first_detected_at
+    query = select(rows.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
+    query = query.where(_by_a_job(rows), _counts(rows))
+    return {detector_job(name): count for name, count in connection.execute(query.group_by(rows.c.detector))}
+
+
+def _counts(rows: FromClause) -> ColumnElement[bool]:
+    return rows.c.superseded_at.is_(None)
+
+
+def _by_a_job(rows: FromClause) -> ColumnElement[bool]:
+    return or_(rows.c.origin != Origin.BACKFILL.value, rows.c.stream.is_not(None))
 
 
 def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
     """See `show_alert`; inside the transaction of the caller."""
-    row = connection.execute(_alerts().where(alerts.c.id == alert_id)).mappings().first()
+    rows = visible(connection)
+    row = connection.execute(_alerts(rows).where(alerts.c.id == alert_id)).mappings().first()
     if row is None:
         return None
-    own = select(findings).where(findings.c.alert_id == alert_id)
-    if connection.execute(own.where(_COUNTS).limit(1)).first() is not None:
-        own = own.where(_COUNTS)
-    latest = own.order_by(findings.c.moment.desc(), findings.c.finding_id).limit(SHOWN_FINDINGS)
-    highest = own.order_by(case((findings.c.level == "urgent", 0), else_=1), findings.c.score.desc()).limit(1)
+    own = select(rows).where(rows.c.alert_id == alert_id)
+    if connection.execute(own.where(_counts(rows)).limit(1)).first() is not None:
+        own = own.where(_counts(rows))
+    latest = own.order_by(rows.c.moment.desc(), rows.c.finding_id).limit(SHOWN_FINDINGS)
+    highest = own.order_by(case((rows.c.level == "urgent", 0), else_=1), rows.c.score.desc()).limit(1)
     sent = select(notifications).where(notifications.c.alert_id == alert_id).order_by(notifications.c.id)
     return AlertDetails(
         alert=_alert(row),
@@ -230,21 +243,21 @@ def notification_of(row: Mapping[Any, Any]) -> Notification:
     return Notification(**{name: row[name] for name in Notification.model_fields})
 
 
-def _alerts() -> Select[Any]:
+def _alerts(rows: FromClause) -> Select[Any]:
     """Alerts with what their findings add up to: those that count, or, where none does any more, all."""
-    ends = func.coalesce(findings.c.window_end, findings.c.moment)
-    moment, score = findings.c.moment, findings.c.score
-    counting = func.count(case((_COUNTS, 1)))
+    ends = func.coalesce(rows.c.window_end, rows.c.moment)
+    moment, score, counts = rows.c.moment, rows.c.score, _counts(rows)
+    counting = func.count(case((counts, 1)))
     sums = (
         select(
-            findings.c.alert_id,
-            func.coalesce(func.min(case((_COUNTS, moment))), func.min(moment)).label("first_seen"),
-            func.coalesce(func.max(case((_COUNTS, ends))), func.max(ends)).label("last_seen"),
+            rows.c.alert_id,
+            func.coalesce(func.min(case((counts, moment))), func.min(moment)).label("first_seen"),
+            func.coalesce(func.max(case((counts, ends))), func.max(ends)).label("last_seen"),
             case((counting > 0, counting), else_=func.count()).label("findings"),
-            func.coalesce(func.max(case((_COUNTS, score))), func.max(score)).label("score"),
+            func.coalesce(func.max(case((counts, score))), func.max(score)).label("score"),
         )
-        .where(findings.c.alert_id.is_not(None))
-        .group_by(findings.c.alert_id)
+        .where(rows.c.alert_id.is_not(None))
+        .group_by(rows.c.alert_id)
         .subquery()
     )
     return select(alerts, sums).join(sums, sums.c.alert_id == alerts.c.id)

@@ -1,21 +1,27 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
+from sqlalchemy import Connection, func, select
+from sqlalchemy.event import listen
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
-from tocsin.alerts import backfills, store
-from tocsin.alerts.backfills import Applied, UnusableDay
+from tocsin.alerts import backfills, staging, store
+from tocsin.alerts.backfills import Applied, Days, UnusableDay
 from tocsin.alerts.database import Database
-from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.rows import StoredFinding
+from tocsin.alerts.schema import findings, staged_findings
 from tocsin.alerts.store import AlertFilter, FindingFilter
 from tocsin.backfill.ledger import Made, Published
 from tocsin.finding import Finding, Origin
 
+T = TypeVar("T")
 DAY = NOON.date()
 MORNING = NOON + timedelta(hours=16.5)
 """The next day at 04:30, when the backfills of `DAY` run."""
@@ -35,9 +41,26 @@ def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datet
 def apply(
     database: Database, found: Sequence[Finding], one: Published, *, rules: Rules = RULES, day: date = DAY
 ) -> Applied:
-    with database.write() as connection:
-        ready = backfills.read("failed_logins", day, one, list(found))
-        return backfills.apply(connection, ready, rules, one.at + MINUTE)
+    ready = backfills.read("failed_logins", day, one, list(found))
+    return drain(days_of(database, rules, one.at + MINUTE).apply(ready))
+
+
+def days_of(database: Database, rules: Rules = RULES, now: datetime = MORNING + MINUTE) -> Days:
+    @contextmanager
+    def write() -> Iterator[tuple[Connection, Rules]]:
+        with database.write() as connection:
+            yield connection, rules
+
+    return Days(database.read, write, lambda: now)
+
+
+def drain(steps: Generator[None, None, T]) -> T:
+    """Go all steps; returns their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 def stored(database: Database, user: str = "mallory", day: date = DAY) -> StoredFinding:
@@ -163,15 +186,117 @@ def test_a_first_run_over_history_opens_no_alert_for_what_is_long_over(database:
     assert store.list_alerts(database, AlertFilter()) == []
 
 
-def test_nothing_is_applied_when_the_transaction_ends_before_its_end(database: Database) -> None:
-    stream(database, *burst(60), *burst(70, user="trent"))
-    before = store.findings_of_day(database, "failed_logins", DAY)
-    with pytest.raises(KeyboardInterrupt), database.write() as connection:
-        ready = backfills.read("failed_logins", DAY, published(), [finding(64), finding(55, user="carol")])
-        assert backfills.apply(connection, ready, RULES, MORNING).superseded == 1
-        raise KeyboardInterrupt
-    assert store.findings_of_day(database, "failed_logins", DAY) == before
-    assert store.list_backfilled(database, "failed_logins") == []
+def seen(database: Database) -> set[tuple[str, float, str]]:
+    """What readers know of the day: the findings that count, their scores and their origins."""
+    rows = store.findings_of_day(database, "failed_logins", DAY)
+    counting = {
+        (one.finding.entity["user_id"], one.finding.score, one.finding.origin.value)
+        for one in rows
+        if one.superseded_at is None
+    }
+    listed = store.list_findings(database, FindingFilter(limit=5_000))
+    assert {(one.finding.entity["user_id"], one.finding.score, one.finding.origin.value) for one in listed} == counting
+    return counting
+
+
+def large_day(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    """A day of many chunks: half of it known from the stream, which has found others, too."""
+    monkeypatch.setattr(staging, "CHUNK", 7)
+    stream(
+        database, *[finding(60, user=f"user-{n}") for n in range(25)], *[finding(80, user=f"x-{n}") for n in range(20)]
+    )
+    return [finding(70, user=f"user-{n}") for n in range(50)]
+
+
+def test_readers_see_a_large_day_as_before_or_whole(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = large_day(database, monkeypatch)
+    before = seen(database)
+    (alert,) = [one for one in store.list_alerts(database, AlertFilter()) if one.entity == {"user_id": "user-3"}]
+    views, scores = [], []
+    steps = days_of(database).apply(backfills.read("failed_logins", DAY, published(), day))
+    for _ in steps:
+        views.append(seen(database))
+        details = store.show_alert(database, alert.id)
+        assert details is not None
+        scores.append((details.alert.score, details.highest.finding.score))
+    after = {(f"user-{n}", 70.0, "backfill") for n in range(50)}
+    assert seen(database) == after
+    assert len(views) > 10
+    assert views == [before] * views.count(before) + [after] * views.count(after)
+    assert views.count(before) > 5 < views.count(after)
+    assert scores == [(60, 60)] * views.count(before) + [(70, 70)] * views.count(after)
+    assert {one.superseded_by for one in store.list_findings(database, FindingFilter(superseded=True))} == {"", "id-r1"}
+
+
+def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = large_day(database, monkeypatch)
+    before, after = seen(database), {(f"user-{n}", 70.0, "backfill") for n in range(50)}
+    ready = backfills.read("failed_logins", DAY, published(), day)
+    for died_after in range(100):
+        steps = days_of(database).apply(ready)
+        ended = sum(1 for _ in itertools.islice(steps, died_after)) < died_after
+        steps.close()
+        is_shown = bool(store.list_backfilled(database, "failed_logins"))
+        assert seen(database) == (after if is_shown else before)
+        drain(days_of(database).settle())
+        assert seen(database) == (after if is_shown else before)
+        with database.read() as connection:
+            assert staging.visible(connection) is findings
+            assert connection.execute(select(func.count()).select_from(staged_findings)).scalar() == 0
+        if is_shown:
+            break
+    assert is_shown
+    assert not ended
+    assert len(store.list_alerts(database, AlertFilter(limit=200))) == 70
+
+
+def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = large_day(database, monkeypatch)
+    written = [0]
+
+    def count(connection: Connection, statement: object, many: list[object], *rest: object) -> None:
+        written[-1] += max(1, len(many))
+
+    listen(database.engine, "before_execute", count)
+    listen(database.engine, "begin", lambda _: written.append(0))
+    drain(days_of(database).apply(backfills.read("failed_logins", DAY, published(), day)))
+    assert len(written) > 20
+    assert max(written) <= 5 * staging.CHUNK
+
+
+def test_what_the_stream_says_while_a_day_comes_in_is_not_lost(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = large_day(database, monkeypatch)
+    number = 0
+    for number, _ in enumerate(days_of(database, V2).apply(backfills.read("failed_logins", DAY, published(), day))):
+        stream(database, finding(90, user=f"late-{number}"), finding(64, user="user-0"), rules=V2)
+        stream(database, finding(95, user=f"x-{number}", version="v2"), rules=V2)
+    assert number > 10
+    assert seen(database) == {(f"user-{n}", 70.0, "backfill") for n in range(50)} | {
+        (f"x-{n}", 95.0, "stream") for n in range(number + 1)
+    }
+    said = stored(database, "user-0").stream
+    assert said is not None
+    assert said.score == 64
+
+
+def test_a_finding_that_cannot_be_merged_is_told_and_holds_no_other_back(
+    database: Database, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
+) -> None:
+    day = large_day(database, monkeypatch)
+
+    def refuse(connection: Connection, batch: Sequence[Finding], *rest: Any) -> Recorded:
+        if any(one.entity == {"user_id": "user-30"} for one in batch):
+            raise ValueError("a string may not contain NUL")
+        return record(connection, batch, *rest)
+
+    monkeypatch.setattr(staging, "record", refuse)
+    apply(database, day, published())
+    assert seen(database) == {(f"user-{n}", 70.0, "backfill") for n in range(50) if n != 30}
+    assert [line["finding_id"] for line in logged if line["log_level"] == "error"] == [day[30].finding_id]
 
 
 def test_the_days_that_are_in_the_db_are_known_with_their_run(database: Database) -> None:

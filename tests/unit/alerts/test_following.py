@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -47,8 +47,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def follow(settings: Settings, database: Database, clock: Clock) -> FollowedBackfills:
     """As the indexer does after a start."""
-    apply = Indexer(settings, database, clock=lambda: MORNING).apply
-    return FollowedBackfills(settings, database, apply, clock)
+    return FollowedBackfills(settings, database, Indexer(settings, database, clock=lambda: MORNING), clock)
 
 
 def publish(
@@ -117,10 +116,11 @@ def test_a_new_process_stores_no_day_again_and_a_new_db_is_filled_again(
     follow(settings, database, clock).step()
     (before,) = store.list_backfilled(database, "failed_logins")
 
-    def never(backfilled: Backfilled) -> Applied:
-        raise AssertionError(f"{backfilled.day} is in the DB")
+    class Never(Indexer):
+        def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+            raise AssertionError(f"{backfilled.day} is in the DB")
 
-    assert not FollowedBackfills(settings, database, never, clock).step()
+    assert not FollowedBackfills(settings, database, Never(settings, database), clock).step()
     assert store.list_backfilled(database, "failed_logins") == [before]
     follow(settings, sqlite, clock).step()
     assert users(sqlite) == ["mallory"]
@@ -203,15 +203,16 @@ def test_trouble_with_the_db_is_told_once_waited_for_and_loses_nothing(
     settings: Settings, database: Database, clock: Clock, logged: Logged
 ) -> None:
     publish(settings, [finding(60)])
-    indexer, tries = Indexer(settings, database, clock=lambda: MORNING), []
+    tries = []
 
-    def apply(backfilled: Backfilled) -> Applied:
-        tries.append(backfilled.day)
-        if len(tries) <= 2:
-            raise TransientError("the disk is full")
-        return indexer.apply(backfilled)
+    class Troubled(Indexer):
+        def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+            tries.append(backfilled.day)
+            if len(tries) <= 2:
+                raise TransientError("the disk is full")
+            return super().apply(backfilled)
 
-    followed = FollowedBackfills(settings, database, apply, clock)
+    followed = FollowedBackfills(settings, database, Troubled(settings, database, clock=lambda: MORNING), clock)
     for _ in range(20):
         assert not followed.step()
         clock.seconds += 1
