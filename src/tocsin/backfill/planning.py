@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from tocsin.backfill.ledger import End, Ledger, Made
@@ -14,6 +14,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by version {version}"
 RESEALED = "sealed again since"
+
+
+def not_published(_: date) -> str:
+    """Say the least of a day that cannot be read."""
+    return "is not published"
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What can be read of the source of a detector.
+
+    Attributes:
+        versions: the published version of each day that is over.
+        rows: how many events each of them has.
+        why_not: says of any other day why it cannot be read.
+    """
+
+    versions: Mapping[date, str]
+    rows: Mapping[date, int] = field(default_factory=dict)
+    why_not: Callable[[date], str] = not_published
 
 
 @dataclass(frozen=True)
@@ -43,22 +63,22 @@ def reach(spec: DetectorSpec, until: datetime) -> timedelta:
     return timedelta(0) if follow and (until - _EPOCH) % spec.window == timedelta(0) else spec.window
 
 
-def plan(ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], days: Iterable[date]) -> Plan:
+def plan(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> Plan:
     """What of `days` needs a run.
 
     Args:
         ledger: of the detector.
         spec: of the detector as it is now.
-        sealed: the published version of each day of its source that is over.
+        sealed: what can be read of its source.
         days: to look at.
     """
     due: dict[date, str] = {}
     blocked: dict[date, str] = {}
     held = []
     for day in sorted(days):
-        own = made_of(day, spec, sealed)
+        own = made_of(day, spec, sealed.versions)
         if own is None:
-            blocked[day] = _lacks(day, [one for one in inputs(day, spec) if one not in sealed])
+            blocked[day] = _lacks(day, [one for one in inputs(day, spec) if one not in sealed.versions], sealed)
             continue
         reason = _reason(ledger, day, own)
         if reason is None:
@@ -114,7 +134,7 @@ def _change(before: Made | None, now: Made) -> str:
     return RESEALED
 
 
-def _lacks(day: date, lacking: list[date]) -> str:
+def _lacks(day: date, lacking: list[date], sealed: Sealed) -> str:
     if lacking == [day]:
-        return "is not published"
-    return f"needs {' and '.join(map(str, lacking))}, which {'is' if len(lacking) == 1 else 'are'} not published"
+        return sealed.why_not(day)
+    return f"needs {', and '.join(f'{one}, which {sealed.why_not(one)}' for one in lacking)}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date, datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.backfill.ledger import Attempt, Ledger
-from tocsin.backfill.planning import Plan, inputs, plan
+from tocsin.backfill.planning import Plan, Sealed, inputs, plan
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError
 from tocsin.settings import Settings
@@ -83,16 +83,13 @@ def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[Det
     return catalog.source(sources.pop()), specs
 
 
-def standing(
-    ledger: Ledger, spec: DetectorSpec, sealed: Mapping[date, str], rows: Mapping[date, int], days: Iterable[date]
-) -> list[BackfillDay]:
+def standing(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
     """Each of `days`, the oldest first.
 
     Args:
         ledger: of the detector.
         spec: of the detector as it is now.
-        sealed: the published version of each day of its source that is over.
-        rows: how many events each of them has.
+        sealed: what can be read of its source.
         days: to tell of.
     """
     looked_at = sorted(days)
@@ -109,14 +106,14 @@ def standing(
                 day=day,
                 state=state,
                 why=why,
-                events=rows.get(day),
+                events=sealed.rows.get(day),
                 findings=published.findings if published else None,
                 version=published.made.version if published else None,
                 published_at=published.at if published else None,
                 severity="critical" if attempt and attempt.report else published.severity if published else None,
                 report=latest.report if latest else None,
                 expected_cpu_seconds=round(
-                    CPU_SECONDS_PER_DAY + cost * sum(rows.get(one, 0) for one in inputs(day, spec)), 3
+                    CPU_SECONDS_PER_DAY + cost * sum(sealed.rows.get(one, 0) for one in inputs(day, spec)), 3
                 ),
             )
         )

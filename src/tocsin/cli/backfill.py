@@ -41,7 +41,8 @@ def backfill(
 
     Days need it that were never run, that failed, that another version of the detector has run, or that were sealed
     again since. What is interrupted goes on where it was when it is run again. Nobody is paged for what is found. With
-    --json it shows the plan and stops. Exit code 1 when a day could not be published.
+    --json it shows the plan and stops. Exit code 1 when a day could not be published, or when one that was asked for
+    with --from or --to is blocked.
     """
     from tocsin.backfill.standing import BackfillState
     from tocsin.settings import load_settings
@@ -54,11 +55,13 @@ def backfill(
         as_json(standings)
         return
     _show(standings, chosen)
-    if plan or not chosen:
+    if plan:
         return
-    if not yes:
+    if chosen and not yes:
         typer.confirm("Run it?", abort=True)
-    _run(settings, chosen)
+    lost = _run(settings, chosen)
+    if lost or ((first or last) and any(one.state is BackfillState.BLOCKED for one in standings)):
+        raise typer.Exit(1)
 
 
 def _standings(
@@ -66,25 +69,29 @@ def _standings(
 ) -> list[BackfillDay]:
     """How the days in question stand: those of history, and those asked for that it lacks."""
     from tocsin.backfill.ledger import Backfills
+    from tocsin.backfill.planning import Sealed
     from tocsin.backfill.standing import declared, standing
     from tocsin.history.planning import oldest_kept
-    from tocsin.history.standing import published_days
+    from tocsin.history.standing import published_days, why_not
 
     source, specs = declared(settings, names)
     sealed = published_days(settings, source)
     kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
     begin = first.date() if first else kept_from
-    end = last.date() if last else max(sealed, default=begin)
+    end = last.date() if last else max([*sealed, begin])
     if begin > end:
         raise typer.BadParameter(f"{begin} is after {end}", param_hint="'--from'")
     days = [day for day in sealed if begin <= day <= end]
-    if first and last:
+    if first:
         days = [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
-    versions = {day: one.version for day, one in sealed.items()}
-    rows = {day: one.facts.rows for day, one in sealed.items()}
-    return [
-        one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, versions, rows, days)
-    ]
+    elif last and end not in sealed:
+        days.append(end)
+    readable = Sealed(
+        versions={day: one.version for day, one in sealed.items()},
+        rows={day: one.facts.rows for day, one in sealed.items()},
+        why_not=why_not(settings, source),
+    )
+    return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
 
 
 def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
@@ -103,29 +110,28 @@ def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
         ends = f"{own[0].day} to {own[-1].day}" if own else None
         rows.append((name, len(own), ends, f"{events:,}", f"{seconds:,.0f}", reasons or "nothing to do"))
     columns = ("DETECTOR", "DAYS", "FROM AND TO", "EVENTS", "CPU SECONDS", "WHY")
-    table(columns, rows, empty="no day is published yet; tocsin history list shows what it waits for")
+    table(columns, rows, empty="no day is published yet; tocsin history land, then seal, make days")
     if chosen:
         cores = min(2, os.cpu_count() or 1)
         spent = sum(one.expected_cpu_seconds for one in chosen) + START_CPU_SECONDS
         line(f"expected: {spent:,.0f} CPU-seconds, {span(spent / cores)} on {counted(cores, 'core')}")
 
 
-def _run(settings: Settings, chosen: list[BackfillDay]) -> None:
-    """Run each detector's chosen days; detectors with the same days share a session."""
+def _run(settings: Settings, chosen: list[BackfillDay]) -> bool:
+    """Run each detector's chosen days; detectors with the same days share a session. Whether one is not published."""
     from tocsin.spark.backfill import backfill as run
 
     by_days: dict[tuple[date, ...], list[str]] = {}
     for name in dict.fromkeys(one.detector for one in chosen):
         by_days.setdefault(tuple(one.day for one in chosen if one.detector == name), []).append(name)
-    bad = False
+    lost = False
     for days, names in by_days.items():
         try:
-            bad |= _tell(run(settings, names, days))
+            lost |= _tell(run(settings, names, days))
         except OSError as error:
             what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
             raise TransientError(f"{what}; what is published is whole: make room and run this again") from error
-    if bad:
-        raise typer.Exit(1)
+    return lost
 
 
 def _tell(outcome: Outcome) -> bool:

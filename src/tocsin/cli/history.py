@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +70,8 @@ def seal(source: _Source, days: _Days = None) -> None:
     with _writing(settings):
         outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
     for one in outcome.sealed:
-        line(f"{one.day} {one.version.version}: {one.version.state}. {one.verdict.text}")
+        part = "" if one.version.whole else " as far as it has come; backfills wait until it is over and sealed again"
+        line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
     for day, why in outcome.failed.items():
         note(why if why.startswith(source) else f"{source} {day}: {why}", style="red")
     for day, why in outcome.waiting.items():
@@ -90,7 +92,7 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
         as_json(found)
         return
     columns = ("SOURCE", "DAY", "STATE", "EVENTS", "LANDED", "BYTES", "VERDICT", "VERSION", "NOTE")
-    table(columns, map(_row, found), empty="no history yet; tocsin history land --source NAME begins one")
+    table(columns, _rows(found), empty="no history yet; tocsin history land --source NAME begins one")
 
 
 @app.command()
@@ -203,6 +205,22 @@ def _standings(settings: Settings, source: Source) -> list[DayStanding]:
 
     with DayTable(settings, source) as days:
         return standing(source.name, known(settings, source, days))
+
+
+def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
+    """One row for each day, the newest first; neighbours that are missing share one."""
+    for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
+        own = [one for _, one in group]
+        newest, oldest = _row(own[0]), own[-1].day
+        if len(own) > 1:
+            source, day, *rest, note = newest
+            newest = (source, f"{oldest} to {day}", *rest, f"{counted(len(own), 'day')}: {note}")
+        yield newest
+
+
+def _together(number: int, one: DayStanding) -> tuple[object, ...]:
+    """Equal for missing days that follow one another: the further down the list, the earlier the day."""
+    return (one.source, one.day.toordinal() + number) if one.state == "missing" else (number,)
 
 
 def _row(one: DayStanding) -> tuple[object, ...]:

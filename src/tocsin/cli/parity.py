@@ -62,7 +62,7 @@ def _compared(settings: Settings, catalog: Catalog, name: str, day: date | None)
 
     catalog.detector(name)
     backfills = Backfills(settings, name)
-    day, published = _chosen(backfills.read().published, name, day)
+    day, published = _chosen(settings, catalog, name, day)
     comparison = compare(_streamed(settings, name, day), backfills.findings(day, published))
     differences: list[Difference] = list(comparison.differences)
     if differences:
@@ -79,11 +79,21 @@ def _compared(settings: Settings, catalog: Catalog, name: str, day: date | None)
     )
 
 
-def _chosen(known: dict[date, Published], name: str, day: date | None) -> tuple[date, Published]:
+def _chosen(settings: Settings, catalog: Catalog, name: str, day: date | None) -> tuple[date, Published]:
+    """The day to compare, the latest that is backfilled when None, and what its backfill has published."""
+    from tocsin.backfill.ledger import Backfills
+    from tocsin.history.standing import published_days, why_not
+
+    known, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
     day = max(known, default=None) if day is None else day
-    if day is None or day not in known:
-        what = f"{day or 'no day'} of {name} has {'not ' if day else ''}been backfilled"
-        raise ConfigError.one(name, f"{what}; `tocsin backfill --detector {name}` does it")
+    if day is None:
+        raise ConfigError.one(
+            name, f"no day of {name} has been backfilled; `tocsin backfill --detector {name}` does it"
+        )
+    if day not in known:
+        does = f"`tocsin backfill --detector {name} --from {day} --to {day}` does it"
+        what = does if day in published_days(settings, source) else f"it {why_not(settings, source)(day)}"
+        raise ConfigError.one(name, f"{day} of {name} has not been backfilled: {what}")
     return day, known[day]
 
 

@@ -53,10 +53,11 @@ class Known:
 def plan(known: Known) -> Plan:
     """The days that need sealing.
 
-    A day needs it when something has landed for it that its latest version has not, or when that version was not
-    brought to its end. It is ready once `grace` has passed since its end and landing has read beyond that, as the ticks
-    tell; a day of imported events alone needs no ticks. What the gate has refused is sealed again when more lands. A
-    day without events is sealed, too, if landing has covered it from begin to end: empty is not missing.
+    A day needs it when something has landed for it that its latest version has not, when that version was sealed before
+    the day was over, or when it was not brought to its end. It is ready once `grace` has passed since its end and
+    landing has read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
+    refused is sealed again when more lands. A day without events is sealed, too, if landing has covered it from begin
+    to end: empty is not missing.
     """
     ready, waiting, too_old = [], {}, []
     for day in sorted({*known.ledger.by_day, *_covered(known)}):
@@ -107,7 +108,7 @@ def _covered(known: Known) -> Iterator[date]:
 
 def _open(day: date, known: Known) -> bool:
     latest = known.versions.get(day, ())[-1:]
-    if not latest or not known.ledger.runs(day) <= latest[0].runs:
+    if not latest or not latest[0].whole or not known.ledger.runs(day) <= latest[0].runs:
         return True
     settled = latest[0].refused or latest[0].published_at is not None
     return not settled and known.published.get(day) != latest[0].version

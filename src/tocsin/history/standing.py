@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 
 import structlog
 from pydantic import BaseModel, ConfigDict
@@ -28,7 +30,7 @@ class DayState(StrEnum):
     PUBLISHED = "published"
     """A version of it counts, and nothing has landed since."""
     OUTDATED = "outdated"
-    """A version of it counts, but more has landed."""
+    """A version of it counts, but more has landed, or it was sealed before the day was over."""
     REFUSED = "refused"
     """The gate has stopped its latest version, and no other counts."""
     READY = "ready"
@@ -132,9 +134,46 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
             except BrokenVersion as error:
                 log.error("a published day cannot be read; sealing it again may help", day=str(day), error=str(error))
                 continue
-            if version.sealed_at >= end(day):
+            if version.whole:
                 days[day] = version
     return days
+
+
+def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
+    """Tell of any day that is not among `published_days` why, and which command helps. Reads history when first asked.
+
+    Raises:
+        BrokenLedger: an entry of the ledger cannot be read.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+
+    @cache
+    def standings() -> dict[date, DayStanding]:
+        with DayTable(settings, source) as table:
+            return {one.day: one for one in standing(source.name, known(settings, source, table))}
+
+    return lambda day: f"is not published: {_obstacle(source, day, standings().get(day))}"
+
+
+def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
+    of, now = f"--source {source.name}", datetime.now(UTC)
+    land, seal = f"`tocsin history land {of}`", f"`tocsin history seal {of}`"
+    if now < begin(day):
+        return "it has not begun"
+    if now < end(day):
+        part = ", and what is sealed of it is a part" if one is not None and one.version else ""
+        return f"it is under way{part}; once it is over, {land} and {seal} publish it whole"
+    state = DayState.MISSING if one is None else one.state
+    if state is DayState.READY or (one is not None and one.version):  # a version that counts is one of half the day
+        return f"it is not sealed since it was over; {seal} does it"
+    said = {
+        DayState.WAITING: f"{one.note if one else ''}; {land}, then {seal}",
+        DayState.FAILED: f"{one.note if one else ''}; {seal} tries again",
+        DayState.REFUSED: "the gate has refused it; `tocsin quality list` says what failed",
+        DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
+    }
+    nothing = f"nothing has landed for it; {land} reads what Kafka still has, `tocsin history import {of} FILE` files"
+    return said.get(state, f"{nothing}, then {seal}")
 
 
 def standing(source: str, facts: Known) -> list[DayStanding]:

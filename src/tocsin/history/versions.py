@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tocsin.durable import write_whole
 from tocsin.errors import TocsinError
 from tocsin.history.facts import DayFacts
-from tocsin.history.places import VERSION_FILE, Places
+from tocsin.history.places import VERSION_FILE, Places, end
 
 log = structlog.get_logger()
 
@@ -71,6 +71,11 @@ class DayVersion(BaseModel):
     def bytes(self) -> int:
         """Of all its files."""
         return sum(file.bytes for file in self.files)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its day was over when it was sealed."""
+        return self.sealed_at >= end(self.facts.day)
 
     @property
     def refused(self) -> bool:

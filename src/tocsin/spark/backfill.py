@@ -15,11 +15,12 @@ import structlog
 from pyspark.sql import SparkSession
 
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published, counts
-from tocsin.backfill.planning import chunks, made_of, plan
+from tocsin.backfill.planning import Sealed, chunks, made_of, plan
 from tocsin.backfill.standing import declared
 from tocsin.detector import DetectorSpec
 from tocsin.finding import Finding
 from tocsin.history.planning import oldest_kept
+from tocsin.history.standing import why_not
 from tocsin.lock import Lock, LockHeld, hold
 from tocsin.names import backfill_job
 from tocsin.quality.finding_gate import FindingGate, FoundOn
@@ -110,7 +111,8 @@ class _Work:
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
         """Which days to run: those asked for as far as they can be computed, else all that need it."""
         looked_at = days or [day for day in self._versions if day >= self._kept_from]
-        planned = plan(Backfills(self._settings, spec.name).read(), spec, self._versions, looked_at)
+        sealed = Sealed(self._versions, self.rows, why_not(self._settings, self._source))
+        planned = plan(Backfills(self._settings, spec.name).read(), spec, sealed, looked_at)
         for day, why in planned.blocked.items():
             self.outcome.blocked[spec.name, day] = why
         return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)

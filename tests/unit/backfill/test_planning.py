@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.ledger import End, Ledger
-from tocsin.backfill.planning import chunks, inputs, made_of, plan, reach
+from tocsin.backfill.planning import Sealed, chunks, inputs, made_of, plan, reach
 
 SEALED = {DAY: "v1", NEXT: "v1"}
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
@@ -46,49 +46,53 @@ def test_a_long_window_needs_as_many_days_as_it_touches() -> None:
 
 
 def test_what_was_never_run_is_due_and_what_is_done_is_not() -> None:
-    planned = plan(Ledger(), SPEC, SEALED, SEALED)
+    planned = plan(Ledger(), SPEC, Sealed(SEALED), SEALED)
     assert planned.days == {DAY: "never run", NEXT: "never run"}
     done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
-    assert plan(done, SPEC, SEALED, SEALED).days == {}
+    assert plan(done, SPEC, Sealed(SEALED), SEALED).days == {}
 
 
 def test_another_version_and_another_seal_make_a_day_due_again() -> None:
     done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
     newer = replace(SPEC, version="2" * 12)
-    assert plan(done, newer, SEALED, SEALED).days == dict.fromkeys(SEALED, f"run by version {SPEC.version}")
-    assert plan(done, SPEC, SEALED | {NEXT: "v2"}, SEALED).days == {NEXT: "sealed again since"}
+    assert plan(done, newer, Sealed(SEALED), SEALED).days == dict.fromkeys(SEALED, f"run by version {SPEC.version}")
+    assert plan(done, SPEC, Sealed(SEALED | {NEXT: "v2"}), SEALED).days == {NEXT: "sealed again since"}
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
     own = Ledger(published={DAY: published(made_of(DAY, sliding, SEALED))})
-    assert plan(own, sliding, SEALED | {NEXT: "v2"}, [DAY]).days == {DAY: "sealed again since"}, "it looks into it"
+    assert plan(own, sliding, Sealed(SEALED | {NEXT: "v2"}), [DAY]).days == {DAY: "sealed again since"}, (
+        "it looks into it"
+    )
 
 
 def test_a_failed_day_is_tried_again_even_where_an_earlier_run_counts() -> None:
     made = made_of(DAY, SPEC, SEALED)
     failed = {DAY: attempt(End.FAILED, made)}
-    assert plan(Ledger(attempts=failed), SPEC, SEALED, [DAY]).days == {DAY: "failed the last time"}
+    assert plan(Ledger(attempts=failed), SPEC, Sealed(SEALED), [DAY]).days == {DAY: "failed the last time"}
     both = Ledger(published={DAY: published(made)}, attempts=failed)
-    assert plan(both, SPEC, SEALED, [DAY]).days == {DAY: "failed the last time"}
+    assert plan(both, SPEC, Sealed(SEALED), [DAY]).days == {DAY: "failed the last time"}
 
 
 def test_a_held_day_waits_until_something_has_changed() -> None:
     held = Ledger(attempts={DAY: attempt(End.HELD, made_of(DAY, SPEC, SEALED))})
-    planned = plan(held, SPEC, SEALED, [DAY])
+    planned = plan(held, SPEC, Sealed(SEALED), [DAY])
     assert (planned.days, planned.held) == ({}, (DAY,))
     newer = replace(SPEC, version="2" * 12)
-    assert plan(held, newer, SEALED, [DAY]).days == {DAY: f"held, then run by version {SPEC.version}"}
-    assert plan(held, SPEC, {DAY: "v2"}, [DAY]).days == {DAY: "held, then sealed again since"}
+    assert plan(held, newer, Sealed(SEALED), [DAY]).days == {DAY: f"held, then run by version {SPEC.version}"}
+    assert plan(held, SPEC, Sealed({DAY: "v2"}), [DAY]).days == {DAY: "held, then sealed again since"}
 
 
 def test_a_day_that_is_not_whole_is_blocked_and_says_by_what() -> None:
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
-    planned = plan(Ledger(), sliding, {DAY: "v1"}, [DAY, NEXT])
+    planned = plan(Ledger(), sliding, Sealed({DAY: "v1"}), [DAY, NEXT])
     assert planned.days == {}
     after = NEXT + timedelta(days=1)
     assert planned.blocked == {
         DAY: f"needs {NEXT}, which is not published",
-        NEXT: f"needs {NEXT} and {after}, which are not published",
+        NEXT: f"needs {NEXT}, which is not published, and {after}, which is not published",
     }
-    assert plan(Ledger(), SPEC, {}, [DAY]).blocked == {DAY: "is not published"}
+    assert plan(Ledger(), SPEC, Sealed({}), [DAY]).blocked == {DAY: "is not published"}
+    why = Sealed({}, why_not=lambda day: f"is not published: {day} is under way")
+    assert plan(Ledger(), SPEC, why, [DAY]).blocked == {DAY: f"is not published: {DAY} is under way"}
 
 
 def test_neighbours_share_a_query_up_to_so_many_events() -> None:

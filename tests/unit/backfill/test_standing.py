@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.ledger import End, Ledger
-from tocsin.backfill.planning import made_of
+from tocsin.backfill.planning import Sealed, made_of
 from tocsin.backfill.standing import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
 
 SEALED = {DAY: "v1", NEXT: "v1"}
@@ -21,7 +21,7 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
         published={DAY: published(made_of(DAY, SPEC, sealed))},
         attempts={held: attempt(End.HELD, made_of(held, SPEC, sealed))},
     )
-    found = standing(ledger, SPEC, sealed, ROWS, [gone, NEXT, DAY, held])
+    found = standing(ledger, SPEC, Sealed(sealed, ROWS), [gone, NEXT, DAY, held])
     assert [(one.day, one.state, one.why) for one in found] == [
         (held, BackfillState.HELD, "so it is"),
         (DAY, BackfillState.DONE, ""),
@@ -33,10 +33,10 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
 
 
 def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
-    first = standing(Ledger(), SPEC, SEALED, ROWS, [DAY])[0].expected_cpu_seconds
+    first = standing(Ledger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
     assert first == CPU_SECONDS_PER_DAY + 2 * CPU_SECONDS_PER_MILLION
     ran = published(made_of(NEXT, SPEC, SEALED)).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
     known = Ledger(published={NEXT: ran})
-    assert standing(known, SPEC, SEALED, ROWS, [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
+    assert standing(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
-    assert standing(known, sliding, SEALED, ROWS, [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21
+    assert standing(known, sliding, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,18 @@ def test_days_that_are_not_there_are_told_together(settings: Settings, runs: Run
     assert row(done)[1] == "1"
     done = run("--from", str(last), "--to", str(first))
     assert (done.exit_code, f"{last} is after {first}" in done.output) == (2, True)
+
+
+def test_a_day_that_was_asked_for_and_cannot_be_run_says_why_and_is_no_success(settings: Settings, runs: Runs) -> None:
+    today = str(datetime.now(UTC).date())
+    for words in (("--from", today, "--to", today), ("--from", today), ("--to", today, "--from", today, "--json")):
+        done = run(*words, "--yes")
+        assert "is not published: it is under way; once it is over, `tocsin history land" in done.output, words
+        assert (done.exit_code, runs.asked) == (0 if "--json" in words else 1, [])
+    assert run("--from", today, "--plan").exit_code == 0
+    done = run("--from", str(DAY), "--to", str(DAY + timedelta(days=1)), "--yes")
+    assert (done.exit_code, runs.asked) == (1, [(["failed_logins"], (DAY,))]), "the other day is run"
+    assert run("--yes").exit_code == 0, "a day that nobody asked for is no failure"
 
 
 def test_what_is_not_published_is_told_once_for_a_reason_and_is_no_success(settings: Settings, runs: Runs) -> None:

@@ -1,15 +1,18 @@
 import json
 import re
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.history.made import DAY
+from tests.unit.history.made import DAY, imported
 from tests.unit.history.published import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
 from tocsin.errors import TransientError
+from tocsin.history.ledger import record
+from tocsin.history.places import Places
 from tocsin.quality.unsealed import note
 from tocsin.settings import Settings
 
@@ -57,6 +60,22 @@ def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Se
     shutil.rmtree(settings.history_folder / "days" / "logins" / "dt=2026-11-19" / "v1")
     done = run("verify", "--source", "logins")
     assert (done.exit_code, "v1/_version.json cannot be read" in done.output) == (1, True)
+
+
+def test_missing_days_share_a_line(settings: Settings) -> None:
+    declared = settings.project / "sources" / "logins.toml"
+    declared.write_text(f"history_days = 3650\n{declared.read_text()}")
+    landed(settings, "r1", 5)
+    old = [DAY - timedelta(days=back) for back in (1200, 3)]
+    record(Places.of(settings, "logins"), imported("import-1", *old))
+    lines = run("list").output.splitlines()
+    missing = [" ".join(one.split()) for one in lines if "missing" in one]
+    assert [one.split(" missing")[0] for one in missing] == [
+        f"logins {old[1] + timedelta(days=1)} to {DAY - timedelta(days=1)}",
+        f"logins {old[0] + timedelta(days=1)} to {old[1] - timedelta(days=1)}",
+    ]
+    assert "1,196 days: nothing has landed" in missing[1]
+    assert len(json.loads(run("list", "--json").output)) == 1201
 
 
 def test_a_mistake_in_the_call_is_told(settings: Settings) -> None:

@@ -180,7 +180,18 @@ def test_late_cannot_be_proved_by_another_version_of_the_detector(here: Installa
 
 
 def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -> None:
-    for words, what in (((), "no day of failed_logins"), (("--day", "2026-11-18"), "2026-11-18 of failed_logins")):
+    today = str(datetime.now(UTC).date())
+    for day, what, way_out in (
+        (None, "no day of failed_logins", "`tocsin backfill --detector failed_logins` does it"),
+        (
+            "2026-11-19",
+            "not been backfilled",
+            "`tocsin backfill --detector failed_logins --from 2026-11-19 --to 2026-11-19`",
+        ),
+        ("2026-11-17", "it is not published: nothing has landed", "`tocsin history land --source logins`"),
+        (today, "it is not published: it is under way", "publish it whole"),
+    ):
+        words = ["--day", day] if day else []
         done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", *words])
         assert what in str(done.exception)
-        assert "tocsin backfill --detector failed_logins" in str(done.exception)
+        assert way_out in str(done.exception)

@@ -39,6 +39,14 @@ def test_a_day_is_sealed_again_only_when_more_has_landed() -> None:
     assert planned(ledger(entry("r1", DAY), entry("r2", DAY)), **sealed).ready == (DAY,)
 
 
+def test_a_day_that_was_sealed_before_it_was_over_is_sealed_again_once_it_is() -> None:
+    early = version("v1", "r1").model_copy(update={"sealed_at": datetime(2026, 11, 19, 12, tzinfo=UTC)})
+    sealed: dict[str, Any] = {"versions": {DAY: [early]}, "published": {DAY: "v1"}}
+    assert planned(ledger(entry("r1", DAY)), **sealed).ready == (DAY,)
+    waits = planned(ledger(entry("r1", DAY)), now=datetime(2026, 11, 19, 13, tzinfo=UTC), **sealed)
+    assert waits.waiting == {DAY: "is waited for until 2026-11-20 01:00 UTC"}
+
+
 def test_a_refused_day_waits_for_more_and_an_unfinished_one_does_not() -> None:
     refused = version("v1", "r1", published=None, severity="critical")
     assert planned(ledger(entry("r1", DAY)), versions={DAY: [refused]}).ready == ()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from tests.unit.history import published
 from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
+from tests.unit.history.published import LOGINS, ROOT
 from tocsin.history.ledger import Ledger
 from tocsin.history.planning import Known
-from tocsin.history.standing import DayStanding, DayState, standing
+from tocsin.history.standing import DayStanding, DayState, standing, why_not
 from tocsin.quality.unsealed import Unsealed
+from tocsin.settings import Settings
 
 FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}
 SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"
@@ -37,6 +41,22 @@ def test_a_day_that_could_not_be_sealed_says_when_and_why() -> None:
     again = days(ledger(entry("r1", DAY), entry("r2", DAY)), versions=refused, unsealed=FAILED)[DAY]
     assert (again.state, again.note) == (DayState.FAILED, SAID)
     assert days(ledger(), unsealed=FAILED)[DAY].state is DayState.FAILED
+
+
+def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path: Path) -> None:
+    settings, today = Settings(state=tmp_path, project=ROOT), datetime.now(UTC).date()
+    why = why_not(settings, LOGINS)
+    land, seal = "`tocsin history land --source logins`", "`tocsin history seal --source logins`"
+    assert why(DAY) == (
+        f"is not published: nothing has landed for it; {land} reads what Kafka still has, "
+        f"`tocsin history import --source logins FILE` files, then {seal}"
+    )
+    assert why(today) == f"is not published: it is under way; once it is over, {land} and {seal} publish it whole"
+    assert why(today + timedelta(days=1)) == "is not published: it has not begun"
+    published.landed(settings, "r1", 5)
+    assert why_not(settings, LOGINS)(DAY) == f"is not published: it is not sealed since it was over; {seal} does it"
+    published.sealed(settings, "v1", 5, severity="critical")
+    assert why_not(settings, LOGINS)(DAY).startswith("is not published: the gate has refused it; `tocsin quality list`")
 
 
 def test_days_between_others_of_which_nothing_landed_are_missing() -> None:
