@@ -32,3 +32,15 @@ def parse_duration(text: str) -> timedelta:
 def spark_interval(duration: timedelta) -> str:
     """`duration` as a Spark interval: whole microseconds, so that nothing is rounded."""
     return f"{duration // timedelta(microseconds=1)} microseconds"
+
+
+def span(seconds: float | None) -> str:
+    """A duration to read: 0.3 s, 12 s, 4 min, 3 h, 2 d; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for size, unit in ((86_400, "d"), (3600, "h"), (120, "min")):
+        if seconds >= size:
+            return f"{seconds / (60 if unit == 'min' else size):.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -131,6 +131,25 @@ class AlertSettings(_Block):
         return parse_duration(value) if isinstance(value, str) else value
 
 
+class ConditionSettings(_Block):
+    """When people hear of a job that runs: `tocsin.supervision.conditions`.
+
+    Attributes:
+        lag: how far behind a job may be for two minutes on end.
+        late_share: of the latest records of a detector, how many may come too late for their window.
+        silent_after: how long a source that had input may have none; `silent_after` in its file comes first.
+    """
+
+    lag: timedelta = timedelta(minutes=5)
+    late_share: float = Field(default=0.01, ge=0, lt=1)
+    silent_after: timedelta = timedelta(hours=6)
+
+    @field_validator("lag", "silent_after", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value) if isinstance(value, str) else value
+
+
 class SparkSettings(_Block):
     """How Spark jobs run.
 

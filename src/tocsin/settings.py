@@ -21,6 +21,7 @@ from tocsin.names import Names, file_name
 from tocsin.setting_blocks import (
     AirflowSettings,
     AlertSettings,
+    ConditionSettings,
     HistorySettings,
     KafkaSettings,
     SmtpSettings,
@@ -51,6 +52,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     smtp: SmtpSettings = SmtpSettings()
     alerts: AlertSettings = AlertSettings()
+    conditions: ConditionSettings = ConditionSettings()
     spark: SparkSettings = SparkSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()

@@ -91,6 +91,7 @@ class Source(BaseModel):
             from the lateness of all other events.
         partitions: of its raw and events topics.
         history_days: for how many days its history is kept.
+        silent_after: for how long it may have no input before its owner is told; None for that of the settings.
         schema_version: counted up by hand when a column changes its meaning.
     """
 
@@ -111,6 +112,7 @@ class Source(BaseModel):
     max_bytes: int = Field(default=262_144, gt=0, le=LONGEST)
     partitions: int = Field(default=4, ge=1, le=256)
     history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)
+    silent_after: timedelta | None = None
     schema_version: int = Field(default=1, ge=1)
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()

@@ -62,6 +62,7 @@ class _Reader:
             "max_bytes": lambda key: self._number(key, LONGEST),
             "partitions": lambda key: self._number(key, 256),
             "history_days": lambda key: self._number(key, LONGEST_HISTORY),
+            "silent_after": self._duration,
             "schema_version": lambda key: self._number(key, 1_000_000),
             "schema": self._columns,
             "optional": self._columns,

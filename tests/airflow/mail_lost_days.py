@@ -22,6 +22,7 @@ from tocsin.airflow.backfill import backfill_dags
 from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.mails import send
 from tocsin.airflow.seal_task import SealMail
+from tocsin.errors import TransientError
 from tocsin.settings import load_settings
 from tocsin.supervision.outbox import Outbox
 
@@ -58,7 +59,7 @@ def compare(folder: str) -> None:
 
 def send_all() -> None:
     for name in Outbox(load_settings().state).waiting():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(TransientError):
             send(SimpleNamespace(run_id=name))
             with contextlib.suppress(AirflowSkipException):
                 send(SimpleNamespace(run_id=name))

@@ -91,6 +91,7 @@ class Mails:
             "AIRFLOW_CONN_SMTP_DEFAULT": json.dumps(smtp),
             "TOCSIN_PROJECT": str(self.folder),
             "TOCSIN_STATE": str(self.settings.state),
+            "TOCSIN_SMTP__PORT": str(self.server.port),
         }
         program = Path(__file__).with_name("mail_lost_days.py")
         command = [str(here().airflow_venv / "bin" / "python"), str(program), *words]

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -125,6 +126,7 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
     await_that(told, 120)
     assert {job: stack.pid(job) for job in JOBS} == before
     assert "no_such_column" in stack.tocsin("dev", "logs", "detector:broken", "-n", "100").stdout
+    await_that(lambda: _mails(stack) == [("security@example.com", "[tocsin] detector:broken: misconfigured")], 30)
     (stack.project / "detectors" / "broken.py").unlink()
     await_that(lambda: stack.pid("detector:broken") is None, 60)
 
@@ -157,6 +159,13 @@ def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stac
     assert stack.said().splitlines()[-1].endswith("stopped")
     assert not (stack.state / "running.toml").exists()
     assert _order(stack, "stop") == ["jobs", "kafka", "mail"]
+
+
+def _mails(stack: Stack) -> list[tuple[str, str]]:
+    """To whom and of what mails about jobs have left."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{_mail_port(stack)}/email", timeout=60) as answer:
+        mails = [(one["to"][0]["address"], one["subject"]) for one in json.load(answer)]
+    return [mail for mail in mails if mail[1].startswith("[tocsin] detector:broken")]
 
 
 def _mail_port(stack: Stack) -> int:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError
-from tocsin.names import DETECTOR, INDEXER, NOTIFIER, dag_of, detector_job, ingest_job
+from tocsin.names import DETECTOR, INDEXER, PLATFORM_DAG, dag_of, detector_job
+from tocsin.supervision.watch import owners
 
 BROKEN = "broken"
 _LONGEST = 200
+_SHOWN = "A failed run here shows a condition of one of them.\n"
 _SWITCH = """
 ---
 | do | and the job |
@@ -23,7 +25,7 @@ _SWITCH = """
 | Trigger, `status` | is described in the log of the task |
 | edit the file | is replaced, if what it computes has changed |
 
-A failed run here is news: the job crashes in a loop, is misconfigured, or cannot write. It goes on being tried.
+A failed run here shows a condition that its owner has a mail about: a crash loop, lag, late events and the like.
 """
 
 
@@ -36,7 +38,7 @@ class Card:
         jobs: those it handles.
         title: one line.
         owner: e-mail address of whose it is; empty when nobody in particular.
-        recipients: of the news of each job, separated by commas; a job whose news reach nobody is missing.
+        recipients: of mails about each job, separated by commas; a job of which nobody is told is missing.
         tags: to filter by.
         doc: its page, in Markdown.
         paused: whether it starts paused when Airflow has never seen it.
@@ -58,7 +60,7 @@ def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()
     Args:
         catalog: what is declared.
         off: by detector, whether it was switched off when it was seen last.
-        on_call: addresses for the news of jobs that are nobody's; the owners of all sources when there are none.
+        on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
     """
     made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
     for place, error in catalog.broken.items():
@@ -109,13 +111,10 @@ def _broken(name: str, error: ConfigError, paused: bool) -> Card:
 
 
 def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
-    owners = {ingest_job(name): source.owner for name, source in catalog.sources.items()}
-    recipients = owners | dict.fromkeys((INDEXER, NOTIFIER), ", ".join(on_call or sorted(set(owners.values()))))
+    recipients = {job: to for job, to in owners(catalog, on_call).items() if dag_of(job) == PLATFORM_DAG}
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    doc = (
-        f"Jobs that belong to no detector; they always run.\n\n{listed}\n\nA failed run here is news of one of them.\n"
-    )
+    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\n{_SHOWN}"
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,

@@ -1,35 +1,23 @@
-"""The DAGs in whose runs jobs are handled: their switch, their form, their news."""
+"""The DAGs in whose runs jobs are handled: their switch, their form, their incidents."""
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
+from typing import Any
 
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
 from tocsin.airflow.cards import Card, cards
-from tocsin.airflow.news_mail import NewsMail
+from tocsin.airflow.mails import RunMail
 from tocsin.catalog import read_catalog
 from tocsin.settings import load_settings
 from tocsin.supervision.switches import read_switches
 
-_SUBJECT = """\
-{% set event = (dag_run.conf or {}).get("event") -%}
-[tocsin] {% if event %}{{ event.job }}: {{ event.condition }}{% else %}{{ dag.dag_id }}: a run failed{% endif %}"""
+_SUBJECT = "[tocsin] {{ dag.dag_id }}: a run failed"
 _PAGE = """\
-{% set event = (dag_run.conf or {}).get("event") -%}
-{% if event -%}
-<p><b>{{ event.job | e }}</b>: {{ event.condition | e }}.</p>
-<p>{{ event.reason | e }}</p>
-<p>{{ event.advice | e }}</p>
-{% if event.commands %}<pre>{{ event.commands | join("\\n") | e }}</pre>{% endif %}
-<p>The end of its log (<code>{{ event.log | e }}</code>):</p>
-<pre>{{ event.lines | join("\\n") | e }}</pre>
-{%- else -%}
 <p>{{ (exception or "The task failed") | string | e }}</p>
-{%- endif %}
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
 """
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
@@ -37,7 +25,6 @@ _ASK_DRAIN = (
     "`drain`: read all that there is now, stop then, and stay so until a `restart`, or until it is paused and unpaused."
 )
 _ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
-_JOB = '((dag_run.conf or {}).get("event") or {}).get("job")'
 
 
 def job_dags() -> list[DAG]:
@@ -68,7 +55,7 @@ def _dag(card: Card) -> DAG:
             op_kwargs={"jobs": card.jobs},
             execution_timeout=timedelta(minutes=1),
             retries=0,
-            on_failure_callback=_tell(card),
+            on_failure_callback=_mail(card),
         )
     return dag
 
@@ -85,10 +72,15 @@ def _form(card: Card) -> dict[str, Param]:
     }
 
 
-def _tell(card: Card) -> NewsMail:
-    """What a failed run does: to whom follows from the declared files, never from what a run says of itself."""
-    if not card.recipients:
-        return NewsMail(to="", subject=_SUBJECT, html_content=_PAGE)
-    known = json.dumps(card.recipients)
-    otherwise = json.dumps(card.recipients[card.jobs[-1]])
-    return NewsMail(to=f"{{{{ {known}.get({_JOB}, {otherwise}) }}}}", subject=_SUBJECT, html_content=_PAGE)
+class ActionMail(RunMail):
+    """The mail of a run that somebody has asked for; of a run that shows an incident, supervision has written one."""
+
+    def notify(self, context: Any) -> None:
+        """See `SmtpNotifier.notify`."""
+        if self.to and not (context["dag_run"].conf or {}).get("event"):
+            super().notify(context)
+
+
+def _mail(card: Card) -> ActionMail:
+    """To whom follows from the declared files, never from what a run says of itself."""
+    return ActionMail(to=card.recipients.get(card.jobs[-1], ""), subject=_SUBJECT, html_content=_PAGE)

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tocsin.catalog import Catalog
 from tocsin.drains import ask_drain, end_drain, end_other_drains, read_drains
-from tocsin.heartbeat import read_beat
-from tocsin.metrics import MUCH_QUARANTINED, SILENT_SECONDS
 from tocsin.names import dag_of
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs, forget_code
-from tocsin.supervision.history import read_history
 from tocsin.supervision.jobs import job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Condition, Desired, Start
-from tocsin.supervision.news import News, forget_told, news, read_news, was_told, write_news
+from tocsin.supervision.model import Desired, Start
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.runner import Launch
-from tocsin.supervision.standing import Standing, memory_of, standings
+from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, turned_since
+from tocsin.supervision.watch import Watch
 from tocsin.versions import catalog_in_force, pins_file, roll_back, roll_forward
 
 _CHARGE = "jobs"
@@ -37,8 +33,8 @@ _LOOK_SECONDS = 30.0
 # A start that is due sooner is waited for: cheaper and quicker than another run of the DAG.
 _WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.5
-_LINES = 20
-_WORDS = 400
+# An older incident has had its run, which housekeeping may have removed.
+_SHOWN_SECONDS = 86_400.0
 
 
 class Jobs:
@@ -55,6 +51,7 @@ class Jobs:
         self._seen: frozenset[tuple[str, int, int]] = frozenset()
         self._declared: dict[str, Desired] = {}
         self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
+        self._watch = Watch(settings, _CHARGE, self.runner)
 
     def look(self, is_off: Callable[[str], bool | None]) -> None:
         """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
@@ -92,28 +89,24 @@ class Jobs:
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self._supervisor.drift(not_stopped(state, self._declared)) | turned
 
-    def untold(self, is_under_way: Callable[[str, str], bool]) -> list[dict[str, Any]]:
-        """What is to be told now: for each piece of news a DAG, the id of its run there, and the `conf` of that run.
+    def watch(self, has_run: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+        """Watch for conditions, and write their mails; returns the runs that are to show new incidents by failing.
 
-        News are told once: whoever has told them calls `note_told`. What is not told is returned again, at most once a
-        minute.
+        For each a DAG, the id of its run there, and the `conf` of that run.
 
         Args:
-            is_under_way: whether a DAG has a run with an id that is not over.
+            has_run: whether a DAG has a run with an id.
 
         Raises:
             OSError: the state folder cannot be written.
         """
-        state, now, before = self.settings.state, time.time(), read_news(self.settings.state)
-        history = read_history(memory_of(state, _CHARGE))
-        standing = news(history, before, now, self._quarantining(history.jobs))
-        standing = {job: replace(one, told=one.told or was_told(state, one)) for job, one in standing.items()}
-        due = [one for one in standing.values() if one.is_due(now) and not is_under_way(dag_of(one.job), one.name)]
-        standing |= {one.job: replace(one, tried_at=now) for one in due}
-        if standing != before:
-            write_news(state, standing)
-            forget_told(state, standing)
-        return [self._message(one) for one in due]
+        runs = []
+        for one in self._watch.look(catalog_in_force(self.settings)):
+            dag = dag_of(one.job)
+            if time.time() - one.at < _SHOWN_SECONDS and not has_run(dag, one.name):
+                event = {"job": one.job, "condition": str(one.condition), "reason": one.reason}
+                runs.append({"trigger_dag_id": dag, "trigger_run_id": one.name, "conf": {"event": event}})
+        return runs
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`; a drain is over."""
@@ -146,47 +139,11 @@ class Jobs:
         found = ((path, path.stat()) for path in files if path.exists())
         return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
 
-    def _quarantining(self, jobs: Iterable[str]) -> dict[str, str]:
-        """Those of `jobs` that say of themselves that much of what they read goes to quarantine, and how much."""
-        beats = {job: read_beat(self.settings.state, job) for job in jobs}
-        ratios = {
-            job: beat.report.bad_ratio for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS
-        }
-        much = {job: ratio for job, ratio in ratios.items() if ratio > MUCH_QUARANTINED}
-        return {job: f"{ratio:.1%} of the latest records went to quarantine" for job, ratio in much.items()}
-
-    def _message(self, one: News) -> dict[str, Any]:
-        advice, commands = _advice(one)
-        event = {
-            "job": one.job,
-            "condition": str(one.condition),
-            "reason": one.reason[:_WORDS],
-            "advice": advice,
-            "commands": commands,
-            "log": str(self.settings.log(one.job)),
-            "lines": [line[:_WORDS] for line in self.runner.logs(one.job, _LINES)],
-        }
-        return {"trigger_dag_id": dag_of(one.job), "trigger_run_id": one.name, "conf": {"event": event}}
-
     def _launch(self, start: Start) -> Launch:
         given = Path(os.environ.get("JAVA_HOME", ""))
         java_home = given if given.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
         return job_launch(self.settings, labels, java_home, beside=start.beside)
-
-
-def _advice(one: News) -> tuple[str, list[str]]:
-    """What its reader should know, with when the next mail comes, and what to type."""
-    if one.condition is not Condition.QUARANTINING:
-        again = "It goes on being tried. This is told once; the next mail comes when it has been well and fails again."
-        return again, []
-    told = (
-        "It runs on with what can be used. The first command shows the rest and why; the other brings it back once the "
-        "sender or the declaration is mended. This is told once; the next mail comes when there has been none of it "
-        "for an hour, and then much again."
-    )
-    source = one.job.partition(":")[2]
-    return told, [f"tocsin quarantine {what} --source {source}" for what in ("list", "replay --all")]
 
 
 def _detectors(catalog: Catalog) -> list[str]:

@@ -13,12 +13,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.names import MAILS_DAG
 from tocsin.settings import load_settings
+from tocsin.supervision import outbox
 from tocsin.supervision.outbox import Mail, Outbox
 
 _DOC = """
-One run for each mail that a failed run of `history__<source>` or `backfill__<name>` sends. The mail waits in the state
-folder until it has left; the `supervisor` starts its run, and the same run again each minute as long as the mail server
-takes nothing, for a week.
+One run for each mail about a job or a failed run. The mail waits in the state folder until it has left; the
+`supervisor` starts its run, and the same run again each minute as long as the mail server takes nothing, for a week.
 
 Pause this DAG and these mails wait.
 """
@@ -31,7 +31,9 @@ class RunMail(SmtpNotifier):
         """See `SmtpNotifier.notify`."""
         mail = Mail(to=str(self.to), subject=str(self.subject), page=str(self.html_content))
         try:
-            Outbox(load_settings().state).put(_name(context, mail.to), mail)
+            for to in mail.to.split(","):
+                one = mail.model_copy(update={"to": to.strip()})
+                Outbox(load_settings().state).put(_name(context, one.to), one)
         except OSError as error:
             self.log.warning("a mail cannot be kept, so it is sent at once: %s", error)
             super().notify(context)
@@ -55,18 +57,16 @@ def mails_dag() -> DAG:
 
 
 def send(dag_run: Any) -> None:
-    """Send the mail that waits under the id of this run; a crash between "accepted" and the end of this sends it twice.
+    """Send the mail that waits under the id of this run; see `tocsin.supervision.outbox.send`.
 
     Raises:
         AirflowSkipException: it has left already.
-        OSError: the mail server takes nothing now, also as an SMTPException; the mail waits on.
+        TocsinError: the mail server takes it not now, or for good.
     """
-    outbox, name = Outbox(load_settings().state), dag_run.run_id
-    mail = outbox.read(name)
+    settings = load_settings()
+    mail = outbox.send(outbox.Outbox(settings.state), dag_run.run_id, settings.smtp)
     if mail is None:
         raise AirflowSkipException("no such mail waits")
-    SmtpNotifier(to=mail.to, subject=mail.subject, html_content=mail.page).notify({})
-    outbox.remove(name)
     print(f"{mail.to}: {mail.subject}")
 
 

@@ -24,9 +24,9 @@ Compares what should run (the files in `detectors/` and `sources/`, and the paus
 the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
 failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
 
-`look` acts. `tell` starts a run of the DAG of a job that has come into a failing condition, or of whose records over
-5 % go to quarantine; that run fails, which mails the job's owner, once. For each mail of another failed run that waits,
-it starts a run of `mails`. As long as a mail cannot leave, the same run is tried again each minute.
+`look` acts, and watches for conditions that people must hear of: crash loops, broken files, lag, late events, sources
+without input, and more. `tell` starts a run of the DAG of such a job; that run fails, so that the condition shows. For
+each mail that waits it starts a run of `mails`; as long as the mail cannot leave, the same run again each minute.
 
 Pause this DAG and nothing is started, stopped or restarted any more.
 """
@@ -55,20 +55,21 @@ def supervisor_dag() -> DAG:
         TriggerDagRunOperator.partial(
             task_id="tell",
             logical_date=None,
-            reset_dag_run=True,  # what was not told then is told by the same run, once more
+            reset_dag_run=True,  # a mail that could not leave is tried by the same run, once more
             map_index_template="{{ task.trigger_dag_id }}",
         ).expand_kwargs(look.output)
     return dag
 
 
 def _look(ti: Any) -> list[dict[str, Any]]:
-    def is_under_way(dag: str, run: str) -> bool:
-        return bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=_UNDER_WAY))
+    def has_run(dag: str, run: str, states: list[str] | None = None) -> bool:
+        return bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=states))
 
     settings = load_settings()
     jobs = Jobs(settings)
     jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
-    mails = [name for name in Outbox(settings.state).waiting() if not is_under_way(MAILS_DAG, name)]
-    untold = jobs.untold(is_under_way) + [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
-    # The DAG of a new file may not be there yet; then a later look tells.
-    return [one for one in untold if is_paused(ti, one["trigger_dag_id"]) is not None]
+    shown = jobs.watch(has_run)
+    mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
+    runs = shown + [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
+    # The DAG of a new file may not be there yet; then a later look starts its run.
+    return [one for one in runs if is_paused(ti, one["trigger_dag_id"]) is not None]

@@ -18,12 +18,12 @@ from sqlalchemy import Connection
 
 from tocsin.alerts import outbox, policy
 from tocsin.alerts.database import Database
-from tocsin.alerts.delivery import Mailer, MailPostponed, MailRefused
 from tocsin.alerts.mail import compose
 from tocsin.alerts.outbox import Claimed
 from tocsin.alerts.store import alert_details
 from tocsin.alerts.usage import Usage
 from tocsin.errors import ConfigError, TransientError
+from tocsin.mailer import Mailer, MailPostponed, MailRefused
 from tocsin.metrics import JobReport, JobState
 from tocsin.names import INDEXER, detector_job
 from tocsin.reporting import Reporter, ReportReader

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, note, span, table
+from tocsin.cli.output import as_json, counted, line, note, table
+from tocsin.durations import span
 from tocsin.errors import TransientError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, number, span, table
+from tocsin.cli.output import as_json, counted, line, number, table
+from tocsin.durations import span
 
 if TYPE_CHECKING:
     from tocsin.catalog import Catalog

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.options import Json
-from tocsin.cli.output import as_json, line, note, span, table
+from tocsin.cli.output import as_json, line, note, table
 from tocsin.cli.stopping import on_signals
+from tocsin.durations import span
 from tocsin.printable import printable
 
 if TYPE_CHECKING:

@@ -42,6 +42,16 @@ def besides(settings: Settings, jobs: Iterable[str]) -> dict[str, JobReport]:
     return {job: beat.report for job, beat in beats.items() if beat.age_seconds <= SILENT_SECONDS}
 
 
+def with_fault(one: JobStatus, fault: str | None) -> JobStatus:
+    """`one`, whose file has `fault`: what it lacks is not its process but a file that can be read."""
+    if fault is None:
+        return one
+    runs = one.standing is not Standing.PROBLEM
+    reason = f"broken: {fault}{'; the version before it runs on' if runs else ''}"
+    standing = Standing.WARNING if runs else Standing.PROBLEM
+    return one.model_copy(update={"fault": fault, "reason": reason, "standing": standing})
+
+
 def statuses(
     wanted: Iterable[str], reports: Mapping[str, JobReport], found: Mapping[str, datetime], now: datetime
 ) -> list[JobStatus]:

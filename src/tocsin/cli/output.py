@@ -90,18 +90,6 @@ def utc(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def span(seconds: float | None) -> str:
-    """A duration to read: 0.3 s, 12 s, 4 min, 3 h, 2 d; empty for None."""
-    if seconds is None:
-        return ""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    for size, unit in ((86_400, "d"), (3600, "h"), (120, "min")):
-        if seconds >= size:
-            return f"{seconds / (60 if unit == 'min' else size):.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def counted(count: int, what: str) -> str:
     """A count and what is counted: 1 source, 2 sources."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

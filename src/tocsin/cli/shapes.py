@@ -34,12 +34,14 @@ class JobStatus(JobReport):
         age_seconds: since the job last gave a sign of life; null when it never did.
         last_finding_at: when a finding of the detector last arrived; null when none did.
         beside: the last report of the process that is to take over from this one; null when there is none.
+        fault: the first fault of the file that declares the job; null when it can be read.
     """
 
     standing: Standing
     age_seconds: float | None = None
     last_finding_at: datetime | None = None
     beside: JobReport | None = None
+    fault: str | None = None
 
 
 class DetectorShape(_Shape):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, note, span, table, utc
+from tocsin.cli.output import as_json, line, note, table, utc
+from tocsin.durations import span
 from tocsin.names import DETECTOR
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     from tocsin.cli import jobs
     from tocsin.cli.shapes import Standing
     from tocsin.settings import load_settings
+    from tocsin.supervision.watch import faults
+    from tocsin.versions import catalog_in_force
 
     settings = load_settings()
     wanted = _wanted(settings, job)
@@ -33,16 +36,22 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     known = {name: report for name, report in reports.items() if job in (None, name)}
     shown = jobs.statuses(wanted, known, _last_findings(settings, wanted), datetime.now(UTC))
     beside = jobs.besides(settings, wanted)
+    broken = faults(catalog_in_force(settings))
     shown = [one.model_copy(update={"beside": beside.get(one.job)}) for one in shown]
+    shown = [jobs.with_fault(one, broken.get(one.job)) for one in shown]
     if away:
         note(f"{away}; these are the last signs of life of jobs on this machine", style="yellow")
     if json:
         as_json(shown)
     else:
         _show(shown)
-    problems = [one.job for one in shown if one.standing is Standing.PROBLEM]
+    if any(one.fault for one in shown):
+        note("all faults of broken files: tocsin check")
+    problems = [one for one in shown if one.standing is Standing.PROBLEM]
     if problems:
-        note(f"more on {problems[0]}: tocsin dev logs {problems[0]}")
+        logged = next((one.job for one in problems if not one.fault), None)
+        if logged is not None:
+            note(f"more on {logged}: tocsin dev logs {logged}")
         raise typer.Exit(1)
 
 
@@ -92,7 +101,7 @@ def _show(shown: list[JobStatus]) -> None:
 
 def _row(one: JobStatus) -> tuple[object, ...]:
     if one.age_seconds is None:
-        return (one.job, "missing")
+        return (one.job, "broken" if one.fault else "missing")
     lag = (f"{one.lag_records:,}", span(one.lag_seconds), f"{one.rows_dropped_late:,}")
     uptime = (one.at - one.started_at).total_seconds() if one.started_at else 0.0
     taken = (f"{one.rss_bytes / 1e6:,.0f} MB", f"{one.cpu_seconds / uptime:.0%}" if uptime > 0 else "")

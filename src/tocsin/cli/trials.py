@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, number, span, table, utc
+from tocsin.cli.output import as_json, counted, line, number, table, utc
+from tocsin.durations import span
 
 if TYPE_CHECKING:
     from tocsin.backfill.trials import Backtest, Diff

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+
+import structlog
 
 from tocsin.drains import end_other_drains
 from tocsin.metrics import JobState
@@ -13,16 +17,22 @@ from tocsin.supervision.jobs import job_launch
 from tocsin.supervision.labels import Labels, instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.model import Desired
+from tocsin.supervision.outbox import Outbox, send_waiting
 from tocsin.supervision.rotation import rotate
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import not_stopped
+from tocsin.supervision.watch import Watch
 from tocsin.versions import catalog_in_force
+
+log = structlog.get_logger()
 
 _CHARGE = "jobs"
 _STOP_SECONDS = 20.0
 _UP = (JobState.RUNNING, JobState.DRAINING)
 _WORDS = 300
+_WATCH_SECONDS = 5.0
+_AWAY_SECONDS = 30.0
 
 
 class Crew:
@@ -42,6 +52,9 @@ class Crew:
             ),
         )
         self._supervisor = Supervisor(charge, self._runner)
+        self._watch, self._watched_at = Watch(settings, _CHARGE, self._runner), float("-inf")
+        self._ended = threading.Event()
+        self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
         self._desired: dict[str, Desired] = {}
         self._lines: list[Line] = []
 
@@ -62,6 +75,11 @@ class Crew:
             self._supervisor.tick(self._desired)
             for job in self._desired:
                 rotate(self._settings.log(job))
+            if time.monotonic() - self._watched_at >= _WATCH_SECONDS:
+                self._watched_at = time.monotonic()
+                self._watch.look(catalog)
+            if self._sender.ident is None:
+                self._sender.start()
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
         self._lines = [self._line(standing) for standing in self._standings(readable)]
@@ -73,8 +91,19 @@ class Crew:
         return self._lines
 
     def stop(self) -> None:
-        """Stop all jobs."""
+        """Stop all jobs, and send no mail any more."""
+        self._ended.set()
         self._supervisor.stop(_STOP_SECONDS)
+
+    def _send(self) -> None:
+        """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""
+        pause = _WATCH_SECONDS
+        while not self._ended.wait(pause):
+            try:
+                done = send_waiting(Outbox(self._settings.state), self._settings.smtp)
+                pause = _WATCH_SECONDS if done else _AWAY_SECONDS
+            except Exception as error:  # whatever it is, the next mails must leave
+                log.exception("mails not sent", error=str(error))
 
     def _standings(self, jobs: list[str]) -> list[Standing]:
         if self._supervises:

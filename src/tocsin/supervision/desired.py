@@ -23,7 +23,7 @@ _SPARK = ("spark", "ingest")
 _ALERTS = ("alerts",)
 
 # What a job does with its source. History and topics are looked after by others, people are for the mails.
-_NOT_INGESTED = {"title", "owner", "history_days", "partitions"}
+_NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
 
 

@@ -18,8 +18,12 @@ class Exit(IntEnum):
     NO_ROOM = 4
 
 
+HUNG = "is hung"
+"""Begins the reason of a failure that was no end of a process."""
+
+
 class Condition(StrEnum):
-    """How a job fares. The policy knows nothing of the last: such a job runs, and only people can help."""
+    """How a job fares. The policy knows the first six; the others are found by `tocsin.supervision.conditions`."""
 
     FINE = "fine"
     RESTARTING = "restarting"
@@ -27,6 +31,11 @@ class Condition(StrEnum):
     MISCONFIGURED = "misconfigured"
     LOCKED = "locked"
     NO_ROOM = "no room"
+    HUNG = "hung"
+    BROKEN = "broken file"
+    LAGGING = "lags"
+    LATE = "drops late events"
+    SILENT = "no input"
     QUARANTINING = "much goes to quarantine"
 
 

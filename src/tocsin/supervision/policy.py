@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tocsin.supervision.model import (
+    HUNG,
     Action,
     Actual,
     Change,
@@ -177,10 +178,10 @@ class _Round:
         if not wanted.beats:
             return None
         if process.stalled_seconds > self._pace.stalled_after:
-            return f"is hung: it lives, and has not come on for {process.stalled_seconds:.0f} s"
+            return f"{HUNG}: it lives, and has not come on for {process.stalled_seconds:.0f} s"
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
-        return f"is hung: no heartbeat for {silent:.0f} s" if silent > grace else None
+        return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
 
     def _dismissed(self, process: Live, wanted: Desired, past: Past) -> Past:
         """Stop one process that may not stay; one that hangs or takes too much memory has failed."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,10 @@ import pytest
 from tocsin.airflow.jobs import Jobs
 from tocsin.catalog import read_catalog
 from tocsin.drains import Drains, asked_at, finish_drain, read_drains
-from tocsin.heartbeat import beat
-from tocsin.metrics import JobReport, JobState
 from tocsin.settings import Settings
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.history import write_history
 from tocsin.supervision.model import Condition, History, Past
-from tocsin.supervision.news import note_told
 from tocsin.supervision.standing import memory_of
 from tocsin.supervision.switches import ask_switches, note_turn
 
@@ -109,87 +104,21 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, m
     assert jobs.drift() == {"detector:second"}
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the time."""
-
-    def set_to(seconds: float) -> None:
-        monkeypatch.setattr("tocsin.airflow.jobs.time.time", lambda: seconds)
-
-    return set_to
-
-
-def test_news_are_told_again_each_minute_until_they_have_left(jobs: Jobs, clock: Callable[[float], None]) -> None:
-    remember(jobs, detector__failed_logins=Past(condition=Condition.CRASH_LOOP, reason="4 failures"))
-    log = jobs.settings.log(DETECTOR)
-    log.parent.mkdir(parents=True)
-    log.write_text("first\n" + "x" * 1000 + "\nlast words\n")
-    clock(1000.0)
-    (message,) = jobs.untold(lambda dag, run: False)
-    assert message["trigger_dag_id"] == "detector__failed_logins"
-    event = message["conf"]["event"]
-    assert (event["job"], event["condition"], event["reason"]) == (DETECTOR, "crash loop", "4 failures")
-    assert event["advice"].startswith("It goes on being tried.")
-    assert event["commands"] == []
-    assert [len(event["lines"][1]), event["lines"][-1]] == [400, "last words"]
-    clock(1059.0)
-    assert jobs.untold(lambda dag, run: False) == []
-    clock(1060.0)
-    run_of = ("detector__failed_logins", message["trigger_run_id"])
-    assert jobs.untold(lambda dag, run: (dag, run) == run_of) == [], "it is on its way"
-    assert jobs.untold(lambda dag, run: False) == [message], "the mail did not leave: the same run again"
-    note_told(jobs.settings.state, message["trigger_run_id"])
-    clock(2000.0)
-    assert jobs.untold(lambda dag, run: False) == []
+def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(jobs: Jobs) -> None:
+    crashed = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
+    remember(jobs, detector__failed_logins=crashed, notifier=Past(condition=Condition.NO_ROOM))
+    runs = {one["trigger_dag_id"]: one for one in jobs.watch(lambda dag, run: False)}
+    assert sorted(runs) == ["detector__failed_logins", "platform"]
+    event = runs["detector__failed_logins"]["conf"]["event"]
+    assert event == {"job": DETECTOR, "condition": "crash loop", "reason": "4 failures"}
+    assert jobs.watch(lambda dag, run: dag == "platform") == [runs["detector__failed_logins"]]
 
 
-def test_notes_on_news_that_are_over_are_removed(jobs: Jobs, clock: Callable[[float], None]) -> None:
-    for moment in (1000.0, 2000.0):
-        remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
-        clock(moment)
-        (message,) = jobs.untold(lambda dag, run: False)
-        note_told(jobs.settings.state, message["trigger_run_id"])
-        assert len(list((jobs.settings.state / "supervision" / "told").iterdir())) == 1
-        assert jobs.untold(lambda dag, run: False) == []
-        remember(jobs, notifier=Past())
-        assert jobs.untold(lambda dag, run: False) == []
-    assert list((jobs.settings.state / "supervision" / "told").iterdir()) == []
-
-
-def test_a_source_of_which_much_goes_to_quarantine_is_told_with_what_to_do(
-    jobs: Jobs, clock: Callable[[float], None]
+def test_an_old_incident_is_not_shown_again_when_its_run_was_removed(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def says(ratio: float) -> None:
-        report = JobReport(
-            job="ingest:logins", at=datetime.now(UTC), state=JobState.RUNNING, counts={"bad_ratio": ratio}
-        )
-        beat(jobs.settings.state, report)
-
-    remember(jobs, ingest__logins=Past())
-    says(0.05)
-    assert jobs.untold(lambda dag, run: False) == [], "so much is no news"
-    says(0.31)
-    clock(time.time() + 60)
-    assert jobs.untold(lambda dag, run: False) == [], "a job that is silent says nothing of now"
-    clock(time.time() - 60)
-    (message,) = jobs.untold(lambda dag, run: False)
-    assert message["trigger_dag_id"] == "platform"
-    event = message["conf"]["event"]
-    assert (event["job"], event["condition"]) == ("ingest:logins", "much goes to quarantine")
-    assert event["reason"] == "31.0% of the latest records went to quarantine"
-    assert event["commands"] == [
-        "tocsin quarantine list --source logins", "tocsin quarantine replay --all --source logins",
-    ]  # fmt: skip
-
-
-def test_two_jobs_with_the_same_trouble_at_once_are_two_pieces_of_news(jobs: Jobs) -> None:
-    """They share a DAG, in which a run with the same id is the same run."""
-    remember(jobs, notifier=Past(condition=Condition.NO_ROOM), indexer=Past(condition=Condition.NO_ROOM))
-    assert len({one["trigger_run_id"] for one in jobs.untold(lambda dag, run: False)}) == 2
-
-
-def test_news_of_other_jobs_go_to_the_dag_that_they_share(jobs: Jobs) -> None:
-    remember(jobs, notifier=Past(condition=Condition.NO_ROOM), ingest__logins=Past(condition=Condition.MISCONFIGURED))
-    told = {one["conf"]["event"]["job"]: one for one in jobs.untold(lambda dag, run: False)}
-    assert {one["trigger_dag_id"] for one in told.values()} == {"platform"}
-    assert set(told) == {"notifier", "ingest:logins"}
+    remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
+    assert len(jobs.watch(lambda dag, run: False)) == 1
+    now = time.time()
+    monkeypatch.setattr("tocsin.airflow.jobs.time.time", lambda: now + 86_401)
+    assert jobs.watch(lambda dag, run: False) == []

@@ -13,7 +13,6 @@ from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, 
 from tests.waiting import awaited
 from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database
-from tocsin.alerts.delivery import Mailer
 from tocsin.alerts.mail import chart, compose
 from tocsin.alerts.notifier import Notifier, NotifierJob
 from tocsin.alerts.recording import Rules, record
@@ -21,6 +20,7 @@ from tocsin.alerts.rows import AlertDetails, Notification
 from tocsin.alerts.schema import notifications
 from tocsin.alerts.store import AlertFilter
 from tocsin.errors import TransientError
+from tocsin.mailer import Mailer
 from tocsin.metrics import JobReport, JobState
 from tocsin.names import NOTIFIER
 from tocsin.reporting import Reporter

@@ -5,6 +5,7 @@ import pytest
 
 from tocsin.cli import output
 from tocsin.cli.shapes import Diagnosis, Standing
+from tocsin.durations import span
 from tocsin.printable import printable
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
@@ -87,7 +88,7 @@ def test_times_are_utc() -> None:
     ],
 )
 def test_spans_are_short(seconds: float | None, shown: str) -> None:
-    assert output.span(seconds) == shown
+    assert span(seconds) == shown
 
 
 def test_numbers_have_no_needless_fraction() -> None:

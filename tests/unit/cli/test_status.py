@@ -167,3 +167,23 @@ class TestVerb:
         heartbeat.beat(self.state, report("ingest:logins", JobState.STARTING), beside=True)
         _, out, _ = self.call()
         assert "ingest:logins: a new process starts beside it, to take over: starting" in out
+
+    def test_a_broken_file_is_shown_with_its_first_fault_and_what_to_type(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "project" / "detectors"
+        folder.mkdir(parents=True)
+        (folder / "worse.py").write_text("def detect(:")
+        monkeypatch.setenv("TOCSIN_PROJECT", str(folder.parent))
+        self.reports(monkeypatch, report("indexer", JobState.RUNNING), report("notifier", JobState.RUNNING))
+        code, out, err = self.call()
+        assert code == 1
+        (row,) = [line for line in out.splitlines() if line.startswith("detector:worse ")]
+        assert row.split() == ["detector:worse", "broken"]
+        assert f"detector:worse: broken: {folder / 'worse.py'}:1: is not Python" in out
+        assert err == "all faults of broken files: tocsin check\n"
+
+        runs = [report(job, JobState.RUNNING) for job in ("indexer", "notifier", "detector:worse")]
+        self.reports(monkeypatch, *runs)
+        code, out, _ = self.call()
+        assert (code, "the version before it runs on" in out) == (0, True)

@@ -38,3 +38,15 @@ def test_what_nobody_took_for_a_week_is_given_up_and_said(outbox: Outbox) -> Non
         assert outbox.waiting() == ["new"]
     assert [(line["log_level"], line["to"], line["subject"]) for line in logs] == [("error", "ann@example.com", "held")]
     assert outbox.read("old") is None
+
+
+def test_what_has_left_does_not_wait_again(outbox: Outbox) -> None:
+    outbox.put("one", MAIL)
+    outbox.remove("one")
+    outbox.put("one", MAIL)
+    assert outbox.waiting() == []
+    assert (outbox.has("on"), outbox.has("two")) == (True, False)
+    long_ago = time.time() - 7 * 86_400 - 1
+    os.utime(outbox.folder / "sent" / "one", (long_ago, long_ago))
+    outbox.waiting()
+    assert not outbox.has("one")

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tocsin.metrics import JobReport, JobState
+from tocsin.supervision.conditions import Bounds, Facts, Memory, is_due, judge
+from tocsin.supervision.model import HUNG, Condition, Past
+
+JOB, INGEST = "detector:bad", "ingest:logins"
+BOUNDS = Bounds(lag=300.0, late_share=0.01, patience={INGEST: 3600.0})
+
+
+def stands(condition: Condition, reason: str = "why") -> Facts:
+    return Facts(pasts={JOB: Past(condition=condition, reason=reason)})
+
+
+def says(job: str, **figures: Any) -> Facts:
+    """The job runs, and says so of itself."""
+    known = {"state": JobState.RUNNING, "batch_id": 1, "pid": 7} | figures
+    report = JobReport(job=job, at=datetime.now(UTC), **known)
+    return Facts(pasts={job: Past()}, reports={job: report})
+
+
+class Watched:
+    """Looks at what it is shown, and notes what people are told."""
+
+    def __init__(self) -> None:
+        self.memory, self.told, self.now = Memory(), list[str](), 1_800_000_000.25
+
+    def look(self, facts: Facts, after: float = 0.0) -> list[str]:
+        """What people are told of `facts`, `after` seconds since the look before."""
+        self.now += after
+        self.memory = judge(facts, self.memory, BOUNDS, self.now)
+        due = {key: one for key, one in self.memory.incidents.items() if is_due(one, self.now)}
+        written = {key: replace(one, written=True) for key, one in due.items()}
+        self.memory = replace(self.memory, incidents={**self.memory.incidents, **written})
+        return [f"{one.job} {one.condition}: {one.reason}" for one in due.values()]
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.mark.parametrize(
+    "failing", [Condition.CRASH_LOOP, Condition.MISCONFIGURED, Condition.LOCKED, Condition.NO_ROOM]
+)
+def test_each_failing_condition_is_told_once(watched: Watched, failing: Condition) -> None:
+    assert watched.look(stands(Condition.FINE)) == watched.look(stands(Condition.RESTARTING), 5) == []
+    assert watched.look(stands(failing), 5) == [f"{JOB} {failing}: why"]
+    assert [one for _ in range(1000) for one in watched.look(stands(failing), 60)] == []
+
+
+def test_a_restart_is_told_to_nobody_unless_the_job_was_hung(watched: Watched) -> None:
+    assert watched.look(stands(Condition.RESTARTING, "was ended by signal 9")) == []
+    hung = f"{HUNG}: no heartbeat for 61 s"
+    assert watched.look(stands(Condition.RESTARTING, hung), 5) == [f"{JOB} hung: {hung}"]
+
+
+def test_what_comes_and_goes_is_told_again_only_after_an_hour_without_it(watched: Watched) -> None:
+    assert len(watched.look(stands(Condition.CRASH_LOOP))) == 1
+    for _ in range(6):
+        assert watched.look(stands(Condition.FINE), 1800) == []
+        assert watched.look(stands(Condition.CRASH_LOOP), 600) == []
+    assert watched.look(stands(Condition.FINE), 3600) == []
+    assert len(watched.look(stands(Condition.CRASH_LOOP), 5)) == 1
+
+
+def test_another_condition_of_the_same_job_is_told_too(watched: Watched) -> None:
+    assert len(watched.look(stands(Condition.CRASH_LOOP))) == 1
+    assert len(watched.look(stands(Condition.MISCONFIGURED), 5)) == 1
+
+
+def test_a_job_that_is_gone_has_no_incident(watched: Watched) -> None:
+    watched.look(stands(Condition.CRASH_LOOP))
+    assert watched.look(Facts(), 5) == []
+    assert watched.memory.incidents == {}
+
+
+def test_an_incident_keeps_its_name_and_another_has_another(watched: Watched) -> None:
+    """Airflow and the outbox take it as it is: neither a colon nor a space."""
+    both = {JOB: Past(condition=Condition.NO_ROOM), "notifier": Past(condition=Condition.NO_ROOM)}
+    watched.look(Facts(pasts=both))
+    names = {one.name for one in watched.memory.incidents.values()}
+    assert len(names) == 2
+    watched.look(Facts(pasts=both), 600)
+    assert {one.name for one in watched.memory.incidents.values()} == names
+    assert sorted(name.rpartition("-")[0] for name in names) == [
+        "no-room__detector__bad__1800000000", "no-room__notifier__1800000000",
+    ]  # fmt: skip
+
+
+def test_a_broken_file_is_told_when_it_stays_so_for_a_minute(watched: Watched) -> None:
+    broken = Facts(broken={JOB: "detectors/bad.py:1: is not Python"})
+    assert watched.look(broken) == []
+    assert watched.look(stands(Condition.FINE), 30) == [], "it was being written"
+    assert watched.look(broken, 30) == watched.look(broken, 59) == []
+    assert watched.look(broken, 1) == [f"{JOB} broken file: detectors/bad.py:1: is not Python"]
+
+
+def test_lag_is_told_when_it_lasts_and_a_backlog_that_drains_is_not(watched: Watched) -> None:
+    behind = says(JOB, lag_seconds=301.0, lag_records=12_000, state=JobState.DRAINING)
+    assert watched.look(behind) == watched.look(behind, 60) == watched.look(says(JOB, lag_seconds=300.0), 59) == []
+    assert watched.look(behind, 5) == watched.look(behind, 119) == []
+    assert watched.look(behind, 1) == [f"{JOB} lags: is 5 min behind, with 12,000 records unread"]
+
+
+def test_late_drops_are_told_above_a_share_of_the_latest_records(watched: Watched) -> None:
+    assert watched.look(says(JOB, rows_in=99, rows_dropped_late=99)) == [], "too few to say anything"
+    assert watched.look(says(JOB, rows_in=100_000, rows_dropped_late=999), 5) == [], "since the process began"
+    assert watched.look(says(JOB, rows_in=101_000, rows_dropped_late=1000), 601) == []
+    (told,) = watched.look(says(JOB, rows_in=102_000, rows_dropped_late=1100), 601)
+    assert told == f"{JOB} drops late events: 10.0% of the latest records came too late for their window"
+    assert watched.look(says(JOB, rows_in=100, rows_dropped_late=0, pid=8), 5) == [], "another process counts anew"
+
+
+def test_a_source_without_input_is_told_after_its_patience_and_one_that_never_had_any_is_not(watched: Watched) -> None:
+    quiet = says(INGEST, rows_in=0, pid=8)
+    assert watched.look(quiet) == watched.look(quiet, 100_000) == []
+    assert watched.look(says(INGEST, rows_in=5), 5) == watched.look(says(INGEST, rows_in=5), 3600) == []
+    assert watched.look(says(INGEST, rows_in=6), 5) == watched.look(says(INGEST, rows_in=6), 3600) == []
+    assert watched.look(says(INGEST, rows_in=0, pid=8, lag_records=3), 5) == [], "it has not read what there is"
+    assert watched.look(quiet, 5) == [f"{INGEST} no input: nothing has come in for 1 h"], "also across a restart"
+    assert watched.look(says(INGEST, rows_in=1, pid=8), 5) == watched.look(says(INGEST, rows_in=1, pid=8), 3601) == []
+
+
+def test_much_in_quarantine_is_told(watched: Watched) -> None:
+    assert watched.look(says(INGEST, counts={"bad_ratio": 0.05})) == []
+    told = f"{INGEST} much goes to quarantine: 31.0% of the latest records went to quarantine"
+    assert watched.look(says(INGEST, counts={"bad_ratio": 0.31}), 5) == [told]

@@ -1,0 +1,149 @@
+"""What becomes of conditions: from the files of an installation to a real mail server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.mail_server import MailServer
+from tocsin.catalog import read_catalog
+from tocsin.heartbeat import beat
+from tocsin.metrics import JobReport, JobState
+from tocsin.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.settings import Settings
+from tocsin.supervision.history import write_history
+from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.model import Condition, History, Past
+from tocsin.supervision.outbox import Outbox, send_waiting
+from tocsin.supervision.standing import memory_of
+from tocsin.supervision.watch import Watch
+
+ROOT = Path(__file__).resolve().parents[3]
+DETECTOR = "detector:failed_logins"
+
+
+class Installation:
+    """Our sources and detectors, looked at by a new process each time."""
+
+    def __init__(self, folder: Path) -> None:
+        for kind in ("sources", "detectors"):
+            shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
+        self.server, self.project = MailServer(), folder
+        smtp, alerts = SmtpSettings(port=self.server.port), AlertSettings(urgent_recipients=("ops@example.com",))
+        self.settings = Settings(project=folder, state=folder / "state", smtp=smtp, alerts=alerts)
+
+    def remember(self, **pasts: Past) -> None:
+        known = {name.replace("__", ":"): past for name, past in pasts.items()}
+        write_history(memory_of(self.settings.state, "jobs"), History(jobs=known))
+
+    def look(self) -> list[str]:
+        """The names of the incidents of which people have been told."""
+        runner = LocalRunner("tests", self.settings.log)
+        return [one.name for one in Watch(self.settings, "jobs", runner).look(read_catalog(self.project))]
+
+    def mails(self) -> list[tuple[str, str]]:
+        """To whom and of what mails have left, after those that wait were sent."""
+        send_waiting(Outbox(self.settings.state), self.settings.smtp)
+        return [(mail["To"], mail["Subject"]) for mail in self.server.mails]
+
+    def page(self) -> str:
+        return str(self.server.mails[-1].get_content()).replace("\r\n", "\n")
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Installation]:
+    made = Installation(tmp_path)
+    made.server.start()
+    yield made
+    made.server.stop()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    return lambda seconds: monkeypatch.setattr("tocsin.supervision.watch.time.time", lambda: seconds)
+
+
+def test_a_crash_loop_is_one_mail_once_the_server_takes_it(one: Installation) -> None:
+    one.remember(detector__failed_logins=Past(condition=Condition.CRASH_LOOP, reason="4 failures <b>"))
+    log = one.settings.log(DETECTOR)
+    log.parent.mkdir(parents=True)
+    log.write_text("first\n" + "x" * 1000 + "\nlast words\n")
+    one.server.stop()
+    (name,) = one.look()
+    assert one.mails() == []
+    one.server.start()
+    assert one.look() == [name]
+    assert one.mails() == one.mails() == [("security@example.com", f"[tocsin] {DETECTOR}: crash loop")]
+    (mail,) = one.server.mails
+    assert (mail["Message-ID"], mail["Auto-Submitted"]) == (f"<{name}-0@localhost.localdomain>", "auto-generated")
+    page = one.page()
+    assert "4 failures &lt;b&gt;" in page
+    assert "tocsin dev logs detector:failed_logins" in page
+    assert "last words" in page
+    assert "x" * 401 not in page
+
+
+def test_an_end_between_any_two_steps_writes_no_mail_twice(one: Installation) -> None:
+    one.remember(notifier=Past(condition=Condition.NO_ROOM))
+    one.look()
+    memory = one.settings.state / "supervision" / "incidents.json"
+    memory.write_text(memory.read_text().replace('"written": true', '"written": false'))
+    assert len(one.mails()) == 1
+    one.look()
+    assert one.mails() == [("ops@example.com", "[tocsin] notifier: no room")]
+
+
+def test_a_broken_file_is_a_mail_to_the_owner_of_the_last_readable_version(
+    one: Installation, clock: Callable[[float], None]
+) -> None:
+    clock(1000.0)
+    one.look()
+    (one.project / "detectors" / "failed_logins.py").write_text("def detect(:")
+    (one.project / "detectors" / "never_read.py").write_text("def detect(:")
+    one.look()
+    clock(1061.0)
+    assert len(one.look()) == 2
+    assert sorted(one.mails()) == [
+        ("ops@example.com", "[tocsin] detector:never_read: broken file"),
+        ("security@example.com", "[tocsin] detector:failed_logins: broken file"),
+    ]
+    assert "is not Python" in one.page()
+    assert "tocsin check" in one.page()
+
+
+def test_a_job_that_is_silent_says_nothing_of_now(one: Installation, clock: Callable[[float], None]) -> None:
+    def says(ratio: float) -> None:
+        report = JobReport(
+            job="ingest:logins", at=datetime.now(UTC), state=JobState.RUNNING, counts={"bad_ratio": ratio}
+        )
+        beat(one.settings.state, report)
+
+    one.remember(ingest__logins=Past())
+    says(0.31)
+    file = one.settings.state / "heartbeats" / "ingest__logins.json"
+    os.utime(file, (file.stat().st_mtime - 60,) * 2)
+    assert one.look() == []
+    says(0.31)
+    assert len(one.look()) == 1
+    assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: much goes to quarantine")]
+    assert "tocsin quarantine list --source logins\ntocsin quarantine replay --all --source logins" in one.page()
+
+
+def test_a_mail_that_is_refused_for_good_keeps_no_other_back_and_is_given_up(one: Installation) -> None:
+    one.remember(notifier=Past(condition=Condition.NO_ROOM), ingest__logins=Past(condition=Condition.MISCONFIGURED))
+    one.server.answer_recipient = lambda to: "550 no such user" if to == "ops@example.com" else "250 OK"
+    one.look()
+    assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: misconfigured")]
+    assert Outbox(one.settings.state).waiting() == []
+
+
+def test_a_source_says_how_long_it_may_be_quiet(one: Installation) -> None:
+    file = one.project / "sources" / "logins.toml"
+    file.write_text('silent_after = "20 minutes"\n' + file.read_text())
+    bounds = Watch(one.settings, "jobs", LocalRunner("tests", one.settings.log))._bounds(read_catalog(one.project))
+    assert bounds.patience == {"ingest:logins": 1200.0}
