@@ -145,7 +145,7 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
 @pytest.mark.parametrize(
     ("change", "concerned"),
     [
-        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1")}, SPARK | {"indexer", "notifier"}),
+        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier"}),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
         (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
         (lambda s: {"web_url": "http://example.com"}, {"indexer", "notifier"}),
