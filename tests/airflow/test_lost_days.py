@@ -110,7 +110,7 @@ def mails(tmp_path: Path) -> Iterator[Mails]:
 def html(mail: EmailMessage) -> str:
     part = mail.get_body(("html",))
     assert part is not None
-    return str(part.get_content())
+    return str(part.get_content()).replace("\r\n", "\n")
 
 
 def test_each_owner_gets_one_mail_of_the_own_detectors_only(mails: Mails) -> None:
