@@ -16,6 +16,7 @@ from typing import Any
 from tocsin.detector import DetectorSpec, Levels, ScoreKind, Stage
 from tocsin.durations import parse_duration
 from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.names import valid_name
 
 _REQUIRED = ("source", "entity", "window", "levels", "owner", "runbook", "stage")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
@@ -37,6 +38,8 @@ def read_spec(path: Path) -> DetectorSpec:
     call = _decorator_call(tree, path)
     reader = _Reader(path, call)
     values = reader.read()
+    if (name := valid_name(path.stem)) != path.stem:
+        reader.fault(f"the file name names the detector: small letters, digits and _ only; rename it to {name}.py")
     doc = ast.get_docstring(tree) or ""
     if not doc.strip():
         reader.fault("needs a docstring that says what it catches, what it misses and where to look first", line=1)

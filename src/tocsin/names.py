@@ -11,6 +11,18 @@ INDEXER = "indexer"
 NOTIFIER = "notifier"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
+_DECLARED = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def valid_name(name: str) -> str:
+    """Return `name` if a detector may be called so, else the nearest valid name: an ASCII identifier in lower case.
+
+    It becomes part of command lines, folders, consumer groups and DAG ids.
+    """
+    if _DECLARED.fullmatch(name):
+        return name
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60] or "detector"
+    return plain if plain[0].isalpha() else f"n{plain}"
 
 
 def ingest_job(source: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tocsin.durations import parse_duration
 from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.names import valid_name
 from tocsin.source import ENVELOPE, EPOCHS, LONGEST, LONGEST_HISTORY, TYPES, Format, Source, numbered_groups
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -75,7 +76,8 @@ class _Reader:
     def read(self) -> dict[str, Any]:
         """The fields of Source but its name."""
         if not _NAME.fullmatch(self.path.stem):
-            self.fault(None, "the file name becomes part of topic names: small letters, digits, - and _ only")
+            what = "the file name becomes part of topic names: small letters, digits, - and _ only"
+            self.fault(None, f"{what}; rename it to {valid_name(self.path.stem)}.toml")
         for key in self.table:
             if key not in self._readers:
                 self.fault(key, "is not a key of a source", near=nearest(key, self._readers))

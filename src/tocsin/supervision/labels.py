@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from tocsin.settings import Settings
 
@@ -45,7 +46,10 @@ class Labels:
         return {VARIABLE: " ".join(self._pairs())}
 
     def _pairs(self) -> tuple[str, ...]:
-        return (f"instance={self.instance}", f"job={self.job}", f"spec={self.spec}")
+        pairs = {"instance": self.instance, "job": self.job, "spec": self.spec}
+        return tuple(
+            f"{key}={quote(value, safe=':')}" for key, value in pairs.items()
+        )  # no spaces: they separate pairs
 
 
 def instance_of(settings: Settings) -> str:
@@ -71,4 +75,4 @@ def _labels(pairs: Sequence[str]) -> Labels | None:
     found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     if not found.keys() >= {"instance", "job", "spec"}:
         return None
-    return Labels(found["instance"], found["job"], found["spec"])
+    return Labels(unquote(found["instance"]), unquote(found["job"]), unquote(found["spec"]))

@@ -7,28 +7,20 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import structlog
 
 from tocsin import exits, tether
-from tocsin.supervision import labels
 from tocsin.supervision.labels import Labels
+from tocsin.supervision.process_list import ProcessList, Row
 from tocsin.supervision.rotation import rotate, tail
 from tocsin.supervision.runner import Launch, Process, Usage
 
 _SAME_START_SECONDS = 1.0
 
-
-@dataclass(frozen=True)
-class _Seen:
-    """One row of the process list that carries labels of this installation."""
-
-    process: psutil.Process
-    labels: Labels
-    parent: int
-    leads: bool
+log = structlog.get_logger()
 
 
 class LocalRunner:
@@ -43,7 +35,7 @@ class LocalRunner:
             tethered: whether processes end with the caller (Linux); then call `start` from its main thread alone, since
                 they end with the thread. Otherwise they outlive it.
         """
-        self._instance, self._log, self._tethered = instance, log, tethered
+        self._processes, self._log, self._tethered = ProcessList(instance), log, tethered
         self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
         self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
 
@@ -71,29 +63,25 @@ class LocalRunner:
 
     def stop(self, process: Process, *, force: bool = False) -> None:
         """See `Runner.stop`. Asked by SIGTERM to the leader alone; forced by SIGKILL to its tree and its group."""
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+        try:
             found = psutil.Process(process.pid)
             if abs(found.create_time() - process.started_at) > _SAME_START_SECONDS:
                 return
-            if not force:
+            if force:
+                _kill(found)
+            else:
                 found.terminate()
-                return
-            tree = [found, *found.children(recursive=True)]
-            if os.getpgid(process.pid) == process.pid:
-                os.killpg(process.pid, signal.SIGKILL)
-            for one in tree:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+        except psutil.NoSuchProcess:
+            return
+        except psutil.AccessDenied:
+            log.error("may not be stopped by this user", of=process.labels.job, pid=process.pid)
 
     def list(self) -> list[Process]:
         """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""
-        seen = {row.process.pid: row for row in self._rows()}
+        seen = self._processes.rows()
         leaders = {pid for pid, row in seen.items() if row.leads and not _has_ancestor(row, seen)}
-        found = []
-        for pid, row in seen.items():
-            if pid in leaders or not _has_ancestor(row, seen):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    found.append(Process(row.labels, pid, row.process.create_time(), pid in leaders))
+        alone = {pid: row for pid, row in seen.items() if pid in leaders or not _has_ancestor(row, seen)}
+        found = [Process(row.labels, pid, row.started_at, pid in leaders) for pid, row in alone.items()]
         found += [process for process in self._ending() if process.pid not in seen]
         return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
 
@@ -107,11 +95,11 @@ class LocalRunner:
         try:
             leader = psutil.Process(process.pid)
             tree = [leader, *leader.children(recursive=True)]
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return None
         rss, cpu = 0, 0.0
         for one in tree:
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied), one.oneshot():
+            with contextlib.suppress(psutil.Error), one.oneshot():
                 times = one.cpu_times()
                 rss, cpu = rss + one.memory_info().rss, cpu + times.user + times.system
         return Usage(rss, cpu)
@@ -128,24 +116,23 @@ class LocalRunner:
         """Children that are not gone yet; at its end a process loses its command line before it can be waited for."""
         self._leaving = [(own, child) for own, child in self._leaving if child.poll() is None]
         for own, child in (*self._children.values(), *self._leaving):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 if child.poll() is None:
                     yield Process(own, child.pid, psutil.Process(child.pid).create_time())
 
-    def _rows(self) -> Iterator[_Seen]:
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError), process.oneshot():
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    continue
-                written = labels.of_command(process.cmdline())
-                inherited = {} if written is not None else process.environ()
-                found = written or labels.of_environment(inherited)
-                if found is not None and found.instance == self._instance:
-                    leads = written is not None or inherited.get(labels.LEADER) == str(process.pid)
-                    yield _Seen(process, found, process.ppid(), leads)
+
+def _kill(leader: psutil.Process) -> None:
+    """End `leader`, all below it, and its process group."""
+    tree = [leader, *leader.children(recursive=True)]
+    with contextlib.suppress(OSError):  # it has ended meanwhile, or has a group that holds processes of others
+        if os.getpgid(leader.pid) == leader.pid:
+            os.killpg(leader.pid, signal.SIGKILL)
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def _has_ancestor(row: _Seen, seen: dict[int, _Seen]) -> bool:
+def _has_ancestor(row: Row, seen: dict[int, Row]) -> bool:
     """Whether a process above `row` belongs to the same job."""
     above = seen.get(row.parent)
     while above is not None and above.labels.job != row.labels.job:

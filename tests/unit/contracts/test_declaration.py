@@ -68,6 +68,21 @@ def test_reads_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("failed logins", "failed_logins"), ("Bursts", "bursts"), ("a-b.c", "a_b_c"), ("2fa", "n2fa"),
+        ("café", "caf"), ("é", "detector"), ("a" * 70, "a" * 60), ("a=b:c", "a_b_c"), ("a\nb", "a_b"),
+    ],
+)  # fmt: skip
+def test_a_name_that_cannot_be_used_everywhere_is_refused_with_a_better_one(
+    tmp_path: Path, name: str, valid: str
+) -> None:
+    fault = f"the file name names the detector: small letters, digits and _ only; rename it to {valid}.py"
+    assert [one.rpartition(": the")[2] for one in faults_of(written(tmp_path, GOOD, name))] == [fault[3:]]
+    assert read_spec(written(tmp_path, GOOD, valid)).name == valid
+
+
+@pytest.mark.parametrize(
     ("text", "size"), [("900 MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("1GB", 1_000_000_000), ("0.5 MB", 500_000)]
 )
 def test_memory_is_read_as_bytes(tmp_path: Path, text: str, size: int) -> None:

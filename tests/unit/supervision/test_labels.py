@@ -12,6 +12,12 @@ def test_labels_are_read_back_from_each_place_they_are_written_to() -> None:
     assert of_environment({"PATH": "/bin", **LABELS.variable()}) == LABELS
 
 
+def test_a_name_with_spaces_is_read_back_too() -> None:
+    odd = Labels("local-1a2b", "detector:failed logins=50% é", "abc123")
+    assert of_environment(odd.variable()) == of_command([odd.java_property()]) == odd
+    assert of_command(odd.arguments()) == odd
+
+
 def test_what_carries_no_or_few_labels_is_not_ours() -> None:
     assert of_command([]) is None
     assert of_command(["vim", "--label"]) is None

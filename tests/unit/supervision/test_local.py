@@ -121,6 +121,68 @@ def test_another_process_with_the_same_number_is_not_touched(
     assert runner.list() == [process]
 
 
+def test_labels_of_another_user_prove_nothing(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    another = os.getuid() + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: another)
+        assert LocalRunner(instance, lambda _: tmp_path).list() == []
+    assert len(runner.list()) == 1
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_process_that_may_not_be_signalled_ends_nothing_else(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    (process,) = runner.list()
+
+    def denied(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    def denied_group(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil.Process, "kill", denied)
+        patch.setattr(psutil.Process, "terminate", denied)
+        patch.setattr(os, "killpg", denied_group)
+        runner.stop(process, force=force)
+        assert runner.list() == [process]
+
+
+def test_a_process_that_may_not_be_looked_at_hides_no_other(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    look = psutil.Process.cmdline
+
+    def cmdline(process: psutil.Process) -> list[str]:
+        if process.pid == os.getpid():
+            raise psutil.AccessDenied(process.pid)
+        return look(process)
+
+    monkeypatch.setattr(psutil.Process, "cmdline", cmdline)
+    assert len(LocalRunner(instance, lambda _: tmp_path).list()) == 1
+
+
+def test_a_process_that_becomes_ours_after_it_began_is_found(
+    tmp_path: Path, instance: str, runner: LocalRunner
+) -> None:
+    """As one that replaces itself by its program."""
+    command = list(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP).command)
+    code = f"import os, sys; sys.stdin.readline(); os.execv({sys.executable!r}, {command!r})"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as later:
+        assert runner.list() == []
+        assert later.stdin is not None
+        later.stdin.write(b"\n")
+        later.stdin.flush()
+        await_that(lambda: [one.pid for one in runner.list()] == [later.pid])
+        later.kill()
+
+
 def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
     await_that(lambda: runner.logs(JOB, 1))
