@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.broker import Broker
-from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, WINDOW, DetectJob, Topic, detect_job
+from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, SOURCE, WINDOW, DetectJob, Topic, detect_job
 from tests.e2e.test_detect import ticking
+from tests.unit.spark.test_reading import batch
 from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
+from tocsin.names import ingest_job
 from tocsin.spark import gaps
+from tocsin.spark.checkpoint import unread_raw
 from tocsin.spark.gaps import Cause, Gap, read_gaps
 
 
@@ -78,6 +86,49 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     assert f'reason="{gap.records} records were removed before they were read; goes on after them; ' in log
 
 
+def checkpoints(job: DetectJob) -> set[Path]:
+    """One for each plan."""
+    return {path.parent for path in job.settings.checkpoint(JOB).glob("*/start.json")}
+
+
+def committing(job: DetectJob) -> set[Path]:
+    """Those in which Spark has begun to run."""
+    return {one for one in checkpoints(job) if any(one.glob("query*/commits"))}
+
+
+def publish_from(checkpoint: Path) -> Any:
+    """The moment from which it publishes windows; None for all."""
+    said = json.loads((checkpoint / "start.json").read_text())["publish_from"]
+    return None if said is None else datetime.fromisoformat(said)
+
+
+def plan(job: DetectJob, condition: str) -> None:
+    """Give the detector another plan that finds the same."""
+    file = job.settings.project / "detectors" / f"{DETECTOR}.py"
+    text = file.read_text()
+    file.write_text(re.sub("action = 'login failed'.*\"", f"action = 'login failed' AND {condition}\"", text))
+
+
+def test_the_oldest_raw_record_that_the_ingest_has_not_read_is_known(job: DetectJob) -> None:
+    job.make_topics()
+    name = job.settings.names.raw(SOURCE)
+    assert unread_raw(job.settings, SOURCE) is None
+    producer = Producer(job.settings.kafka.for_librdkafka())
+    for number in range(2):
+        producer.produce(name, str(number).encode(), partition=0)
+        assert producer.flush(patient(30)) == 0
+        time.sleep(0.01)  # append times are whole milliseconds
+    both = unread_raw(job.settings, SOURCE)
+    query = job.settings.checkpoint(ingest_job(SOURCE)) / "query"
+    batch(query, 0, {name: {"0": 1, "1": 0}})
+    one = unread_raw(job.settings, SOURCE)
+    assert both is not None
+    assert one is not None
+    assert both < one
+    batch(query, 1, {name: {"0": 2, "1": 0}})
+    assert unread_raw(job.settings, SOURCE) is None
+
+
 def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_there_yet(job: DetectJob) -> None:
     """The ingest starts after it: the first events of the outage come when it has begun long since."""
     topic = job.make_topics()
@@ -90,11 +141,18 @@ def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_ther
     job.await_truth(topic.truth)
     process.send_signal(signal.SIGTERM)
     assert process.wait(patient(20)) == 0
-    file = job.settings.project / "detectors" / f"{DETECTOR}.py"
-    file.write_text(file.read_text().replace("action = 'login failed'", "action = 'login failed' AND ip_address != ''"))
+    (first,) = checkpoints(job)
+    plan(job, "ip_address != ''")
+    process = job.start()
+    await_that(lambda: len(committing(job)) == 2, READY_SECONDS)
+    job.kill(process)  # before its first commit
+    second = max(checkpoints(job) - {first})
+    plan(job, "ip_address != 'none'")
     process = job.start()
     job.await_report(lambda r: r.pid == process.pid and r.state is not JobState.STARTING and r.mode is not None)
-    assert len(list(job.settings.checkpoint(JOB).glob("*/start.json"))) == 2, "another plan"
+    (third,) = checkpoints(job) - {first, second}
+    assert publish_from(first) is None, "it began with the topic"
+    assert publish_from(third) <= publish_from(second) < down
     topic.burst("first", 60, moment=down)
     topic.burst("during", 101, partition=1, moment=down + timedelta(minutes=5))
     job.await_truth(topic.truth)
