@@ -1,7 +1,7 @@
 #!/bin/sh
 # Spark's own spark-submit, without what an Airflow task carries in its environment: a job must not find the metadata DB,
-# Airflow's secrets, or its Python path.
-for name in $(env | sed -n 's/^\(_\{0,2\}AIRFLOW[A-Za-z0-9_]*\|PYTHONPATH\|PYTHONHOME\)=.*/\1/p'); do
+# Airflow's secrets, its Python path, or the address of the alerts DB.
+for name in $(env | sed -n 's/^\(_\{0,2\}AIRFLOW[A-Za-z0-9_]*\|PYTHONPATH\|PYTHONHOME\|TOCSIN_ALERTS[A-Za-z0-9_]*\)=.*/\1/p'); do
     unset "$name"
 done
 exec "$(dirname "$0")/../.venv/bin/spark-submit" "$@"

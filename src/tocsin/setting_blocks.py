@@ -117,13 +117,25 @@ class AlertSettings(_Block):
 
     Attributes:
         database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
+        database_file: holds that address instead, when it has a password.
         urgent_recipients: who is paged besides the detector's owner.
         incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
     """
 
     database: str | None = None
+    database_file: Path | None = None
     urgent_recipients: tuple[str, ...] = ()
     incomplete_after: timedelta = timedelta(minutes=2)
+
+    def address(self, state: Path) -> str:
+        """SQLAlchemy address of the alerts DB, in `state` unless another is given.
+
+        Raises:
+            ConfigError: its file cannot be read.
+        """
+        if self.database_file is not None:
+            return _secret(self.database_file, "alerts.database_file")
+        return self.database or f"sqlite:///{state / 'alerts.db'}"
 
     @field_validator("incomplete_after", mode="before")
     @classmethod

@@ -87,8 +87,12 @@ class Settings(BaseSettings):
 
     @property
     def alerts_database(self) -> str:
-        """SQLAlchemy address of the alerts DB."""
-        return self.alerts.database or f"sqlite:///{self.state / 'alerts.db'}"
+        """SQLAlchemy address of the alerts DB.
+
+        Raises:
+            ConfigError: the file that holds it cannot be read.
+        """
+        return self.alerts.address(self.state)
 
     @property
     def history_folder(self) -> Path:

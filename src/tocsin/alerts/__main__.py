@@ -10,7 +10,7 @@ import threading
 
 import structlog
 
-from tocsin import exits, logs
+from tocsin import exits, logs, private
 from tocsin.alerts.indexer import IndexerJob
 from tocsin.alerts.notifier import NotifierJob
 from tocsin.errors import ConfigError
@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _locked(job: str, stop: threading.Event) -> int:
     try:
         settings = load_settings()
+        private.protect(settings.state)
         with hold(settings.checkpoint(job) / "lock"):
             return _run(job, settings, stop)
     except ConfigError as error:

@@ -31,6 +31,8 @@ from tocsin.reporting import Reporter
 from tocsin.settings import Settings
 
 BATCH = 500
+# A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.
+_PAUSE_SECONDS = 0.12
 _log = structlog.get_logger()
 
 
@@ -157,7 +159,7 @@ class IndexerJob:
     def _step(self, topic: FollowedTopic, indexer: Indexer) -> None:
         """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
         more = self._backfills is not None and self._backfills.step()
-        records = topic.read(BATCH, 0.0 if more else 0.2)
+        records = topic.read(BATCH, _PAUSE_SECONDS if more else 0.2)
         if records:
             if not self._insist(lambda: indexer.store(records)):
                 return
@@ -198,7 +200,7 @@ class IndexerJob:
         """Backfills need no Kafka: while it is away they go on."""
         until = time.monotonic() + seconds
         while self._backfills is not None and time.monotonic() < until and not self._stop.is_set():
-            if not self._backfills.step():
+            if not self._backfills.step() or self._stop.wait(_PAUSE_SECONDS):
                 break
         self._stop.wait(max(0.0, until - time.monotonic()))
 

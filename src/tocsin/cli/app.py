@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from tocsin import private
 from tocsin.cli import (
     alerts,
     backfill,
@@ -78,7 +79,7 @@ _Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_e
 
 @app.callback()
 def _root(version: _Version = False) -> None:
-    pass
+    os.umask(private.UMASK)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from datetime import date
 
 import structlog
 
-from tocsin import exits, logs
+from tocsin import exits, logs, private
 from tocsin.backfill.ledger import held_by
 from tocsin.names import backfill_job
 from tocsin.settings import load_settings
@@ -36,6 +36,7 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
 
 def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
     settings = load_settings()
+    private.protect(settings.state)
     outcome = backfill(settings, detectors, days, run_id)
     outcome.held |= held_by(settings, detectors, run_id)
     for (detector, day), why in outcome.blocked.items():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
-from tocsin import exits, logs
+from tocsin import exits, logs, private
 from tocsin.errors import ConfigError, TocsinError, TransientError
 from tocsin.lock import LockHeld
 from tocsin.metrics import JobState
@@ -78,6 +78,7 @@ def code_of(run: Callable[[], int]) -> int:
 
 def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
     settings = load_settings()
+    private.protect(settings.state)
     with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
         reporter = Reporter(settings, name, beside=not lead.held, await_answer=jvm.await_answer)
         lead.follow(reporter.lead)

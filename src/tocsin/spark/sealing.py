@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 
 import structlog
 
-from tocsin import exits, logs
+from tocsin import exits, logs, private
 from tocsin.backfill.retention import tidy_beside
 from tocsin.catalog import read_catalog
 from tocsin.errors import TocsinError
@@ -119,6 +119,7 @@ def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf) -> int:
 
 def _run(name: str, days: list[date], gate_of: GateOf, run_id: str) -> int:
     settings = load_settings()
+    private.protect(settings.state)
     outcome = seal(settings, read_catalog(settings.project).source(name), gate_of, days, run_id)
     for day, why in outcome.waiting.items():
         log.info("not sealed yet", source=name, day=str(day), why=why)

@@ -12,6 +12,7 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 
+from tocsin import private
 from tocsin.errors import TocsinError
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -52,6 +53,7 @@ def _environment() -> dict[str, str]:
         OSError: the state folder cannot be written.
     """
     settings = load_settings()
+    private.protect(settings.state)
     airflow = Airflow(settings, settings.airflow.port, find_java().home)
     airflow.prepare()
     return airflow.environment() | {name: value for name, value in os.environ.items() if name.startswith(_OWN)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tocsin import private
 from tocsin.errors import ConfigError
 
 MARKER = ".tocsin-state"
@@ -23,6 +24,7 @@ def prepare(state: Path) -> None:
         if not (state / MARKER).exists() and not _is_ours(state):
             what = f"holds other things and is no state folder of Tocsin; choose an empty one, or make {MARKER} in it"
             raise ConfigError.one(state, what, key="state")
+        private.protect(state)
         (state / MARKER).write_text("The state of a Tocsin installation; made by `tocsin dev up`.\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error

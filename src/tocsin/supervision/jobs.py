@@ -30,7 +30,7 @@ def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: b
     return Launch(
         labels=labels,
         command=(*_command(paths, labels.job), *(("--beside",) if beside else ()), *labels.arguments()),
-        environment=job_environment(settings, java_home),
+        environment=job_environment(_for_job(settings, labels.job), java_home),
         directory=paths.root,
         log=settings.log(labels.job),
     )
@@ -58,6 +58,15 @@ def _command(paths: Paths, job: str) -> tuple[str, ...]:
         return (python, "-m", "tocsin.alerts", job)
     kind, _, name = job.partition(":")
     return (python, str(paths.root / "spark_jobs" / _ENTRY_POINTS[kind]), name)
+
+
+def _for_job(settings: Settings, job: str) -> Settings:
+    """`settings` without the address of the alerts DB, unless `job` uses that: it may hold a password."""
+    if job in (INDEXER, NOTIFIER):
+        return settings
+    return settings.model_copy(
+        update={"alerts": settings.alerts.model_copy(update={"database": None, "database_file": None})}
+    )
 
 
 def _variables(settings: Settings) -> dict[str, str]:

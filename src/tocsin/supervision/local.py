@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import structlog
 
-from tocsin import exits, tether
+from tocsin import exits, private, tether
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.process_list import ProcessList, Row
 from tocsin.supervision.rotation import rotate, tail
@@ -57,6 +57,7 @@ class LocalRunner:
                 cwd=launch.directory,
                 env={**launch.environment, **launch.labels.variable(), **asked},
                 start_new_session=True,
+                umask=private.UMASK,
             )
         self._children[launch.labels.job] = (launch.labels, child)
         return child.pid

@@ -135,3 +135,12 @@ def test_half_a_kafka_block_is_refused(values: dict[str, str], what: str) -> Non
 def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent: smtp\.password_file: cannot be read"):
         SmtpSettings(password_file=tmp_path / "absent").password()
+
+
+def test_the_address_of_the_alerts_db_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "address").write_text("postgresql://tocsin:secret@db/alerts\n")
+    (tmp_path / "tocsin.toml").write_text(f'[alerts]\ndatabase_file = "{tmp_path / "address"}"\n')
+    assert load_settings(tmp_path).alerts_database == "postgresql://tocsin:secret@db/alerts"
+    (tmp_path / "address").unlink()
+    with pytest.raises(ConfigError, match=r"alerts\.database_file: cannot be read"):
+        _ = load_settings(tmp_path).alerts_database

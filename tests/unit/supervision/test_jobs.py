@@ -65,3 +65,16 @@ def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job
     assert " ".join(launch.command).split(" --label")[0].endswith(" ".join(words))
     assert of_command(launch.command) == labels
     assert launch.log == settings.log(job)
+
+
+def test_only_jobs_that_use_the_alerts_db_are_told_its_address(settings: Settings) -> None:
+    address = "postgresql://tocsin:secret@db/alerts"
+    settings = settings.model_copy(update={"alerts": AlertSettings(database=address)})
+    for job, knows in {
+        "ingest:logins": False,
+        "detector:failed_logins": False,
+        "indexer": True,
+        "notifier": True,
+    }.items():
+        environment = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).environment
+        assert any("secret" in value for value in environment.values()) is knows, job
