@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import History, Judge
+from tocsin.errors import ConfigError
 from tocsin.history.care import verify
 from tocsin.history.ledger import read_ledger
 from tocsin.history.versions import read_version
@@ -28,10 +30,17 @@ DAY = date(2026, 10, 1)
 
 
 @pytest.fixture
-def history(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+def starts() -> list[str]:
+    """A job for each start of a session."""
+    return []
+
+
+@pytest.fixture
+def history(spark: SparkSession, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     @contextmanager
     def running(settings: Any, job: str) -> Iterator[SparkSession]:
         clean_scratch(settings, job)
+        starts.append(job)
         yield spark
 
     monkeypatch.setattr(importing, "running_batch", running)
@@ -44,6 +53,11 @@ def logins(count: int, days: int = 1, **columns: Any) -> list[dict[str, Any]]:
         {"user_id": f"u{n % 3}", "timestamp": f"{DAY + timedelta(days=n % days)}T12:00:00.{n:06d}Z"} | fields
         for n in range(count)
     ]
+
+
+def bring_in(history: History, path: Path) -> importing.Imported:
+    (done,) = importing.import_files(history.settings, history.source, [path])
+    return done
 
 
 def sealed(history: History, spark: SparkSession, day: date = DAY) -> list[Any]:
@@ -62,7 +76,7 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
     lines[2:2] = ["no login", json.dumps({"user_id": "u" * 257}), "", plain]
     path = tmp_path / "past.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n\xff\xfe\n"))
-    done = importing.import_file(history.settings, history.source, path)
+    done = bring_in(history, path)
     assert (done.entry.events, done.known) == (7, False)
     assert done.entry.imported is not None
     assert (done.entry.imported.rows, done.entry.imported.refused) == (11, 4)
@@ -81,7 +95,7 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
     assert {row["raw_topic"] for row in rows} == {f"file:{done.entry.imported.sha256[:32]}"}
     assert rows[1]["user_id"] == "kv"
     before = read_ledger(history.places)
-    again = importing.import_file(history.settings, history.source, path)
+    again = bring_in(history, path)
     assert (again.known, read_ledger(history.places)) == (True, before)
     assert verify(history.settings, history.source, checksums=True) == []
 
@@ -97,7 +111,7 @@ def test_csv_and_parquet_give_the_same_events_as_lines(history: History, spark: 
     (part,) = (tmp_path / "out").glob("*.parquet")
     part.rename(tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.csv", "a.parquet"):
-        done = importing.import_file(history.settings, history.source, tmp_path / name)
+        done = bring_in(history, tmp_path / name)
         assert (done.entry.events, done.reasons) == (9, {}), name
     found = sealed(history, spark)
     assert len(found) == 27
@@ -120,7 +134,7 @@ def test_refused_rows_count_for_their_day_and_those_without_one_for_the_days_of_
     lines = [*map(json.dumps, rows), "no login", "", json.dumps(ahead)]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines))
-    imported = importing.import_file(history.settings, history.source, path).entry.imported
+    imported = bring_in(history, path).entry.imported
     assert imported is not None
     assert (imported.refused, imported.refused_days) == (4, {DAY: 3, later: 1})
     judge = Judge()
@@ -134,7 +148,7 @@ def test_the_gate_holds_a_day_of_which_an_import_has_refused_most(
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(one) for one in [*logins(500), *logins(501, action=None)]))
-    importing.import_file(history.settings, history.source, path)
+    bring_in(history, path)
     sealed = history.seal(spark, Gate(history.settings, history.source), DAY)
     (check,) = [one for one in sealed.verdict.failed if one.name == "quarantine"]
     assert (check.observed, check.severity) == ("50.05%, 501 of 1,001 records", Severity.CRITICAL)
@@ -143,10 +157,31 @@ def test_the_gate_holds_a_day_of_which_an_import_has_refused_most(
     assert re.search(r"In quarantine.{0,200}501.{0,200}50\.05%", page, re.DOTALL)
 
 
+def test_many_files_share_a_session_and_known_ones_start_none(
+    history: History, starts: list[str], tmp_path: Path
+) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "none.jsonl", "c.jsonl")]
+    for number, path in enumerate(paths):
+        path.write_text("\n".join(json.dumps(one) for one in logins(3, message=str(number))))
+    paths[2].unlink()
+    done = importing.import_files(history.settings, history.source, paths)
+    assert [next(done).entry.events for _ in range(2)] == [3, 3]
+    with pytest.raises(ConfigError, match=r"none.jsonl: cannot be read"):
+        next(done)
+    paths[2].write_text("")
+    again = importing.import_files(history.settings, history.source, paths)
+    assert [(one.known, one.entry.events) for one in again] == [(True, 3), (True, 3), (False, 0), (False, 3)]
+    assert len(starts) == 2
+    assert all(one.known for one in importing.import_files(history.settings, history.source, paths[:2]))
+    assert len(starts) == 2
+    scratch = history.settings.checkpoint(starts[0]) / "scratch" / str(os.getpid())
+    assert list(scratch.glob("import-*")) == []
+
+
 def test_a_file_of_which_every_row_was_refused_is_read_again(history: History, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(one) for one in logins(3, action=None)))
-    assert importing.import_file(history.settings, history.source, path).entry.events == 0
+    assert bring_in(history, path).entry.events == 0
     history.source = history.source.model_copy(update={"optional": history.source.optional | {"action"}})
-    done = importing.import_file(history.settings, history.source, path)
+    done = bring_in(history, path)
     assert (done.entry.events, done.known) == (3, False)

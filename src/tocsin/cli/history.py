@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -13,7 +13,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.errors import TransientError
+from tocsin.errors import ConfigError, TransientError
 from tocsin.history.rows import FileForm
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tocsin.history.versions import DayVersion
     from tocsin.settings import Settings
     from tocsin.source import Source
+    from tocsin.spark.importing import Imported
 
 app = typer.Typer(help="Days that are kept beyond Kafka: land, seal, look, take back.", no_args_is_help=True)
 
@@ -35,7 +36,9 @@ _Days = Annotated[
 _Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Read anew what a run has landed.")]
 _Anew = Annotated[bool, typer.Option("--anew", help="Begin at what the topic holds now: it was made anew.")]
 _To = Annotated[str | None, typer.Option("--to", metavar="VERSION", help="To this one, not the one before.")]
-_Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Such as logins-2026-01-31.jsonl.gz.")]
+_Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files.")
+]
 _Form = Annotated[FileForm | None, typer.Option("--form", help="What the files hold; else their names say it.")]
 _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare every byte; reads all files.")]
 
@@ -143,37 +146,54 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     """Bring past events of a source in from files: lines as they are sent, CSV or Parquet; lines and CSV may be gzip.
 
-    They are read by the rules of ingest. A file that is imported again changes nothing. Takes a Spark session. Exit
-    code 1 when a row cannot be used.
+    They are read by the rules of ingest. A file that is imported again changes nothing. All files share a Spark
+    session. Exit code 1 when a row cannot be used.
     """
-    from tocsin.history.places import end
-    from tocsin.history.planning import oldest_kept
-    from tocsin.spark.importing import import_file
+    from tocsin.spark.importing import import_files
 
     settings, declared = _project(source)
-    refused = 0
-    for path in files:
-        with _writing(settings):
-            done = import_file(settings, declared, path, form)
-        file = done.entry.imported
-        if done.known or file is None:
-            line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
-            continue
-        refused += file.refused
-        days = sorted({landed.day for landed in done.entry.files})
-        span = f" of {days[0]} to {days[-1]}" if days else ""
-        line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
-        old = [day for day in days if end(day) <= oldest_kept(datetime.now(UTC), timedelta(days=declared.history_days))]
-        if old:
-            kept = f"history is kept for {counted(declared.history_days, 'day')} (history_days)"
-            line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
-        if done.refused is not None:
-            reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
-            what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
-            line(f"{path}: {what}; see {done.refused}", style="yellow")
+    paths, refused = list(_files_of(files)), 0
+    with _writing(settings):
+        for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):
+            refused += _tell(declared, path, done)
     line(f"tocsin history seal --source {source} publishes the days")
     if refused:
         raise typer.Exit(1)
+
+
+def _files_of(given: Iterable[Path]) -> Iterator[Path]:
+    """The files that are `given`, and those of given folders in the order of their names."""
+    for path in given:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        if not found:
+            raise ConfigError.one(path, "holds no file")
+        yield from found
+
+
+def _tell(source: Source, path: Path, done: Imported) -> int:
+    """Say what came of a file; returns how many rows of it were refused now."""
+    from tocsin.history.places import end
+    from tocsin.history.planning import oldest_kept
+
+    file = done.entry.imported
+    if done.known or file is None:
+        line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
+        return 0
+    days = sorted({landed.day for landed in done.entry.files})
+    span = f" of {days[0]} to {days[-1]}" if days else ""
+    line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
+    old = [day for day in days if end(day) <= oldest_kept(datetime.now(UTC), timedelta(days=source.history_days))]
+    if old:
+        kept = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
+    if done.refused is not None:
+        reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
+        what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
+        line(f"{path}: {what}; see {done.refused}", style="yellow")
+    return file.refused
 
 
 @contextmanager

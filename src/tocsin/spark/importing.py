@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 
 import structlog
@@ -56,44 +58,69 @@ class Imported:
     known: bool = False
 
 
-def import_file(settings: Settings, source: Source, path: Path, form: FileForm | None = None) -> Imported:
-    """Land the rows of `path` as events of `source`.
+def import_files(
+    settings: Settings, source: Source, paths: Iterable[Path], form: FileForm | None = None
+) -> Iterator[Imported]:
+    """Land the rows of each of `paths` as events of `source`; what came of each, as soon as it has landed.
 
-    An event's identity is the hash of the file and the number of its row, so importing a file again changes nothing. A
-    file of which every row was refused is read again, since the source's file may have been mended.
+    All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
+    file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
+    read again, since the source's file may have been mended.
 
     Args:
         settings: of the installation.
         source: whose events they are.
-        path: lines, CSV or Parquet; lines and CSV may be gzip, as the name says.
-        form: None for what the name says.
+        paths: lines, CSV or Parquet; lines and CSV may be gzip, as the name says.
+        form: None for what the names say.
 
     Raises:
-        ConfigError: the file cannot be read, or is not what its name or `form` says; or the rules for rows have faults.
+        ConfigError: a file cannot be read, or is not what its name or `form` says; or the rules for rows have faults.
+            Files before it have landed.
         LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
         BrokenLedger: an entry of the ledger cannot be read.
-        OSError: the disk is full or cannot be written; nothing is landed.
+        OSError: the disk is full or cannot be written; nothing of this file is landed.
     """
-    form, places = form or form_of(path), Places.of(settings, source.name)
-    rules, sha256 = read_row_rules(settings.project, source), _digest(path)
-    run, job = f"{IMPORTED}{sha256[:12]}", landing_job(source.name)
-    with landing_lock(settings, source.name):
-        ledger = read_ledger(places)
-        before = next((entry for entry in ledger.entries if entry.run == run), None)
-        if before is not None and before.events:
-            refused = places.refused(run)
-            return Imported(before, refused if refused.exists() else None, {}, known=True)
-        sweep(places, ledger)
-        with running_batch(settings, job) as spark:
-            scratch = scratch_folder(settings, job)
-            rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
-            work = _Work(spark, places, _as_read(source, form, path), rules, run, scratch)
-            return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
+    rules = read_row_rules(settings.project, source)
+    with ExitStack() as stack:
+        session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
+        one = _Import(settings, source, rules, session)
+        for path in paths:
+            yield one.import_file(path, form or form_of(path))
+
+
+@dataclass(frozen=True)
+class _Import:
+    """An import of files, one after another."""
+
+    settings: Settings
+    source: Source
+    rules: tuple[RowRule, ...]
+    session: Callable[[], SparkSession]
+
+    def import_file(self, path: Path, form: FileForm) -> Imported:
+        source, places = self.source, Places.of(self.settings, self.source.name)
+        sha256 = _digest(path)
+        run = f"{IMPORTED}{sha256[:12]}"
+        with landing_lock(self.settings, source.name):
+            ledger = read_ledger(places)
+            before = next((entry for entry in ledger.entries if entry.run == run), None)
+            if before is not None and before.events:
+                refused = places.refused(run)
+                return Imported(before, refused if refused.exists() else None, {}, known=True)
+            sweep(places, ledger)
+            spark, scratch = self.session(), scratch_folder(self.settings, landing_job(source.name)) / run
+            scratch.mkdir()
+            try:
+                rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
+                work = _Work(spark, places, _as_read(source, form, path), self.rules, run, scratch)
+                return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One import under way."""
+    """One file under way."""
 
     spark: SparkSession
     places: Places
@@ -105,6 +132,12 @@ class _Work:
     def land(self, file: ImportedFile) -> Imported:
         began = datetime.now(UTC)
         read = self._parsed(file.sha256, began).persist(StorageLevel.DISK_ONLY)
+        try:
+            return self._land(read, file, began)
+        finally:
+            read.unpersist()
+
+    def _land(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
         good, bad = read.where("reasons = ''"), read.where("reasons != ''")
         fields = [F.col("columns").getField(name).alias(name) for name in self.source.columns]
         envelope = ["raw_topic", "raw_partition", "raw_offset", "event_time", "ingested_at"]

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tocsin.history.ledger import record
 from tocsin.history.places import Places
 from tocsin.quality.unsealed import note
 from tocsin.settings import Settings
+from tocsin.spark.importing import Imported
 
 
 @pytest.fixture
@@ -60,6 +62,28 @@ def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Se
     shutil.rmtree(settings.history_folder / "days" / "logins" / "dt=2026-11-19" / "v1")
     done = run("verify", "--source", "logins")
     assert (done.exit_code, "v1/_version.json cannot be read" in done.output) == (1, True)
+
+
+def test_a_folder_stands_for_its_files_in_the_order_of_their_names(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def import_files(_: object, __: object, paths: list[Path], ___: object) -> Iterator[Imported]:
+        asked.append([path.name for path in paths])
+        for _path in paths:
+            yield Imported(imported("import-1", DAY), None, {}, known=True)
+
+    monkeypatch.setattr("tocsin.spark.importing.import_files", import_files)
+    for name in ("past/b.csv", "past/a.jsonl", "past/.hidden", "past/deeper/c.jsonl", "z.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    done = run("import", "--source", "logins", str(tmp_path / "z.jsonl"), str(tmp_path / "past"))
+    assert (done.exit_code, asked) == (0, [["z.jsonl", "a.jsonl", "b.csv"]]), done.output
+    assert done.output.count("was imported before, as run import-1") == 3
+    (tmp_path / "empty").mkdir()
+    done = run("import", "--source", "logins", str(tmp_path / "empty"))
+    assert str(done.exception) == f"{tmp_path / 'empty'}: holds no file"
 
 
 def test_missing_days_share_a_line(settings: Settings) -> None:
