@@ -2,8 +2,8 @@
 
 `mail_lost_days.py TASK RUN OWNERS` fails as the task `seal` or `catch_up` does; OWNERS is a JSON object of source or
 detector to address. `mail_lost_days.py parity FOLDER` runs the task `parity` of the first detector with the `tocsin` of
-another environment. `mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried
-once.
+another environment. `mail_lost_days.py lose RUN` is the end of a run of that detector's backfill whose task was killed.
+`mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def fail(task: str, run_id: str, owners: str) -> None:
     {"seal": SealMail, "catch_up": BackfillMail}[task](json.loads(owners))(context)
 
 
+def lose(run_id: str) -> None:
+    """The run has failed, as Airflow's DAG processor tells the DAG when no task could."""
+    dag = next(one for one in backfill_dags() if one.dag_id == "backfill__failed_logins")
+    (tell,) = dag.on_failure_callback
+    tell({"dag": dag, "run_id": run_id, "reason": "task_failure"})
+
+
 def compare(folder: str) -> None:
     """Fails unless the task does, and mails as it would."""
     dag = backfill_dags()[0]
@@ -70,6 +77,8 @@ if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     if what == "send":
         send_all()
+    elif what == "lose":
+        lose(*rest)
     elif what == "parity":
         compare(*rest)
     else:

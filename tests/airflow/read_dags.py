@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 BEFORE = set(sys.modules)
 
@@ -52,10 +54,16 @@ def begins(dag: Any) -> list[Any]:
 
 
 def nights(dag: Any) -> list[str] | None:
-    """When the runs of one day begin that go on behind `is_night`; `manual` where one by hand at noon does, too."""
-    if not dag.has_task("is_night"):
+    """When the runs of one day go on though no day is due; `manual` and `due` where such runs at noon do, too."""
+    if not dag.has_task("is_due"):
         return None
-    known, goes_on = DagSerialization.from_dict(DagSerialization.to_dict(dag)), dag.get_task("is_night").python_callable
+    known, task = DagSerialization.from_dict(DagSerialization.to_dict(dag)), dag.get_task("is_due")
+
+    def goes_on(run: Any, *due: bool) -> bool:
+        listed = json.dumps([{"day": "2026-01-29", "due": one} for one in due])
+        with mock.patch("tocsin.airflow.history.tocsin", return_value=listed), contextlib.redirect_stdout(None):
+            return bool(task.python_callable(*task.op_args, dag_run=run))
+
     first = datetime(2026, 1, 30, tzinfo=UTC)
     runs = known.iter_dagrun_infos_between(first, first + timedelta(hours=23, minutes=59))
     found = [
@@ -63,8 +71,9 @@ def nights(dag: Any) -> list[str] | None:
         for run in runs
         if goes_on(SimpleNamespace(run_type="scheduled", logical_date=run.logical_date, run_after=run.run_after))
     ]
-    by_hand = SimpleNamespace(run_type="manual", logical_date=None, run_after=first + timedelta(hours=12))
-    return found + (["manual"] if goes_on(by_hand) else [])
+    noon = {"logical_date": None, "run_after": first + timedelta(hours=12)}
+    found += ["manual"] if goes_on(SimpleNamespace(run_type="manual", **noon)) else []
+    return found + (["due"] if goes_on(SimpleNamespace(run_type="scheduled", **noon), False, True) else [])
 
 
 def main() -> None:

@@ -65,10 +65,16 @@ class Mails:
     def fail_to_seal(self, run_id: str = "mine") -> None:
         self._run("seal", run_id, json.dumps({"logins": ANN}))
 
-    def differ(self, stdout: str, stderr: str) -> None:
-        """The comparison of a published day by a `tocsin` that says this and fails."""
+    def declare(self) -> None:
         for folder in ("detectors", "sources"):
             shutil.copytree(here().root / folder, self.folder / folder)
+
+    def kill(self, run_id: str) -> None:
+        self._run("lose", run_id)
+
+    def differ(self, stdout: str, stderr: str) -> None:
+        """The comparison of a published day by a `tocsin` that says this and fails."""
+        self.declare()
         Backfills(self.settings, "failed_logins").publish(DAY, [], published(Made(version="v", inputs={DAY: "v1"})))
         fake = self.folder / "other" / "bin" / "tocsin"
         fake.parent.mkdir(parents=True)
@@ -202,3 +208,15 @@ def test_a_difference_between_stream_and_backfill_is_told_without_what_java_says
     assert len(page) < 5000
     assert "<pre>tocsin parity --detector failed_logins --day DAY</pre>" in page
     assert '"http://airflow/run"' in page
+
+
+def test_a_run_whose_task_was_killed_is_a_mail_and_one_that_a_task_has_told_of_no_second(mails: Mails) -> None:
+    mails.differ("trudy differs", "the end")
+    mails.kill("mine")
+    assert len(mails.send()) == 1
+    mails.kill("mine")
+    mails.kill("killed")
+    mails.kill("killed")
+    _, mail = mails.send()
+    assert (mail["To"], mail["Subject"]) == ("security@example.com", "[tocsin] backfill__failed_logins: a run failed")
+    assert "<code>killed</code>" in html(mail)

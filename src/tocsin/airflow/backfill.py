@@ -13,7 +13,7 @@ from tocsin.airflow.backfill_mail import BackfillMail
 from tocsin.airflow.backfill_task import DAY, Backfill, asked, is_due
 from tocsin.airflow.command import tocsin
 from tocsin.airflow.component import BACKFILL_POOL
-from tocsin.airflow.mails import RunMail
+from tocsin.airflow.mails import FailedRunMail, RunMail
 from tocsin.backfill.ledger import Backfills
 from tocsin.catalog import read_catalog
 from tocsin.detector import DetectorSpec
@@ -77,6 +77,7 @@ def _dag(spec: DetectorSpec) -> DAG:
         max_active_runs=1,
         is_paused_upon_creation=False,
         params={DAY: Param(None, type=["null", "string"], format="date", description_md=hint)},
+        on_failure_callback=FailedRunMail(spec.owner),
         default_args={"owner": spec.owner, "retry_delay": timedelta(minutes=5)},
     ) as dag:
         # In the pool, so that it looks when what runs before it has ended.

@@ -1,7 +1,8 @@
-"""One DAG for each source: land each hour; each night seal and publish days, and run the detectors over them."""
+"""One DAG for each source: land each hour, seal and publish days once they are ready, run the detectors over them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.backfill_task import Backfill
 from tocsin.airflow.command import tocsin
-from tocsin.airflow.mails import RunMail
+from tocsin.airflow.mails import FailedRunMail, RunMail
 from tocsin.airflow.seal_task import Seal
 from tocsin.catalog import read_catalog
 from tocsin.names import history_dag
@@ -22,9 +23,10 @@ from tocsin.source import Source
 
 _NIGHT = 2
 _DOC = """
-Each hour it lands what has come to the events topic since the hour before. In the hour after 02:00 UTC, and in a run
-that somebody triggers, it then seals the days that need it, judges each and publishes it. `catch_up` runs the detectors
-of the source over the published days that lack their findings, all in one Spark session.
+Each hour it lands what has come to the events topic since the hour before. When a day is ready that was never sealed it
+goes on at once, whatever the hour: a machine that was off at night catches up when it starts. So it does in the hour
+after 02:00 UTC, and in a run that somebody triggers. It seals the days that need it, judges each and publishes it.
+`catch_up` runs the detectors of the source over the published days that lack their findings, all in one Spark session.
 
 A day with a critical verdict is not published, and that fails the run, also when a second try mends what else went
 wrong: {owner} gets one mail with the rules that broke and the day's report. What was published of the day goes on to
@@ -60,6 +62,7 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,
+        on_failure_callback=FailedRunMail(source.owner),
         default_args={"owner": source.owner, "on_failure_callback": mail, "retry_delay": timedelta(minutes=5)},
     ) as dag:
         land = PythonOperator(
@@ -69,11 +72,11 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
             retries=2,
             execution_timeout=timedelta(minutes=50),
         )
-        night = ShortCircuitOperator(task_id="is_night", python_callable=_is_night)
+        due = ShortCircuitOperator(task_id="is_due", python_callable=_is_due, op_args=[source.name], retries=1)
         seal = Seal(task_id="seal", source=source)
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
-        land >> night >> seal >> all_well
+        land >> due >> seal >> all_well
         if detectors:
             # When seal has run, whatever came of it: one day that is refused holds up no other.
             seal >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
@@ -84,7 +87,11 @@ def _land(source: str) -> None:
     print(tocsin("history", "land", "--source", source))
 
 
-def _is_night(dag_run: Any) -> bool:
-    """Whether this run is to seal: the one of the night, or one that somebody has triggered."""
+def _is_due(source: str, dag_run: Any) -> bool:
+    """Whether this run is to seal: a day is due, or it is the run of the night, or one that somebody has triggered."""
     moment = dag_run.logical_date or dag_run.run_after or datetime.now(UTC)
-    return dag_run.run_type == "manual" or moment.hour == _NIGHT
+    if dag_run.run_type == "manual" or moment.hour == _NIGHT:
+        return True
+    due = [one["day"] for one in json.loads(tocsin("history", "list", "--source", source, "--json")) if one["due"]]
+    print("due:", *due)
+    return bool(due)

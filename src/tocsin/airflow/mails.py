@@ -24,6 +24,14 @@ Pause this DAG and these mails wait.
 """
 
 
+_FAILED = """\
+<p>A task of the run ended before it could say why: its process was killed, or could not start. The next run goes on
+from what is there; nothing is lost.</p>
+<p>Run: <code>{{ run_id | e }}</code>{% if ti %}, task: <code>{{ ti.task_id | e }}</code></p>
+<p><a href="{{ ti.log_url | e }}">The run in Airflow</a>{% endif %}</p>
+"""
+
+
 class RunMail(SmtpNotifier):
     """Puts the mail into the outbox; one that cannot be kept, because the disk is full, is sent at once."""
 
@@ -36,6 +44,23 @@ class RunMail(SmtpNotifier):
                 Outbox(load_settings().state).put(_name(context, one.to), one)
         except OSError as error:
             self.log.warning("a mail cannot be kept, so it is sent at once: %s", error)
+            super().notify(context)
+
+
+class FailedRunMail(RunMail):
+    """The mail of a failed run of which no task has written one. It is a callback of the DAG.
+
+    Airflow calls those of a task in the process of the task, so a task whose process was killed, by the end of the
+    scheduler or for want of memory, tells nothing. The scheduler asks for those of a DAG, through the metadata DB.
+    """
+
+    def __init__(self, owner: str) -> None:
+        """Make the callback; `owner` is told."""
+        super().__init__(to=owner, subject="[tocsin] {{ dag.dag_id }}: a run failed", html_content=_FAILED)
+
+    def notify(self, context: Any) -> None:
+        """See `SmtpNotifier.notify`."""
+        if not Outbox(load_settings().state).has(_name_of_run(context)):
             super().notify(context)
 
 
@@ -72,6 +97,16 @@ def send(dag_run: Any) -> None:
 
 def _name(context: Any, to: str) -> str:
     """Of the mail to `to` about this attempt at a task; of the form that Airflow takes as the id of a run."""
-    ti = context["ti"]
-    what = (ti.dag_id, ti.run_id, ti.task_id, str(ti.try_number), to)
-    return f"mail__{ti.dag_id[:100]}__{hashlib.sha256('|'.join(what).encode()).hexdigest()[:16]}"
+    ti = context.get("ti")
+    attempt = (ti.task_id, str(ti.try_number), to) if ti else (to,)
+    return f"{_name_of_run(context)}{_hash(*attempt)}"
+
+
+def _name_of_run(context: Any) -> str:
+    """As the names of all mails about this run begin."""
+    dag, run = context["dag"].dag_id, context["dag_run"].run_id if "dag_run" in context else context["run_id"]
+    return f"mail__{dag[:100]}__{_hash(dag, run)}__"
+
+
+def _hash(*words: str) -> str:
+    return hashlib.sha256("|".join(words).encode()).hexdigest()[:16]

@@ -11,6 +11,8 @@ from tocsin.history.places import end
 from tocsin.history.versions import DayVersion
 from tocsin.quality.unsealed import Unsealed
 
+_AGAIN = timedelta(hours=20)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -70,6 +72,22 @@ def plan(known: Known) -> Plan:
         else:
             ready.append(day)
     return Plan(tuple(ready), waiting, tuple(too_old))
+
+
+def due(known: Known, ready: Iterable[date]) -> frozenset[date]:
+    """Those of the `ready` days that are to be sealed at once, not in the next night.
+
+    Not a day that was sealed or tried within the last 20 hours, and since it was over: late events, and what fails
+    again, would start Spark each hour.
+    """
+    return frozenset(day for day in ready if known.now - _tried_at(day, known) >= _AGAIN)
+
+
+def _tried_at(day: date, known: Known) -> datetime:
+    never = datetime.min.replace(tzinfo=known.now.tzinfo)
+    tries = [version.sealed_at for version in known.versions.get(day, ())]
+    tries += [known.unsealed[day].at] if day in known.unsealed else []
+    return max((at for at in tries if at >= end(day)), default=never)
 
 
 def missing(known: Known, days: Iterable[date]) -> tuple[date, ...]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.ledger import read_ledger
 from tocsin.history.places import Places, begin, end
-from tocsin.history.planning import Known, Plan, missing, plan
+from tocsin.history.planning import Known, Plan, due, missing, plan
 from tocsin.history.table import DayTable
 from tocsin.history.versions import BrokenVersion, DayVersion, read_version, whole_versions
 from tocsin.quality.unsealed import unsealed_days
@@ -58,6 +58,7 @@ class DayStanding(BaseModel):
         severity: of the verdict on its latest version; null when there is none.
         report: of that verdict, relative to the state folder.
         published_at: when the version that counts was published; null when none does.
+        due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
         note: what it waits for, or why it could not be sealed; empty when there is nothing to say.
     """
 
@@ -74,6 +75,7 @@ class DayStanding(BaseModel):
     severity: str | None = None
     report: str | None = None
     published_at: datetime | None = None
+    due: bool = False
     note: str = ""
 
 
@@ -201,6 +203,7 @@ def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStandin
         severity=latest.severity if latest else None,
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
+        due=day in due(facts, planned.ready),
         note=facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, ""),
     )
 

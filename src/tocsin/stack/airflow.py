@@ -125,8 +125,12 @@ class Airflow:
             "DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
-            # A dead worker is noticed after a minute, not after five.
-            "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+            # A batch outlives an API server that is away for four minutes: by default its third heartbeat in vain ends
+            # it, after some 55 seconds (seen in 3.3.2). A run of the supervisor whose worker has died ends after two.
+            "WORKERS__EXECUTION_API_RETRIES": "12",
+            "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "10",
+            "WORKERS__MAX_FAILED_HEARTBEATS": "20",
+            "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
             # With the default of 20, as many running runs keep every backfill from starting (seen in 3.3.2).
             "SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "500",

@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
 from tocsin.history.ledger import Ledger
-from tocsin.history.planning import Known, Plan, plan
+from tocsin.history.planning import Known, Plan, due, plan
+from tocsin.quality.unsealed import Unsealed
 
 NEXT = DAY + timedelta(days=1)
 
@@ -75,3 +76,25 @@ def test_days_further_back_than_history_is_kept_are_told_and_not_sealed() -> Non
     old = date(2026, 9, 20)
     found = planned(ledger(entry("r1", old, old + timedelta(days=1))))
     assert (found.too_old, found.ready[0]) == ((old,), old + timedelta(days=1))
+
+
+def test_a_ready_day_is_due_at_any_hour_unless_it_was_just_tried() -> None:
+    def is_due(**known: Any) -> bool:
+        kept = {"grace": timedelta(hours=1), "kept": timedelta(days=60), "now": NOON, "published": {}, "versions": {}}
+        return due(Known(ledger=ledger(entry("r1", DAY)), **{**kept, **known}), [DAY]) == {DAY}
+
+    def sealed(at: datetime) -> dict[str, Any]:
+        return {"versions": {DAY: [version("v1", "r1").model_copy(update={"sealed_at": at})]}}
+
+    def tried(at: datetime) -> dict[str, Any]:
+        return {"unsealed": {DAY: Unsealed(reason="the disk is full", at=at)}}
+
+    over, hour = datetime(2026, 11, 20, tzinfo=UTC), timedelta(hours=1)
+    assert is_due()
+    assert not is_due(**sealed(NOON - hour))
+    assert not is_due(**tried(NOON - hour))
+    assert is_due(**sealed(over - hour)), "before it was over"
+    later = {"now": over + 21 * hour}
+    assert is_due(**sealed(over + hour), **later)
+    assert is_due(**tried(over + hour), **later)
+    assert not is_due(**sealed(over + hour), **tried(over + 2 * hour), **later)

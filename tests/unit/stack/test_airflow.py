@@ -65,6 +65,9 @@ def test_a_component_gets_loopback_the_stacks_settings_and_nothing_of_the_caller
         assert environment["AIRFLOW__CORE__DAGS_FOLDER"] == str(here().root / "dags")
         assert environment["TOCSIN_STATE"] == str(airflow.settings.state)
         assert environment["JAVA_HOME"] == "/java"
+        away = int(environment["AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT"])
+        assert away >= 240, "a batch outlives an API server that is away for four minutes"
+        assert int(environment["AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS"]) * 5 * 12 > away
         assert "PYTHONPATH" not in environment
         assert environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{airflow.folder / 'airflow.db'}"
         smtp = json.loads(environment["AIRFLOW_CONN_SMTP_DEFAULT"])
