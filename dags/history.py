@@ -1,4 +1,4 @@
-"""One DAG for each source, `history__<name>`: land each hour, seal when a day is ready. See `tocsin.airflow.history`."""
+"""One DAG for each source, `history__<name>`: land each hour, seal ready days. See `tocsin.airflow.history`."""
 
 from tocsin.airflow.history import history_dags
 

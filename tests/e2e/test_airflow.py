@@ -255,25 +255,10 @@ def test_a_day_of_a_source_that_the_gate_refuses_is_one_mail_to_its_owner(runnin
 
 def test_a_run_whose_task_is_killed_is_a_mail_all_the_same(running: Running) -> None:
     """Airflow tells of a failed task in the task's own process, which is gone."""
-
-    def task(column: str) -> Any:
-        with contextlib.closing(sqlite3.connect(running.stack.state / "airflow" / "airflow.db", timeout=30)) as db:
-            where = "dag_id = ? AND run_id = ? AND task_id = 'due'"
-            return db.execute(f"SELECT {column} FROM task_instance WHERE {where}", (BACKFILL, run)).fetchone()[0]
-
-    pool = {"name": "backfill", "description": "", "include_deferred": False}
-    running.admin.call("PATCH", "/api/v2/pools/backfill", pool | {"slots": 0})
-    run = running.admin.trigger(BACKFILL)
-    await_that(lambda: running.admin.states(BACKFILL, run).get("due") == "scheduled", SECONDS)
-    with contextlib.closing(sqlite3.connect(running.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
-        once = db.execute("UPDATE task_instance SET max_tries = 0 WHERE run_id = ? AND task_id = 'due'", (run,))
-        assert once.rowcount == 1, "or the second try comes after five minutes"
-    running.admin.call("PATCH", "/api/v2/pools/backfill", pool | {"slots": 1})
-    await_that(lambda: task("state") == "running" and task("pid") is not None, SECONDS)
-    os.kill(task("pid"), signal.SIGKILL)
+    run = running.kill_task(BACKFILL, "due")
     running.await_end(BACKFILL, run, "failed")
     subject = f"[tocsin] {BACKFILL}: a run failed"
-    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to("security@example.com")], 150)
+    await_that(lambda: subject in running.subjects_to("security@example.com"), 150)
 
 
 def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:
@@ -377,14 +362,7 @@ def test_a_broken_file_hides_no_dag_and_stops_no_job(running: Running) -> None:
     await_that(lambda: [*running.admin.runs("detector__worse").values()] == ["failed"], 150)
     (run,) = running.admin.runs("detector__worse")
     assert "is not Python" in running.admin.log("detector__worse", run, "act")
-    subjects = ["[tocsin] detector:worse: broken file"]
-    await_that(
-        lambda: (
-            [one["subject"] for one in running.mails_to("platform@example.com") if "worse" in one["subject"]]
-            == subjects
-        ),
-        150,
-    )
+    await_that(lambda: "[tocsin] detector:worse: broken file" in running.subjects_to("platform@example.com"), 150)
     assert running.admin.dag(DAG) is not None
     assert running.admin.call("GET", "/api/v2/importErrors")["total_entries"] == 0
     assert running.pids() == before

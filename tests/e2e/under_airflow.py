@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import sqlite3
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -54,6 +57,29 @@ class Running:
         with urllib.request.urlopen(f"{self.mail_url}/email", timeout=60) as answer:
             mails = json.load(answer)
         return [one for one in mails if owner in json.dumps(one["to"]) and one["subject"].startswith("[tocsin]")]
+
+    def subjects_to(self, owner: str) -> list[str]:
+        """Of the mails of Airflow to `owner`."""
+        return [mail["subject"] for mail in self.mails_to(owner)]
+
+    def kill_task(self, dag: str, task: str) -> str:
+        """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""
+
+        def ask(statement: str) -> Any:
+            with contextlib.closing(sqlite3.connect(self.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
+                return db.execute(f"{statement} WHERE run_id = ? AND task_id = ?", (run, task)).fetchone()
+
+        def slots(count: int) -> None:
+            self.admin.call("PATCH", "/api/v2/pools/backfill?update_mask=slots", {"slots": count})
+
+        slots(0)
+        run = self.admin.trigger(dag)
+        await_that(lambda: self.admin.states(dag, run).get(task) == "scheduled", SECONDS)
+        ask("UPDATE task_instance SET max_tries = 0")  # or the second one comes after five minutes
+        slots(1)
+        await_that(lambda: ask("SELECT state = 'running' AND pid IS NOT NULL FROM task_instance")[0], SECONDS)
+        os.kill(ask("SELECT pid FROM task_instance")[0], signal.SIGKILL)
+        return run
 
     def condition(self, job: str) -> str:
         """How `job` fares in the eyes of supervision."""

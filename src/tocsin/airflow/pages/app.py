@@ -36,6 +36,7 @@ def pages(settings: Settings) -> FastAPI:
     app.add_middleware(LoggedIn)
     app.middleware("http")(_add_headers)
     installation = Installation(settings)
+    installation.prepare()
     _add_files(app)
     _add_data(app, installation)
     add_reports(app, settings)

@@ -22,6 +22,8 @@ from tocsin.settings import Settings
 _LOOK_SECONDS = 1.5
 _USAGE_SECONDS = 45.0
 _PROBE_SECONDS = 5.0
+# A page whose figures of the day are blank or old says less than one that comes so much later.
+_PATIENCE_SECONDS = 4.0
 # The supervisor looks each minute, and a look may take half a minute.
 _UNSUPERVISED_SECONDS = 150.0
 
@@ -40,6 +42,10 @@ class Installation:
         self._sight: Sight | None = None
         self._looked = float("-inf")
         self._fault = ""
+
+    def prepare(self) -> None:
+        """Begin to read what takes long, so that the first page finds it."""
+        self._usage.known()
 
     def board(self, off: Mapping[str, bool]) -> Board:
         """All jobs.
@@ -77,7 +83,7 @@ class Installation:
     def _rows(self, sight: Sight | None, off: Mapping[str, bool]) -> list[Row]:
         if sight is None:
             return []
-        usage = self._usage.known()
+        usage = self._usage.known(_PATIENCE_SECONDS)
         known = Known(
             taken=usage.value or {},
             taken_at=usage.at,

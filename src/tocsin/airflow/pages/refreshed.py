@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 
 _Value = TypeVar("_Value")
 
+_STALE = 2
+"""A value that is so many periods old was asked for by nobody meanwhile."""
+
 
 @dataclass(frozen=True)
 class Got(Generic[_Value]):
@@ -27,7 +30,7 @@ class Got(Generic[_Value]):
 
 
 class Refreshed(Generic[_Value]):
-    """One value. Whoever asks gets what is known and never waits; if that is old, it is got anew meanwhile."""
+    """One value. Whoever asks gets what is known; if that is old, it is got anew meanwhile."""
 
     def __init__(self, get: Callable[[], _Value], seconds: float) -> None:
         """A value that `get` gets; it is asked at most every `seconds`, and may raise anything."""
@@ -37,8 +40,20 @@ class Refreshed(Generic[_Value]):
         self._tried_at = float("-inf")
         self._thread: threading.Thread | None = None
 
-    def known(self) -> Got[_Value]:
-        """What is known now."""
+    def known(self, patience: float = 0.0) -> Got[_Value]:
+        """What is known now.
+
+        Args:
+            patience: seconds to wait for the attempt under way, where nothing is known or nobody asked for long.
+        """
+        known = self._asked()
+        if known.at is None or time.time() - known.at > _STALE * self._seconds:
+            self.wait(patience)
+            with self._lock:
+                known = self._known
+        return known
+
+    def _asked(self) -> Got[_Value]:
         with self._lock:
             idle = self._thread is None or not self._thread.is_alive()
             if idle and time.monotonic() - self._tried_at >= self._seconds:

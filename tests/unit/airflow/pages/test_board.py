@@ -138,6 +138,13 @@ def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place
     assert row.told_at == pytest.approx(time.time(), abs=5)
 
 
+def test_the_first_page_has_the_figures_of_the_day(place: Place) -> None:
+    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    place.page.prepare()
+    (row,) = [row for row in place.page.board({}).rows if row.job == JOB]
+    assert row.today == place.taken[JOB].today
+
+
 def test_what_an_earlier_process_said_is_not_said_of_this_one(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, pid=1, rss_bytes=5, lag_records=9)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import threading
+import time
+
+import pytest
 
 from tests.waiting import patient
 from tocsin.airflow.pages.refreshed import Got, Refreshed
@@ -20,6 +23,17 @@ def test_nobody_waits_and_the_next_one_is_told() -> None:
     known = value.known()
     assert (known.value, known.error) == (7, "")
     assert known.at is not None
+
+
+def test_who_has_patience_gets_the_first_value_and_a_fresh_one_for_a_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([1, 2])
+    value = Refreshed(lambda: next(answers), 0.0)
+    assert value.known(patient(10)).value == 1
+    slow = Refreshed(lambda: threading.Event().wait(patient(10)), 60)
+    assert slow.known(0.01) == Got(), "and waits no longer"
+    now = time.time() + 1
+    monkeypatch.setattr("tocsin.airflow.pages.refreshed.time.time", lambda: now)
+    assert value.known(patient(10)).value == 2
 
 
 def test_it_is_got_once_for_all_who_ask_and_only_when_it_is_old() -> None:

@@ -87,7 +87,7 @@ function fill(row) {
   put(lag, [row.lag_records, row.lag_seconds], () => behind(row));
   put(held, [row.rss_bytes, row.declared_bytes, row.over_memory], () => memory(row));
   put(busy, [row.cores, row.busy], () => cpu(row));
-  put(today, [row.today, asOf(row) !== null], () => [...taken(row.today), asOf(row)]);
+  put(today, [row.today, row.today_at === null, asOf(row) !== null], () => [...taken(row), asOf(row)]);
   put(found, [row.today?.findings, row.last_finding_at, row.kind, row.unexplained], () => findings(row));
   put(restart, [row.last_restart], () => restarted(row.last_restart));
   if (!actions.firstElementChild) actions.append(el("div", { class: "actions" }));
@@ -111,8 +111,8 @@ function behind(row) {
   return [el("span", { text: count(row.lag_records) }), row.lag_records ? el("small", { text: span(row.lag_seconds) }) : null];
 }
 
-function taken(today) {
-  if (!today) return [];
+function taken({ today, today_at }) {
+  if (!today) return today_at === null ? [el("small", { text: "being read" })] : [];
   const exact = `${count(today.rows_in)} records in, ${count(today.rows_out)} out`;
   return [el("span", { title: exact, text: `${short(today.rows_in)} in, ${short(today.rows_out)} out` }),
     el("small", { text: `${span(today.cpu_seconds)} CPU, ${restarts(today)}` })];
