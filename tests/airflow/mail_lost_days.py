@@ -41,7 +41,7 @@ def fail(task: str, run_id: str, owners: str) -> None:
 def lose(run_id: str) -> None:
     """The run has failed, as Airflow's DAG processor tells the DAG when no task could."""
     dag = next(one for one in backfill_dags() if one.dag_id == "backfill__failed_logins")
-    (tell,) = dag.on_failure_callback
+    tell = dag.on_failure_callback
     tell({"dag": dag, "run_id": run_id, "reason": "task_failure"})
 
 

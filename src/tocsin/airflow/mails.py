@@ -27,7 +27,7 @@ Pause this DAG and these mails wait.
 _FAILED = """\
 <p>A task of the run ended before it could say why: its process was killed, or could not start. The next run goes on
 from what is there; nothing is lost.</p>
-<p>Run: <code>{{ run_id | e }}</code>{% if ti %}, task: <code>{{ ti.task_id | e }}</code></p>
+<p>Run: <code>{{ run_id | e }}</code>{% if ti is defined %}, task: <code>{{ ti.task_id | e }}</code></p>
 <p><a href="{{ ti.log_url | e }}">The run in Airflow</a>{% endif %}</p>
 """
 
