@@ -120,12 +120,14 @@ class AlertSettings(_Block):
         database_file: holds that address instead, when it has a password.
         urgent_recipients: who is paged besides the detector's owner.
         incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
+        history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
     """
 
     database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[str, ...] = ()
     incomplete_after: timedelta = timedelta(minutes=2)
+    history_days: int = Field(default=400, ge=1, le=3650)
 
     def address(self, state: Path) -> str:
         """SQLAlchemy address of the alerts DB, in `state` unless another is given.

@@ -20,7 +20,7 @@ from tocsin.settings import load_settings
 
 _DOC = """
 Once a day: removes what is older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log)
-and from its log folder. The last run of each DAG stays. Findings, alerts and logs of jobs are none of its business.
+and from its log folder. The last run of each DAG stays. Findings and alerts are kept by the notifier.
 """
 _KEPT = timedelta(days=7)
 # Not `trigger`: the row of the watcher that wakes the supervisor is as old as the installation.

@@ -16,7 +16,7 @@ from email.message import EmailMessage
 import structlog
 from sqlalchemy import Connection
 
-from tocsin.alerts import outbox, policy
+from tocsin.alerts import outbox, policy, retention
 from tocsin.alerts.database import Database
 from tocsin.alerts.mail import compose
 from tocsin.alerts.outbox import Claimed
@@ -31,6 +31,7 @@ from tocsin.settings import Settings
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0
+_PRUNE_EVERY = timedelta(hours=1)
 _REPORTS_PAUSE = 5.0
 _LONGEST_PAUSE = timedelta(minutes=15)
 _log = structlog.get_logger()
@@ -55,6 +56,7 @@ class Notifier:
         self._domain = settings.smtp.sender.rpartition("@")[2]
         self._unwritten: list[Callable[[Connection], None]] = []
         self._closed_at: dict[int, datetime] = {}
+        self._prune_at = clock()
         self.sent = 0
 
     def begin(self) -> None:
@@ -109,7 +111,12 @@ class Notifier:
                 self._deliver(mailer, claimed)
 
     def tidy(self) -> dict[str, int]:
-        """Resolve alerts that are over; what is left in the outbox, by state."""
+        """Resolve alerts that are over and remove some of what is old; what is left in the outbox, by state."""
+        if self._clock() >= self._prune_at:
+            before = self._clock() - timedelta(days=self._settings.alerts.history_days)
+            with self._database.write() as connection:
+                removed = retention.prune(connection, before)
+            self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
         with self._database.write() as connection:
             outbox.resolve(connection, self._clock())
             return outbox.counts(connection)

@@ -435,3 +435,15 @@ def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_to
     thread.join()
     reporter.close()
     assert stood_still
+
+
+def test_what_is_old_is_removed_in_passing(scene: Scene) -> None:
+    scene.index(60)
+    scene.close_windows(NOON + WINDOW)
+    scene.send()
+    scene.now = NOON + timedelta(days=1)
+    scene.notifier.tidy()
+    assert [alert.state for alert in store.list_alerts(scene.database, AlertFilter())] == ["resolved"]
+    scene.now += timedelta(days=401)
+    scene.notifier.tidy()
+    assert store.list_alerts(scene.database, AlertFilter()) == []
