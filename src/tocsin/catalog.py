@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tocsin.declaration import read_spec
 from tocsin.detector import DetectorSpec
@@ -14,6 +15,8 @@ from tocsin.source import Source
 from tocsin.source_file import read_source
 
 _Declared = TypeVar("_Declared", Source, DetectorSpec)
+_READ: dict[Path, tuple[tuple[int, ...], Source | DetectorSpec | ConfigError]] = {}
+_SETTLED_NS = 2_000_000_000  # the clock of a file system is coarse: a file may change again within one tick of it
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,32 @@ def _read(
     declared: dict[str, _Declared] = {}
     for path in sorted(folder.glob(pattern)):
         try:
-            declared[path.stem] = read(path)
+            declared[path.stem] = _unless_same(path, read)
         except ConfigError as error:
             broken[f"{folder.name}/{path.stem}"] = error
     return declared
+
+
+def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
+    """Read `path` unless it is the file that was read last: supervision reads the catalog each second."""
+    try:
+        stat = path.stat()
+        stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    except OSError:  # gone meanwhile: `read` says so
+        return read(path)
+    known = _READ.get(path)
+    if known is not None and known[0] == stamp:
+        found = known[1]
+    else:
+        try:
+            found = read(path)
+        except ConfigError as error:
+            found = error
+        if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
+            _READ[path] = (stamp, found)
+    if isinstance(found, ConfigError):
+        raise ConfigError(found.faults)
+    return cast(_Declared, found)
 
 
 def _cross_faults(spec: DetectorSpec, sources: dict[str, Source], broken: dict[str, ConfigError]) -> list[Fault]:

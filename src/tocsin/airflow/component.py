@@ -10,6 +10,8 @@ import fcntl
 import hashlib
 import os
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 SUPERVISION_POOL = "supervision"
@@ -20,6 +22,8 @@ _POOLS = {
     BACKFILL_POOL: "Batch Spark sessions that fit beside the running jobs.",
 }
 _STAMP = "prepared"
+_ANSWER_SECONDS = 5.0
+_TRY_SECONDS = 0.5
 # The log servers bind to all addresses; on one machine the page reads the files themselves.
 _ARGUMENTS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
 
@@ -32,10 +36,24 @@ def main() -> None:
         prepare(home)
         return
     prepare(home)
+    if component == "scheduler":
+        await_api(os.environ["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"])
     from airflow.__main__ import main as run  # noqa: PLC0415 - it reads the environment when it is imported
 
     sys.argv = ["airflow", component, *_ARGUMENTS.get(component, [])]
     run()
+
+
+def await_api(address: str) -> None:
+    """Wait until the API server at `address` answers: the first tasks that a scheduler starts would fail before."""
+    print("waits for the API server", flush=True)
+    version = f"{address.removesuffix('/execution/')}/api/v2/version"
+    while True:
+        try:
+            with urllib.request.urlopen(version, timeout=_ANSWER_SECONDS):
+                return
+        except OSError:
+            time.sleep(_TRY_SECONDS)
 
 
 def prepare(home: Path) -> None:

@@ -69,7 +69,7 @@ def up(project: Path | None, options: Options, progress: Progress, stop: threadi
     state = load_settings(project).state
     folder.prepare(state)
     with _launcher_lock(state):
-        sweep(load_settings(project))
+        sweep(load_settings(project), jobs=options.reset)
         if options.reset:
             folder.wipe(state)
             folder.prepare(state)
@@ -85,13 +85,13 @@ class StackRuns(TocsinError):
     """A stack runs on this state folder already; stop it first."""
 
 
-def sweep(settings: Settings) -> int:
-    """End all processes of this installation that a launcher left behind; returns how many there were.
+def sweep(settings: Settings, *, jobs: bool = True) -> int:
+    """End the servers of this installation that a launcher left behind, and its `jobs`; returns how many there were.
 
-    None on Linux, where they end with their launcher.
+    None on Linux but for jobs that Airflow has started: all others end with their launcher.
     """
     count = 0
-    for instance in (instance_of(settings), servers_instance(settings)):
+    for instance in (servers_instance(settings), *([instance_of(settings)] if jobs else [])):
         runner = LocalRunner(instance, settings.log)
         for process in runner.list():
             runner.stop(process, force=True)

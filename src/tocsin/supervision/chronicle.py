@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tocsin.names import file_name
 from tocsin.supervision.model import Action, Actual, Change, Condition, History, Past, Start, Stop
+from tocsin.supervision.policy import end_reason, last_cause
 
 LIMIT_BYTES = 64 * 1024
 _LONGEST = 400
@@ -33,6 +34,8 @@ class What(StrEnum):
     """Its process was found gone without having been asked."""
     REFUSED = "refused"
     """It could not be started."""
+    WORKS = "works"
+    """Its process does its work for the first time since it was started."""
     CONDITION = "condition"
     """It came into another condition."""
 
@@ -77,14 +80,18 @@ class Look:
         """What happened, each with its job: ends, then what is done about them, in order."""
         alive = {(process.job, process.spec) for process in self.actual.live}
         ended = [job for job, past in self.before.jobs.items() if past.expected and (job, past.spec) not in alive]
-        return [(job, self._end(job)) for job in ended] + [(one.job, self._event(one)) for one in self.actions]
+        before = {job: past.works for job, past in self.before.jobs.items()}
+        came = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
+        events = [(job, self._end(job)) for job in ended]
+        events += [(job, Event(at=self.at, what=What.WORKS, reason="does its work")) for job in came]
+        return events + [(one.job, self._event(one)) for one in self.actions]
 
     def _end(self, job: str) -> Event:
         after = self.after.jobs.get(job, Past())
         return Event(
             at=self.at,
             what=What.END,
-            reason=after.reason or "ended by itself",
+            reason=last_cause(after.reason) or end_reason(self.actual.exits.get(job)),
             condition=after.condition,
             exit_code=self.actual.exits.get(job),
             ran_seconds=max(0.0, self.at - self.before.jobs[job].started_at),

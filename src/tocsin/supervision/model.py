@@ -108,6 +108,7 @@ class Live:
         leader: False for a process whose leader is gone.
         leads: whether it says that it is the one that works for the job; False before its first heartbeat.
         ready: whether it says that it can take over from the one that leads.
+        works: whether it says that it leads and does its work.
     """
 
     job: str
@@ -120,14 +121,22 @@ class Live:
     leader: bool = True
     leads: bool = False
     ready: bool = False
+    works: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Actual:
-    """What is there now: the live processes, and how the last process of a job ended, where that is known."""
+    """What is there now: the live processes, and how the last process of a job ended, where that is known.
+
+    Attributes:
+        live: the processes.
+        exits: exit code of the last process of a job.
+        causes: why the last process of a job ended, in its own words.
+    """
 
     live: Sequence[Live] = ()
     exits: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +151,7 @@ class Past:
         retry_at: not to be started before.
         condition, reason: how it fares and why, in words.
         asked: pids that were asked to stop, and when.
+        works: whether the process of `started_at` has come to work.
     """
 
     spec: str = ""
@@ -152,6 +162,7 @@ class Past:
     condition: Condition = Condition.FINE
     reason: str = ""
     asked: Mapping[int, float] = field(default_factory=dict)
+    works: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -103,7 +104,8 @@ class _Round:
             if process not in (kept, before):
                 past = self._dismissed(process, wanted, past)
         if kept is not None:
-            return replace(past, spec=kept.spec, started_at=kept.started_at, expected=True)
+            works = kept.works or (past.works and past.started_at == kept.started_at)
+            return replace(past, spec=kept.spec, started_at=kept.started_at, expected=True, works=works)
         if before is not None:
             return self._started_beside(job, wanted, past) if live == [before] else past
         return past if live else self._started(job, wanted, past)
@@ -135,7 +137,8 @@ class _Round:
     def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
         """The job ended by itself; if it `runs_on`, a process of another version is still there."""
         past = replace(past, expected=False)
-        reason = f"{_reason(code)}; the version before it runs on" if runs_on else _reason(code)
+        reason = end_reason(code, self._actual.causes.get(job, ""))
+        reason = f"{reason}; the version before it runs on" if runs_on else reason
         if code == Exit.LOCKED:
             past = replace(past, retry_at=self._now + self._pace.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
@@ -153,7 +156,7 @@ class _Round:
             condition, delay = _LASTING[Exit(code)], pace.longest_delay
         elif len(failures) >= pace.crash_loop_failures:
             condition, delay = Condition.CRASH_LOOP, pace.longest_delay
-            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s, the last: {reason}"
+            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s{_LAST}{reason}"
         past = replace(past, failures=failures, retry_at=now + delay)
         return self._changed(job, past, condition, reason)
 
@@ -223,13 +226,14 @@ class _Round:
         first = "is to take over from the version that runs" if beside else "is to run"
         reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else first
         self.actions.append(Start(job, wanted.spec, reason, beside))
-        return replace(past, spec=wanted.spec, started_at=self._now, expected=True)
+        return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False)
 
     def _due(self, at: float, longest: float) -> bool:
         """Whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
         return self._now >= at or at - self._now > longest
 
 
+_LAST = ", the last: "
 _OTHER_SPEC = "was started from another spec"
 # A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
 _UNLOCKED = 4
@@ -237,15 +241,25 @@ _UNLOCKED = 4
 _LASTING = {Exit.CONFIG: Condition.MISCONFIGURED, Exit.NO_ROOM: Condition.NO_ROOM}
 
 
-def _reason(code: int | None) -> str:
-    """How a process ended, in words."""
+def end_reason(code: int | None, cause: str = "") -> str:
+    """Say how a process ended, from its exit code and from the `cause` that it told itself."""
     words = {
-        None: "ended by itself",
+        None: "ended without a word: killed from outside, by the kernel (out of memory) or by a person",
         0: "ended by itself with exit code 0",
         Exit.CONFIG: "its configuration is wrong",
         Exit.LOCKED: "another copy holds its lock",
         Exit.NO_ROOM: "the disk is full, or the state folder cannot be written",
     }
-    if code in words:
-        return words[code]
-    return f"was ended by signal {-code}" if code is not None and code < 0 else f"failed with exit code {code}"
+    if code is not None and code < 0:
+        return f"was killed by signal {-code} ({_signal(-code)})"
+    said = words.get(code, f"failed with exit code {code}")
+    return f"{said}: {cause}" if code and cause else said
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in signal.Signals.__members__.values() else "unknown"
+
+
+def last_cause(reason: str) -> str:
+    """The cause in the reason of a condition, without the count of failures before it."""
+    return reason.partition(_LAST)[2] or reason

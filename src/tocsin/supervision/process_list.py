@@ -58,10 +58,7 @@ class ProcessList:
         for pid in sorted(pids - self._strangers):
             try:
                 row = self._row(psutil.Process(pid))
-            except psutil.NoSuchProcess:  # zombies too
-                continue
-            except (psutil.AccessDenied, OSError):
-                self._strangers.add(pid)
+            except (psutil.Error, OSError):  # it has ended, or may not be looked at: others are not hidden by it
                 continue
             if row is not None:
                 found[pid] = row

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -26,6 +26,8 @@ from tocsin.supervision.standing import Standing, memory_of, standings
 
 _FORCED_SECONDS = 5.0
 _LOCK_SECONDS = 10.0
+_SAME_START_SECONDS = 1.0
+_LONGEST_CAUSE = 300
 
 log = structlog.get_logger()
 
@@ -103,6 +105,22 @@ class Supervisor:
                     raise TransientError(f"{job} is not restarted: {error}") from error
                 time.sleep(0.1)
 
+    def excuse_ends(self, reason: str) -> None:
+        """Record `reason` as the end of each process that is gone by now, which counts as no failure.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        with hold(self._lock):
+            history = read_history(self._memory)
+            there = {(process.labels.job, process.labels.spec) for process in self._runner.list()}
+            gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
+            for job in gone:
+                self._note(job, What.END, reason)
+            excused = {job: replace(past, expected=False) for job, past in gone.items()}
+            if gone:
+                write_history(self._memory, replace(history, jobs={**history.jobs, **excused}))
+
     def standings(self, jobs: Iterable[str]) -> list[Standing]:
         """How each of `jobs` stood at the last look."""
         return standings(self._charge.state, self._charge.name, jobs, self._processes)
@@ -159,7 +177,20 @@ class Supervisor:
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         codes = {job: self._runner.exit_code(job) for job in history.jobs}
         live = [self._live_one(process) for process in processes]
-        return Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
+        there = {(one.job, one.spec) for one in live}
+        gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
+        causes = {job: self._cause(job, past) for job, past in gone.items()}
+        return Actual(live=live, exits={job: code for job, code in codes.items() if code is not None}, causes=causes)
+
+    def _cause(self, job: str, past: Past) -> str:
+        """Why the process of `past` failed, as it said itself; empty when it said nothing."""
+        for beside in (True, False):
+            beat = read_beat(self._charge.state, job, beside=beside)
+            if beat is None or beat.report.state is not JobState.FAILED or beat.report.started_at is None:
+                continue
+            if beat.report.started_at.timestamp() >= past.started_at - _SAME_START_SECONDS:
+                return " ".join(beat.report.reason.split())[:_LONGEST_CAUSE]
+        return ""
 
     def _live_one(self, process: Process) -> Live:
         """`process`, and the last sign of life of this very one."""
@@ -177,6 +208,7 @@ class Supervisor:
             leader=process.leader,
             leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
+            works=leading is not None and leading.report.state in (JobState.RUNNING, JobState.DRAINING),
         )
 
     def _beat(self, process: Process, *, beside: bool) -> Beat | None:
@@ -206,4 +238,4 @@ class Supervisor:
 
 def _life(past: Past | None) -> object:
     """What of a job's memory tells how it fares; the exact time of a start, say, does not."""
-    return past and (past.expected, past.failures)
+    return past and (past.expected, past.failures, past.works)

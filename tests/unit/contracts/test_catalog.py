@@ -1,5 +1,7 @@
 """A project folder as a whole: a broken file hides nothing but itself."""
 
+import itertools
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,6 +39,18 @@ def test_a_broken_file_hides_nothing_but_itself(project: Path) -> None:
     assert (set(catalog.sources), set(catalog.detectors)) == ({"logins"}, {"failed_logins"})
     with pytest.raises(ConfigError, match="is not Python"):
         catalog.detector("broken")
+
+
+def test_a_file_is_read_again_when_it_has_changed_and_only_then(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, parsed = project / "detectors/failed_logins.py", itertools.count()
+    monkeypatch.setattr("tocsin.declaration.version_of", lambda *_: str(next(parsed)))
+    for moment in (1_000, 2_000):
+        path.write_text(path.read_text().replace("urgent=100", "urgent=200"))
+        os.utime(path, (moment, moment))
+        assert read_catalog(project) == read_catalog(project)
+    assert next(parsed) == 2
+    path.write_text("(")
+    assert set(read_catalog(project).broken) == {"detectors/failed_logins"}
 
 
 def test_a_detector_of_an_unknown_source_says_which_is_near(project: Path) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tocsin.supervision.chronicle import LIMIT_BYTES, Event, Look, What, read_events, record
 from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
-from tocsin.supervision.policy import reconcile, restarted
+from tocsin.supervision.policy import end_reason, reconcile, restarted
 
 JOB = "detector:bursts"
 OTHER = "notifier"
@@ -35,14 +36,40 @@ def test_a_job_that_ended_is_told_with_its_code_its_life_and_what_follows() -> N
     assert [(job, one.what) for job, one in found] == [(JOB, What.END), (JOB, What.CONDITION), (JOB, What.START)]
     end, change, start = (one for _, one in found)
     assert (end.exit_code, end.ran_seconds, end.condition, end.failed) == (-9, 100.0, Condition.RESTARTING, True)
-    assert end.reason == change.reason == "was ended by signal 9"
-    assert start.reason == "restart 1: was ended by signal 9"
+    assert end.reason == change.reason == "was killed by signal 9 (SIGKILL)"
+    assert start.reason == "restart 1: was killed by signal 9 (SIGKILL)"
 
 
 def test_an_end_that_leads_into_a_crash_loop_says_so() -> None:
-    found = look(Actual(exits={JOB: 1}), running(failures=(150.0, 160.0, 170.0))).events()
+    actual = Actual(exits={JOB: 1}, causes={JOB: "no such column"})
+    found = look(actual, running(failures=(150.0, 160.0, 170.0))).events()
     assert found[0][1].condition is Condition.CRASH_LOOP
-    assert "4 failures" in found[0][1].reason
+    assert found[0][1].reason == "failed with exit code 1: no such column", "the count is no cause"
+    assert found[1][1].reason == "4 failures within 600 s, the last: failed with exit code 1: no such column"
+
+
+def test_when_a_job_works_again_is_told_once() -> None:
+    started = History(jobs={JOB: Past(spec="v1", started_at=100.0, expected=True)})
+    first = look(Actual(live=[replace(live(7), leads=True)]), started)
+    second = look(Actual(live=[replace(live(7), leads=True, works=True)]), first.after, at=240.0)
+    third = look(Actual(live=[replace(live(7), leads=True)]), second.after, at=241.0)
+    fourth = look(Actual(live=[replace(live(7), leads=True, works=True)]), third.after, at=242.0)
+    told = [[(one.what, one.at) for _, one in each.events()] for each in (first, second, third, fourth)]
+    assert told == [[], [(What.WORKS, 240.0)], [], []]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (-9, "was killed by signal 9 (SIGKILL)"),
+        (-99, "was killed by signal 99 (unknown)"),
+        (None, "ended without a word: killed from outside, by the kernel (out of memory) or by a person"),
+        (1, "failed with exit code 1: why"),
+        (2, "its configuration is wrong: why"),
+    ],
+)
+def test_an_end_says_what_can_be_known(code: int | None, said: str) -> None:
+    assert end_reason(code, "why") == said
 
 
 def test_a_version_that_ended_beside_the_one_that_runs_is_told_too() -> None:
@@ -77,7 +104,7 @@ def test_a_look_at_which_nothing_happens_tells_nothing() -> None:
 
 def test_an_end_of_what_is_not_to_run_any_more_has_a_cause_too() -> None:
     (_, one), *_ = look(Actual(), running(), {}).events()
-    assert (one.what, one.reason) == (What.END, "ended by itself")
+    assert (one.what, one.reason) == (What.END, end_reason(None))
 
 
 def test_kinds_of_actions_are_told_apart() -> None:

@@ -56,7 +56,7 @@ def test_each_failing_condition_is_told_once(watched: Watched, failing: Conditio
 
 
 def test_a_restart_is_told_to_nobody_unless_the_job_was_hung(watched: Watched) -> None:
-    assert watched.look(stands(Condition.RESTARTING, "was ended by signal 9")) == []
+    assert watched.look(stands(Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")) == []
     hung = f"{HUNG}: no heartbeat for 61 s"
     assert watched.look(stands(Condition.RESTARTING, hung), 5) == [f"{JOB} hung: {hung}"]
 

@@ -311,4 +311,4 @@ def test_the_reason_of_a_change_is_said_in_words() -> None:
     world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=-9)})
     world.run(4)
     changes = [action for _, action in world.log if isinstance(action, Change)]
-    assert changes == [Change(JOB, Condition.RESTARTING, "was ended by signal 9")]
+    assert changes == [Change(JOB, Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")]

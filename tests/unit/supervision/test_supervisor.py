@@ -128,9 +128,41 @@ def test_a_killed_job_is_back_at_the_next_look(bench: Bench) -> None:
     os.kill(first, signal.SIGKILL)
     await_that(lambda: bench.pid("notifier") is None)
     (change, start) = bench.tick({"notifier": GOOD})
-    assert change == Change("notifier", Condition.RESTARTING, "was ended by signal 9")
+    assert change == Change("notifier", Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")
     assert isinstance(start, Start)
     assert bench.pid("notifier") not in (None, first)
+
+
+def test_what_ended_while_nobody_supervised_is_no_failure(bench: Bench) -> None:
+    """As with a launcher that was killed; what outlived it is adopted."""
+    desired = {"notifier": GOOD, "indexer": GOOD}
+    bench.tick(desired)
+    gone, lives = bench.pid("notifier"), bench.pid("indexer")
+    assert gone is not None
+    os.kill(gone, signal.SIGKILL)
+    await_that(lambda: bench.pid("notifier") is None)
+    bench.supervisor.excuse_ends("ended with the stack")
+    (start,) = bench.tick(desired)
+    assert start == Start("notifier", "v1", "is to run")
+    assert bench.pid("indexer") == lives
+    end = read_events(bench.state, "notifier")[1]
+    assert (end.what, end.reason, end.failed) == (What.END, "ended with the stack", False)
+    assert [event.what for event in read_events(bench.state, "indexer")] == [What.START]
+
+
+def test_the_last_words_of_a_job_are_the_cause_of_its_failure(bench: Bench) -> None:
+    bench.codes["notifier"] = FAILING.format(code=1)
+    bench.tick({"notifier": GOOD})
+    words = {"reason": "no such column:\n  user", "started_at": datetime.now(UTC)}
+    beat(bench.state, JobReport(job="notifier", at=datetime.now(UTC), state=JobState.FAILED, **words))
+
+    def told() -> bool:
+        bench.tick({"notifier": GOOD})
+        return bool(bench.conditions("notifier"))
+
+    await_that(told)
+    change = next(action for action in bench.done if isinstance(action, Change))
+    assert change.reason == "failed with exit code 1: no such column: user"
 
 
 def test_another_supervisor_adopts_what_runs(bench: Bench) -> None:

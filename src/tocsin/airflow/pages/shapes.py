@@ -131,7 +131,8 @@ class Episode(_Shape):
         exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
         ran_seconds: how long it had run.
         condition: how the job fared then.
-        back_seconds: until the next process was started; null as long as none was.
+        restart_seconds: until the next process was started; null as long as none was.
+        back_seconds: until the next process did its work; null as long as none has.
     """
 
     at: float
@@ -141,6 +142,7 @@ class Episode(_Shape):
     exit_code: int | None = None
     ran_seconds: float | None = None
     condition: str = ""
+    restart_seconds: float | None = None
     back_seconds: float | None = None
 
 

@@ -285,17 +285,20 @@ def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Pl
 
 
 def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place) -> None:
-    ended = Event(at=10, what=What.END, reason="was ended by signal 9", exit_code=-9, ran_seconds=5, failed=True)
+    ended = Event(at=10, what=What.END, reason="was killed by signal 9", exit_code=-9, ran_seconds=5, failed=True)
     record(place.settings.state, [(JOB, ended), (JOB, Event(at=12, what=What.START, reason="restart 1"))])
     restart = place.row(JOB).last_restart
     assert restart is not None
-    assert (restart.at, restart.cause) == (12, "was ended by signal 9")
+    assert (restart.at, restart.cause) == (12, "was killed by signal 9")
     (story,) = place.page.stories(DAG, {}).jobs
     assert [one.exit_code for one in story.episodes] == [-9]
     assert {fact.name: fact.text for fact in story.facts}["limits"] == "e-mail above 50, urgent above 100"
     record(place.settings.state, [(JOB, Event(at=20, what=What.END, reason="again", failed=True))])
     place.page._looked = float("-inf")
-    assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == ["again", "was ended by signal 9"]
+    assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == [
+        "again",
+        "was killed by signal 9",
+    ]
 
 
 def test_a_dag_has_its_own_jobs_and_no_others(place: Place) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tocsin.airflow.pages.episodes import episodes, last_restart
 from tocsin.airflow.pages.shapes import Restart
 from tocsin.supervision.chronicle import Event, What
@@ -10,8 +12,11 @@ def start(at: float) -> Event:
     return Event(at=at, what=What.START, reason="is to run", condition=Condition.FINE)
 
 
-def crash(at: float, code: int | None = -9) -> Event:
-    condition = Condition.RESTARTING
+def works(at: float) -> Event:
+    return Event(at=at, what=What.WORKS, reason="does its work")
+
+
+def crash(at: float, code: int | None = -9, condition: Condition = Condition.RESTARTING) -> Event:
     return Event(
         at=at, what=What.END, reason="it broke", condition=condition, exit_code=code, ran_seconds=9, failed=True
     )
@@ -21,16 +26,26 @@ def stop(at: float, reason: str = "a restart was asked for", *, forced: bool = F
     return Event(at=at, what=What.STOP, reason=reason, condition=Condition.FINE, ran_seconds=5, forced=forced)
 
 
-def test_a_crash_tells_its_code_its_life_and_when_the_next_process_came() -> None:
-    (one,) = episodes([start(1), crash(10), start(12.5)])
+def test_a_crash_tells_its_code_its_life_and_when_the_next_process_worked() -> None:
+    (one,) = episodes([start(1), works(5), crash(10), start(12.1), works(74)])
     assert (one.at, one.failed, one.exit_code, one.ran_seconds) == (10, True, -9, 9)
-    assert (one.cause, one.condition, one.back_seconds) == ("it broke", "restarting", 2.5)
+    assert (one.cause, one.condition, one.back_seconds) == ("it broke", "restarting", 64)
+    assert one.restart_seconds == pytest.approx(2.1)
 
 
 def test_the_newest_is_first_and_may_not_be_back_yet() -> None:
-    newest, oldest = episodes([start(1), crash(10), start(12), crash(20)])
+    newest, oldest = episodes([start(1), crash(10), start(11), works(12), crash(20), start(21)])
     assert (newest.at, newest.back_seconds) == (20, None)
     assert (oldest.at, oldest.back_seconds) == (10, 2)
+
+
+def test_a_crash_loop_is_one_line_with_a_count() -> None:
+    before = [start(1), works(2), crash(10), start(12)]
+    loop = [event for at in range(20, 95) for event in (crash(at, condition=Condition.CRASH_LOOP), start(at + 0.5))]
+    (one,) = episodes(before + loop)
+    assert (one.cause, one.at, one.back_seconds) == ("it broke; 76 times", 94, None)
+    other = Event(at=96, what=What.END, reason="another", condition=Condition.CRASH_LOOP, failed=True)
+    assert [one.cause for one in episodes([*before, *loop, other])] == ["another", "it broke; 76 times"]
 
 
 def test_a_stop_that_was_asked_for_is_no_failure() -> None:
@@ -39,7 +54,7 @@ def test_a_stop_that_was_asked_for_is_no_failure() -> None:
 
 
 def test_one_process_ends_once_however_often_that_is_told() -> None:
-    (one,) = episodes([start(1), stop(10), stop(30, "was asked to stop", forced=True), crash(31), start(40)])
+    (one,) = episodes([start(1), stop(10), stop(30, "was asked to stop", forced=True), crash(31), start(40), works(40)])
     assert one.cause == "a restart was asked for; it did not stop when asked, and was ended by force"
     assert (one.at, one.back_seconds, one.failed) == (10, 30, False)
 

@@ -1,0 +1,28 @@
+"""What a launcher does about processes that another one left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervision.dummies import SLEEP, launch
+from tocsin.settings import Settings
+from tocsin.stack.launcher import servers_instance, sweep
+from tocsin.supervision.labels import Labels, instance_of
+from tocsin.supervision.local import LocalRunner
+
+
+@pytest.mark.parametrize("jobs", [True, False])
+def test_jobs_are_left_to_be_adopted_and_servers_are_not(tmp_path: Path, *, jobs: bool) -> None:
+    settings = Settings(state=tmp_path)
+    runners = {name: LocalRunner(name, settings.log) for name in (servers_instance(settings), instance_of(settings))}
+    for name, runner in runners.items():
+        runner.start(launch(tmp_path, Labels(name, "kafka" if "servers" in name else "notifier", "v1"), SLEEP))
+    try:
+        assert sweep(settings, jobs=jobs) == (2 if jobs else 1)
+        assert [len(runner.list()) for runner in runners.values()] == [0, 0 if jobs else 1]
+    finally:
+        sweep(settings)
+        for runner in runners.values():
+            assert not runner.list()
