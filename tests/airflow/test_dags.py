@@ -18,7 +18,6 @@ ROOT = here().root
 DAGS = ROOT / "dags"
 OURS = {
     "backfill__failed_logins",
-    "batch",
     "detector__failed_logins",
     "history__logins",
     "housekeeping",

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -149,21 +149,6 @@ def test_a_viewer_sees_and_cannot_act(running: Running) -> None:
     assert operator.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": False}) == 0
 
 
-def test_a_range_is_computed_by_sparks_own_submit_and_its_log_tells_no_secret(running: Running) -> None:
-    def told(start: datetime, end: datetime, state: str) -> str:
-        name = running.admin.trigger("batch", detector="failed_logins", start=start.isoformat(), end=end.isoformat())
-        await_that(lambda: running.admin.runs("batch")[name] == state, BATCH_SECONDS)
-        return running.admin.log("batch", name, "run")
-
-    now = datetime.now(UTC)
-    said = told(now - timedelta(minutes=20), now - timedelta(minutes=10), "success")
-    assert "findings=0" in said
-    secrets = [path.read_text() for path in (running.stack.state / "airflow").glob("*.secret")]
-    assert len(secrets) == 3
-    assert not [secret for secret in secrets if secret in said]
-    assert "its last window can still change" in told(now, now + timedelta(hours=1), "failed")
-
-
 def test_the_night_runs_the_detectors_over_the_days_that_it_has_published(running: Running) -> None:
     running.bring_in_the_past()
     run = running.admin.trigger("history__logins")
@@ -173,6 +158,9 @@ def test_the_night_runs_the_detectors_over_the_days_that_it_has_published(runnin
         assert (
             f"failed_logins {day}: published, 1 finding, verdict pass ({running.url}/tocsin/quality/findings." in said
         )
+    secrets = [path.read_text() for path in (running.stack.state / "airflow").glob("*.secret")]
+    assert len(secrets) == 3
+    assert not [secret for secret in secrets if secret in said]
 
     run = running.admin.trigger(BACKFILL)
     running.await_end(BACKFILL, run, "success")

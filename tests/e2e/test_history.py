@@ -1,4 +1,4 @@
-"""From a real Kafka through landing, sealing and publishing to a batch: the findings are those that Kafka gives."""
+"""From a real Kafka through landing, sealing and publishing to a backfill: the findings are those that were planted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.broker import Broker
-from tests.e2e.detecting import DETECTOR, WINDOW, DetectJob, Topic, detect_job, read_all
+from tests.e2e.detecting import DETECTOR, WINDOW, DetectJob, Topic, detect_job
 from tests.waiting import patient
+from tocsin.backfill.ledger import Backfills
 from tocsin.catalog import read_catalog
-from tocsin.finding import Finding
 from tocsin.history.care import verify
 from tocsin.history.landing import land
 from tocsin.history.places import begin
@@ -54,29 +54,37 @@ def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def batch(job: DetectJob, run: str) -> dict[str, Finding]:
-    """The findings of the middle of DAY, without what tells one run from another."""
-    words = [f"--start={(START + WINDOW).isoformat()}", f"--end={(START + timedelta(hours=20)).isoformat()}"]
-    code, said = submit(job, "batch.py", DETECTOR, *words, f"--run-id={run}")
+def backfilled(job: DetectJob) -> dict[tuple[str, datetime], tuple[str, float, bool]]:
+    """Level and score of each finding of DAY by user and window, and whether the score is a lower bound."""
+    code, said = submit(job, "backfill.py", DETECTOR, f"--day={DAY}")
     assert code == 0, said[-3000:]
-    assert f"reads {'Kafka' if run == 'kafka' else 'history'}" in said
-    values = read_all(job.settings, job.settings.names.findings)
-    found = [Finding.from_record(value, "findings", 0, 0) for value in values]
-    return {one.finding_id: one.model_copy(update={"run_id": ""}) for one in found if one.run_id == run}
+    # Spark tells where its servers are bound, before its level is set.
+    assert "Server created on 127.0.0.1:" in said
+    backfills = Backfills(job.settings, DETECTOR)
+    found = backfills.findings(DAY, backfills.read().published[DAY])
+    return {(one.entity["user_id"], one.moment): (one.level, one.score, one.at_least) for one in found}
 
 
-def write(topic: Topic) -> None:
-    """Bursts over the whole of DAY, duplicates, an event behind midnight, and ticks past its end."""
+def write(topic: Topic) -> dict[tuple[str, datetime], tuple[str, float, bool]]:
+    """Bursts over the whole of DAY, duplicates, events around midnight, and ticks past its end; what is to be found."""
+    expected = {}
     for hour in range(20):
         for user, count in (("many", 60 + 5 * hour), ("few", 50), (f"once-{hour}", 101)):
             for number in range(count):
                 topic.event(user, START + timedelta(hours=hour, milliseconds=20 * number), NOW, number % 2)
+            if count > 50:
+                level = "urgent" if count > 100 else "email"
+                expected[user, START + timedelta(hours=hour)] = (level, float(count), False)
+    for number in range(60):  # the last window reaches to the end of the day, not beyond it
+        topic.event("last", START + timedelta(days=1, milliseconds=-1), NOW, number % 2)
+        topic.event("behind", START + timedelta(days=1), NOW, number % 2)
+    expected["last", START + timedelta(days=1) - WINDOW] = ("email", 60.0, False)
     record = topic.event("twice", START + timedelta(hours=1), NOW, 0)
     for _ in range(80):
         topic.write(record, 1)
-    topic.event("behind", START + timedelta(days=1), NOW, 1)
     topic.tick(NOW)
     topic.flush()
+    return expected
 
 
 def logins(job: DetectJob) -> Source:
@@ -89,12 +97,9 @@ def states(job: DetectJob) -> dict[date, DayState]:
         return {one.day: one.state for one in standing("logins", known(settings, source, table))}
 
 
-def test_history_gives_the_findings_that_kafka_gave_and_goes_on_without_it(job: DetectJob) -> None:
+def test_a_backfill_finds_exactly_what_was_planted_and_goes_on_without_kafka(job: DetectJob) -> None:
     topic, source = job.make_topics(), logins(job)
-    write(topic)
-    from_kafka = batch(job, "kafka")
-    assert len(from_kafka) == 2 * 19  # the first hour lies before the range
-
+    expected = write(topic)
     entry = land(job.settings, source)
     assert entry.events == sum(topic.truth.failed.values()) + 80
     again = land(job.settings, source)
@@ -111,7 +116,7 @@ def test_history_gives_the_findings_that_kafka_gave_and_goes_on_without_it(job: 
     ends = [TopicPartition(events, partition, -1) for partition in (0, 1)]
     for future in client.delete_records(ends).values():
         future.result(patient(30))
-    assert batch(job, "history") == from_kafka
+    assert backfilled(job) == expected
 
     for number in range(61):
         topic.event("late", START + timedelta(hours=3, milliseconds=number), NOW, number % 2)

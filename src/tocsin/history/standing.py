@@ -97,29 +97,6 @@ def known(settings: Settings, source: Source, table: DayTable) -> Known:
     )
 
 
-def sealed_days(settings: Settings, source: Source, since: datetime, until: datetime) -> dict[date, DayVersion] | None:
-    """The published versions of all days that hold events from `since` up to, not including, `until`, in UTC.
-
-    None when one of them is not published, or was sealed before it was over: history cannot answer for it then.
-
-    Raises:
-        BrokenVersion: a published version cannot be read; sealing the day again may help.
-        TransientError: the catalogue does not answer; a retry helps.
-    """
-    days: dict[date, DayVersion] = {}
-    with DayTable(settings, source) as table:
-        published = table.published()
-        day = since.date()
-        while begin(day) < until:
-            if day not in published:
-                return None
-            days[day] = read_version(table.places, day, published[day])
-            if days[day].sealed_at < end(day):
-                return None
-            day += timedelta(days=1)
-    return days
-
-
 def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:
     """The published versions of all days that were over when they were sealed, the oldest first.
 

@@ -19,8 +19,8 @@ from tocsin.history.standing import published_days
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import jvm
-from tocsin.spark.batch import Range, Read, findings_of
 from tocsin.spark.history import sealed_events, with_tick
+from tocsin.spark.ranges import Range, Read, findings_of
 
 ROWS_AT_ONCE = 100_000_000
 """Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
@@ -65,11 +65,10 @@ class Days:
         before = _cpu_seconds()
         read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
         reading = Read(
-            lambda spark, _: with_tick(sealed_events(spark, self._places, self._source, read)),
-            once=True,
+            lambda spark: with_tick(sealed_events(spark, self._places, self._source, read)),
             exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
         )
-        wanted = Range(detector=spec.name, start=begin(days[0]), end=end(days[-1]), run_id=run_id)
+        wanted = Range(start=begin(days[0]), end=end(days[-1]), run_id=run_id)
         rows = findings_of(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
         if len(rows) > MOST_FINDINGS:
             what = f"{days[0]} to {days[-1]} hold more than {MOST_FINDINGS:,} findings; raise its limits"

@@ -24,12 +24,12 @@ from tocsin.parity.comparison import Difference, Reason, Told
 from tocsin.parity.reasons import Lack, Trial
 from tocsin.settings import Settings
 from tocsin.source import Source
-from tocsin.spark.batch import Range, Read, findings_of
 from tocsin.spark.checkpoint import whole_since
 from tocsin.spark.drain import SLACK
 from tocsin.spark.events import IDENTITY
 from tocsin.spark.gaps import read_gaps
 from tocsin.spark.history import sealed_events, with_tick
+from tocsin.spark.ranges import Range, Read, findings_of
 from tocsin.spark.session import running_batch
 from tocsin.versions import Version
 
@@ -118,14 +118,12 @@ class _Trials:
     def __init__(self, spark: SparkSession, doubt: Doubt, events: DataFrame) -> None:
         self._spark, self._doubt, self._events = spark, doubt, events
         starts = [one.start for one in doubt.differences]
-        self._range = Range(
-            detector=doubt.spec.name, start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity"
-        )
+        self._range = Range(start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity")
 
     def found(self, left_out: Column | None) -> dict[str, Told]:
         """What the detector finds in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
-        read = Read(lambda _, __: events.drop(_QUARANTINED), once=True)
+        read = Read(lambda _: events.drop(_QUARANTINED))
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
         rows = findings_of(self._spark, read, doubt.spec, doubt.source, self._range)
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
