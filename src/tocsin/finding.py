@@ -14,11 +14,16 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tocsin.errors import InvalidEvent
+from tocsin.sizes import shortened
 
 MAX_EVIDENCE = 10
+
+CUT = "cut_for_length"
+"""In the context of a finding: what was left out of it because it was too long."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANK = {"email": 1, "urgent": 2}
 
@@ -37,14 +42,16 @@ class Finding(BaseModel):
     Attributes:
         finding_id: see `finding_id()`.
         detector, version: the detector's name, and the version of its code and limits.
-        entity: who or what it is about; every value as text, never null.
+        entity: who or what it is about; every value as text, never null. One of more than TEXT_BYTES (512) is its
+            beginning with a mark, see `tocsin.sizes.shortened`; the identity is that of the whole value.
         window_start, window_end: UTC; None for a per-event detector.
         level: "email" or "urgent", the highest reached.
         score: higher is more anomalous.
         limit: the limit of `level`, which the score exceeds.
         at_least: the score is a lower bound within one rung of the emission ladder.
-        evidence: up to 10 sample events.
-        context: further columns of the detector.
+        evidence: up to 10 sample events, each at most SAMPLE_BYTES (4,096) as JSON; longer ones are left out.
+        context: further columns of the detector, each at most SAMPLE_BYTES; texts are shortened as in `entity`, and
+            other values left out. `cut_for_length` in it names what was left out: columns, or `evidence`.
         event_time_max: latest event time behind the score, UTC; None when the detector does not give it.
         origin, run_id: which run computed it.
         detected_at: append time of the record on `findings`, UTC; None until it was written.
@@ -70,6 +77,11 @@ class Finding(BaseModel):
     run_id: str = ""
     detected_at: datetime | None = None
     discriminator: str = ""
+
+    @field_validator("entity")
+    @classmethod
+    def _bound_entity(cls, entity: dict[str, str]) -> dict[str, str]:
+        return {name: shortened(value) for name, value in entity.items()}
 
     @property
     def moment(self) -> datetime:

@@ -27,6 +27,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tocsin.sizes import VALUE_BYTES
+
 TYPES = ("string", "boolean", "int", "bigint", "double", "timestamp")
 EPOCHS = ("epoch-seconds", "epoch-milliseconds")
 ENVELOPE = (
@@ -41,10 +43,6 @@ ENVELOPE = (
     "tick",
 )
 """Names that the platform gives to columns of events; a source may not declare them."""
-
-LONGEST = 1_048_576
-"""The greatest max_bytes: as JSON an event may be six times as long as its record, and must fit into a Kafka record."""
-
 
 LONGEST_HISTORY = 3650
 """The greatest history_days."""
@@ -109,7 +107,7 @@ class Source(BaseModel):
     event_time_format: str = "iso8601"
     lateness: timedelta = timedelta(seconds=10)
     max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
-    max_bytes: int = Field(default=262_144, gt=0, le=LONGEST)
+    max_bytes: int = Field(default=262_144, gt=0, le=VALUE_BYTES)
     partitions: int = Field(default=4, ge=1, le=256)
     history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)
     silent_after: timedelta | None = None

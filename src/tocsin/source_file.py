@@ -12,7 +12,8 @@ from typing import Any
 from tocsin.durations import parse_duration
 from tocsin.errors import ConfigError, Fault, nearest
 from tocsin.names import valid_name
-from tocsin.source import ENVELOPE, EPOCHS, LONGEST, LONGEST_HISTORY, TYPES, Format, Source, numbered_groups
+from tocsin.sizes import VALUE_BYTES
+from tocsin.source import ENVELOPE, EPOCHS, LONGEST_HISTORY, TYPES, Format, Source, numbered_groups
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -60,7 +61,7 @@ class _Reader:
             "event_time_format": self._text,
             "lateness": self._duration,
             "max_ahead": self._duration,
-            "max_bytes": lambda key: self._number(key, LONGEST),
+            "max_bytes": lambda key: self._number(key, VALUE_BYTES),
             "partitions": lambda key: self._number(key, 256),
             "history_days": lambda key: self._number(key, LONGEST_HISTORY),
             "silent_after": self._duration,

@@ -34,6 +34,7 @@ from tocsin.provision.paths import here
 from tocsin.reporting import read_reports
 from tocsin.setting_blocks import SparkSettings
 from tocsin.settings import Settings
+from tocsin.sizes import EVENT_BYTES, shortened
 from tocsin.source import Source
 from tocsin.spark.checkpoint import committed
 from tocsin.spark.topic import Topic as WatchedTopic
@@ -56,7 +57,7 @@ class Truth:
 
     def add(self, user: str, moment: datetime) -> None:
         start = moment - (moment - _EPOCH) % WINDOW
-        self.failed[user, start] += 1
+        self.failed[shortened(user), start] += 1
 
     def check(self, findings: dict[str, Finding]) -> None:
         """Every window above a limit is found with its level and score, and nothing else is."""
@@ -78,7 +79,7 @@ class Topic:
     def __init__(self, settings: Settings) -> None:
         self.truth = Truth()
         self._name = settings.names.events(SOURCE)
-        self._producer = Producer(settings.kafka.for_librdkafka() | {"linger.ms": 5})
+        self._producer = Producer(settings.kafka.for_librdkafka() | {"linger.ms": 5, "message.max.bytes": EVENT_BYTES})
         self._offsets: Counter[int] = Counter()
 
     def event(self, user: str, moment: datetime, ingested: datetime, partition: int, **columns: Any) -> bytes:

@@ -107,6 +107,7 @@ def test_added_partitions_are_read(job: DetectJob) -> None:
     await_that(lambda: "has grown from 2 to 4 partitions" in job.log.read_text(), READY_SECONDS)
     topic.burst("new", 60, partition=3)
     topic.burst("old", 60, partition=0)
+    topic.burst("\x01" * 180_000, 60, partition=1)  # as JSON longer than a Kafka record of 1 MiB
     job.await_truth(topic.truth)
     # The last batch before the restart may have read the new ones already.
     await_that(lambda: "partitions=4 slots=8" in job.log.read_text(), READY_SECONDS)

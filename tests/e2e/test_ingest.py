@@ -27,6 +27,7 @@ from tocsin.ingest.rules import reason_class
 from tocsin.metrics import JobState
 from tocsin.names import detector_job
 from tocsin.reporting import Reporter
+from tocsin.sizes import RAW_BYTES
 from tocsin.source_file import read_source
 
 Identity = tuple[int, int]
@@ -182,7 +183,11 @@ def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(insta
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     curable = [f"user_id: u{n} | timestamp: {at} | action: login failed".encode() for n in range(3)]
     hopeless = b"\xff" * 300_000
-    topics.send(Line(datetime.now(UTC), value) for value in (*curable, hopeless))
+    topics.send(Line(datetime.now(UTC), value) for value in curable)
+    key = b"k" * 1_300_000  # as base64, with payload and headers, longer than a record in quarantine may be
+    producer = Producer(settings.kafka.for_librdkafka() | {"message.max.bytes": RAW_BYTES})
+    producer.produce(topics.raw, hopeless, key=key, headers=[("many", b"\xff" * 300_000)])
+    assert producer.flush(30) == 0
     installation.start(INGEST)
     topics.await_all()
     assert topics.events() == []
@@ -207,6 +212,8 @@ def test_a_replay_keeps_its_time_and_identity_and_says_which_rules_changed(insta
     )
     again = list_quarantined(settings, source, Selection(limit=2))
     assert {(r.replays, r.reasons, r.payload_sha256) for r in again} == {(1, ("too_long",), _sha256(hopeless))}
+    assert {r.cut for r in (*again, *before) if r.truncated} == {("payload", "key", "headers")}
+    assert {r.raw_key_sha256 for r in again} == {_sha256(key)}
     assert {r.origin for r in again} == {r.origin for r in before if r.truncated}
     assert replay(settings, source, again[:1]).changed == set()
 

@@ -18,11 +18,12 @@ from tests.waiting import await_that
 from tocsin.catalog import Catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.producer import LineProducer
-from tocsin.ingest.topics import RAW_BYTES, TopicsReport, ensure_topics, wanted_topics
+from tocsin.ingest.topics import TopicsReport, ensure_topics, wanted_topics
 from tocsin.metrics import JobReport
 from tocsin.reporting import Reporter, ReportReader
 from tocsin.setting_blocks import KafkaSettings
 from tocsin.settings import Settings
+from tocsin.sizes import FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
 from tocsin.source import Source
 from tocsin.source_file import read_source
 from tocsin.stack.ports import free_ports
@@ -83,6 +84,8 @@ def test_missing_topics_are_made_as_they_must_be(settings: Settings) -> None:
         names.findings: 70,
         names.job_metrics: 7,
     }
+    for name, longest in {names.findings: FINDING_BYTES, names.quarantine("logins"): QUARANTINE_BYTES}.items():
+        assert int(configs[name]["max.message.bytes"]) == longest
     for name in (names.findings, names.job_metrics):
         assert set(configs[name]["cleanup.policy"].split(",")) == {"compact", "delete"}
     assert ensure_topics(settings, with_partitions(3)) == TopicsReport()

@@ -16,6 +16,7 @@ from tests.spark.conftest import burst, event, moment
 from tests.spark.test_plan import SOURCE, SPEC
 from tocsin.detector import Levels
 from tocsin.finding import Finding, finding_id
+from tocsin.sizes import TEXT_BYTES, shortened
 from tocsin.spark.events import parse_events, prepared
 from tocsin.spark.findings import Emission, findings
 
@@ -129,6 +130,54 @@ def test_further_columns_become_context_and_evidence_is_cut(records: Records) ->
     assert row.evidence == ["192.0.2.1"] * 10
     assert row.context == {"last": "2026-01-01T12:00:01.000000Z", "ratio": 1.5}
     assert row.event_time_max is None
+
+
+LONG = "\x01" * 180_000
+
+
+def test_what_senders_make_long_is_bounded_and_said(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes of JSON, which writes a control character as six: 180,000 of them are within a source's max_bytes."""
+
+    def detect(events: DataFrame) -> DataFrame:
+        sample = F.struct("ip_address", "user_id")
+        return events.groupBy("window", "user_id").agg(
+            F.count("*").alias("score"), F.collect_list(sample).alias("evidence"), F.max("user_id").alias("last"),
+            F.collect_set("user_id").alias("users"), F.max(F.length("user_id")).alias("length"),
+        )  # fmt: skip
+
+    users = {"x" * TEXT_BYTES: False, "é" * 255: False, LONG + "a": True, LONG + "b": True, "日" * 171: True}
+    rows = [one for n, user in enumerate(users) for one in burst(user, 51, "12:00:01", first=n * 100)]
+    source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
+    frame = spark.createDataFrame([(json.dumps(one),) for one in rows], "value string")
+    events = prepared(parse_events(frame, source), SPEC, timedelta(seconds=10))
+    seen = Observation("seen_written")
+    monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
+    records = findings(detect(events), SPEC, PLAIN).collect()
+    assert seen.get == {"too_long": 0}
+    assert max(len(row.value.encode()) for row in records) < 20_000
+    by_entity = {one.entity["user_id"]: one for one in (Finding.model_validate_json(row.value) for row in records)}
+    assert by_entity.keys() == {shortened(user) for user in users}
+    for user, long in users.items():
+        one = by_entity[shortened(user)]
+        assert one.finding_id == finding_id("d", {"user_id": user}, one.window_start, one.window_end)
+        assert (one.context["last"], one.context["length"]) == (shortened(user), len(user))
+        cut = len(user) > 100_000
+        assert one.context.get("cut_for_length") == (["evidence", "users"] if cut else None)
+        assert (len(one.evidence), "users" in one.context) == ((0, False) if cut else (10, True))
+        assert (shortened(user) != user) == long
+
+
+def test_a_finding_that_is_too_long_all_the_same_is_left_out_and_counted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
+    columns = [f"c{number}" for number in range(360)]  # each is within its bounds
+    rows = [("ann", 60.0, *["\x01" * 500] * 360), ("bob", 70.0, *["\x01"] * 360)]
+    scored = spark.createDataFrame(rows, ["user_id", "score", *columns]).select("*", window)
+    seen = Observation("seen_too_long")
+    monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
+    assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["bob"]
+    assert seen.get == {"too_long": 1}
 
 
 def test_single_events_are_told_apart_by_their_identity(records: Records) -> None:

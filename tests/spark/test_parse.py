@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tocsin.ingest.generator import Traffic
-from tocsin.ingest.rules import KEPT_BYTES, Reason, reason_class, rule_parts, rules_version
+from tocsin.ingest.rules import Reason, reason_class, rule_parts, rules_version
 from tocsin.names import Names
+from tocsin.sizes import KEPT_BYTES
 from tocsin.source import Format, Source
 from tocsin.source_file import read_source
-from tocsin.spark.envelope import OBSERVATION, observed, routed
+from tocsin.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.spark.parse import parsed
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def read(spark: SparkSession) -> Read:
         topic = f"raw.{source.name}"
         rows = [(raw.key, raw.value, topic, 0, offset, NOW, raw.headers) for offset, raw in enumerate(raws)]
         frame = spark.createDataFrame(rows, SCHEMA).repartition(1)
-        written = routed(parsed(frame, source), source, Names()).collect()
+        written = routed(sized(parsed(frame, source), source), source, Names()).collect()
         outs = [Out(row.topic, row.key, json.loads(row.value)) for row in written]
         return sorted(outs, key=lambda out: out.value.get("raw_offset", out.value.get("origin", {}).get("offset")))
 
@@ -215,7 +216,12 @@ def test_the_quarantine_record_keeps_what_is_needed(read: Read) -> None:
         "rules": rule_parts(LOGINS),
         "replays": 0,
         "raw_key": base64.b64encode(b"k\xfe").decode(),
+        "raw_key_length": 2,
+        "raw_key_sha256": hashlib.sha256(b"k\xfe").hexdigest(),
         "headers": [{"key": "trace", "value": "AAE="}],
+        "headers_count": 1,
+        "headers_length": len('[{"key":"trace","value":"AAE="}]'),
+        "headers_sha256": hashlib.sha256(b'[{"key":"trace","value":"AAE="}]').hexdigest(),
     }
 
 

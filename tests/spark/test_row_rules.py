@@ -22,7 +22,7 @@ from tocsin.quality.expecting import outcomes
 from tocsin.quality.rows import RowRule
 from tocsin.quality.suites import read_row_rules
 from tocsin.quality.verdict import Stage
-from tocsin.spark.envelope import observed, routed
+from tocsin.spark.envelope import observed, routed, sized
 from tocsin.spark.parse import parsed
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -175,7 +175,7 @@ def test_a_rule_that_warns_lets_pass_and_counts(spark: SparkSession, tmp_path: P
         (None, json.dumps({"visitor": "v", "at": START.isoformat()} | one).encode(), "raw.visits", 0, n, START, None)
         for n, one in enumerate([*records, {"at": "never", "tries": 5}])
     ]
-    counted = observed(parsed(spark.createDataFrame(raw, RAW), VISITS, rules), rules)
+    counted = observed(sized(parsed(spark.createDataFrame(raw, RAW), VISITS, rules), VISITS), rules)
     written = routed(counted, VISITS, Names(), rules).collect()
     assert [row.topic for row in written] == [
         *["events.visits"] * 2,

@@ -29,6 +29,7 @@ from tocsin.finding import Origin, canonical_entity
 from tocsin.history.places import begin, end
 from tocsin.names import detector_job
 from tocsin.settings import Settings
+from tocsin.sizes import shortened
 
 SHOWN_FINDINGS = 50
 
@@ -100,7 +101,7 @@ def _listed(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
         query = query.where(table.detector == wanted.detector)
     if wanted.entity is not None:
         # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
-        value = canonical_entity({"": wanted.entity}).removeprefix('{""').removesuffix("}")
+        value = canonical_entity({"": shortened(wanted.entity)}).removeprefix('{""').removesuffix("}")
         query = query.where(func.replace(table.entity, value, "") != table.entity)
     if wanted.since is not None:
         query = query.where(table.moment >= wanted.since)

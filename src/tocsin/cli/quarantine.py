@@ -66,7 +66,8 @@ def show(record: _Id, json: options.Json = False) -> None:
     line(f"read as   {found.source}, schema version {found.schema_version}, rules {found.rules_version}")
     line(f"replayed  {counted(found.replays, 'time')}")
     what = "no value" if found.payload_length is None else counted(found.payload_length, "byte")
-    line(f"record    {what}{', of which the beginning was kept' if found.truncated else ''}\n")
+    cut = f", of which only the beginning of {' and '.join(found.cut)} was kept" if found.cut else ""
+    line(f"record    {what}{cut}\n")
     line(found.text.replace("\r", "\\r"))
 
 

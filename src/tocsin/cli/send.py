@@ -145,7 +145,7 @@ def _read(stream: BinaryIO, rate: float, seconds: float | None, stop: threading.
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
     """The lines of `stream`; of one too long for the topic only as much as is refused, since it may fill the memory."""
-    from tocsin.ingest.topics import RAW_BYTES
+    from tocsin.sizes import RAW_BYTES
 
     while raw := stream.readline(RAW_BYTES + 2):
         yield raw

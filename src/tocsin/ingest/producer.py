@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.keys import key_reader
-from tocsin.ingest.topics import RAW_BYTES
 from tocsin.settings import Settings
+from tocsin.sizes import RAW_BYTES
 from tocsin.source import Source
 
 _BATCH_BYTES = 1_000_000

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -20,9 +21,9 @@ from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.quarantined import QuarantinedRecord, read_record
 from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
 from tocsin.ingest.tail import newest_first, read_one
-from tocsin.ingest.topics import RAW_BYTES
 from tocsin.quality.suites import read_row_rules
 from tocsin.settings import Settings
+from tocsin.sizes import RAW_BYTES
 from tocsin.source import Source
 
 _OURS = (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER)
@@ -123,11 +124,11 @@ def replay(settings: Settings, source: Source, records: Iterable[QuarantinedReco
     result, now = ReplayResult(), rule_parts(source, read_row_rules(settings.project, source))
     sender = _Sender(settings)
     for record in sorted(records, key=lambda record: record.quarantined_at):
-        payload = _whole_payload(settings, record)
-        if isinstance(payload, str):
-            result.skipped[record.id] = payload
+        raw = _whole(settings, record)
+        skipped = raw if isinstance(raw, str) else sender.send(record, raw)
+        if skipped:
+            result.skipped[record.id] = skipped
             continue
-        sender.send(record, payload)
         result.replayed.append(record.id)
         result.changed |= changed_rules(record, now)
     sender.flush()
@@ -139,18 +140,38 @@ def changed_rules(record: QuarantinedRecord, now: dict[str, str]) -> set[str]:
     return {part for part, digest in now.items() if record.rules.get(part) != digest}
 
 
-def _whole_payload(settings: Settings, record: QuarantinedRecord) -> bytes | str:
-    """The original bytes, or why they cannot be had."""
+@dataclass(frozen=True)
+class _Raw:
+    """The parts of a raw record, whole."""
+
+    payload: bytes
+    key: bytes | None
+    headers: Sequence[tuple[str, str | bytes | None]]
+
+
+def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
+    """The original record, or why it cannot be had."""
     if record.payload is None:
         return "had no value: there is nothing to replay"
-    if not record.truncated:
-        return record.payload
+    if not record.cut:
+        return _Raw(record.payload, record.raw_key, [(header.key, header.value) for header in record.headers])
     origin = record.origin
     message = read_one(settings, origin.topic, origin.partition, origin.offset)
-    value = None if message is None else message.value()
-    if value is None or hashlib.sha256(value).hexdigest() != record.payload_sha256:
-        return f"only its first {len(record.payload)} bytes were kept, and {origin.topic} no longer has the rest"
-    return value
+    value, key = (None, None) if message is None else (message.value(), message.key())
+    if message is None or value is None or _sha256(value) != record.payload_sha256 or not _is_key_of(record, key):
+        what = f"only the beginning of its {' and '.join(record.cut)} was kept"
+        return f"{what}, and {origin.topic} no longer has the rest"
+    return _Raw(value, key, cast("list[tuple[str, str | bytes | None]]", message.headers() or []))
+
+
+def _is_key_of(record: QuarantinedRecord, key: bytes | None) -> bool:
+    """Whether `key` is the whole key of the raw record; records of earlier versions kept it whole."""
+    known = record.raw_key_sha256
+    return key == record.raw_key if known is None else key is not None and _sha256(key) == known
+
+
+def _sha256(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
 
 
 class _Sender:
@@ -166,9 +187,10 @@ class _Sender:
         self._producer = Producer(settings.kafka.for_librdkafka() | config)
         self._failed: list[str] = []
 
-    def send(self, record: QuarantinedRecord, payload: bytes) -> None:
+    def send(self, record: QuarantinedRecord, raw: _Raw) -> str:
+        """Hand it over; returns why Kafka will never take it, "" when it does."""
         origin = record.origin
-        headers: list[tuple[str, str | bytes | None]] = [(h.key, h.value) for h in record.headers if h.key not in _OURS]
+        headers = [(name, value) for name, value in raw.headers if name not in _OURS]
         headers += [
             (ORIGIN_HEADER, str(origin)),
             (INGESTED_AT_HEADER, origin.timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
@@ -179,18 +201,20 @@ class _Sender:
             try:
                 self._producer.produce(
                     origin.topic,
-                    value=payload,
-                    key=record.raw_key,
+                    value=raw.payload,
+                    key=raw.key,
                     partition=origin.partition,
                     headers=headers,
                     on_delivery=self._delivered,
                 )
-                return
+                return ""
             except BufferError:
                 if time.monotonic() > deadline:
                     raise TransientError(f"Kafka takes no records for {origin.topic}") from None
                 self._producer.poll(0.1)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return f"with the headers of a replay it is longer than {RAW_BYTES:,} bytes"
                 raise TransientError(f"cannot write to {origin.topic}: {error.args[0].str()}") from error
 
     def flush(self) -> None:

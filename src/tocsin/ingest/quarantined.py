@@ -47,7 +47,10 @@ class QuarantinedRecord(BaseModel):
         source, schema_version: what it was read as.
         rules_version, rules: of the rules that judged it, see `rule_parts`.
         replays: how often it has been replayed.
-        raw_key, headers: of the raw record.
+        raw_key: the first 64 KiB of the key of the raw record; None if it had none.
+        raw_key_length, raw_key_sha256: of the whole key; None if there was none.
+        headers: of the raw record; empty, too, where they are longer than 128 KiB as JSON.
+        headers_count, headers_length, headers_sha256: of all headers, their bytes as JSON and the SHA-256 of that.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -65,12 +68,27 @@ class QuarantinedRecord(BaseModel):
     rules: Annotated[dict[str, str], Field(default_factory=dict)]
     replays: int = 0
     raw_key: Base64Bytes | None = None
+    raw_key_length: int | None = None
+    raw_key_sha256: str | None = None
     headers: tuple[Header, ...] = ()
+    headers_count: int | None = None
+    headers_length: int | None = None
+    headers_sha256: str | None = None
 
     @property
     def truncated(self) -> bool:
         """Whether `payload` is only the beginning."""
         return self.payload is not None and len(self.payload) < (self.payload_length or 0)
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The parts of the raw record of which it does not keep the whole: `payload`, `key`, `headers`."""
+        cut = {
+            "payload": self.truncated,
+            "key": len(self.raw_key or b"") < (self.raw_key_length or 0),
+            "headers": len(self.headers) < (self.headers_count or 0),
+        }
+        return tuple(part for part, is_cut in cut.items() if is_cut)
 
     @property
     def text(self) -> str:

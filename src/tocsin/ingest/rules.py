@@ -20,9 +20,6 @@ from tocsin.source import Source
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 """An event time before it is a clock that was never set, not history."""
 
-KEPT_BYTES = 262_144
-"""How much of a record's payload its quarantine record keeps."""
-
 ORIGIN_HEADER = "tocsin-origin"
 """On replayed raw records: `<topic>/<partition>/<offset>` of the record that was replayed, which stays its identity."""
 
@@ -42,6 +39,8 @@ class Reason(StrEnum):
     """Nothing but whitespace."""
     TOO_LONG = "too_long"
     """More bytes than the source's max_bytes."""
+    EVENT_TOO_LONG = "event_too_long"
+    """As an event, in JSON, it would be longer than the events topic takes."""
     NOT_UTF8 = "not_utf8"
     NOT_JSON = "not_json"
     """Not exactly one JSON object (truncated, an array, two objects, text behind the object)."""

@@ -26,12 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from tocsin.catalog import Catalog
 from tocsin.errors import TocsinError, TransientError
 from tocsin.settings import Settings
-
-RAW_BYTES = 2 * 1_048_576
-"""Longest raw record: a line of 1 MB comes in, to be quarantined; what is longer its producer refuses."""
-
-EVENT_BYTES = 8 * 1_048_576
-"""Longest event: JSON may write a byte as six, and the key column goes into the key as well."""
+from tocsin.sizes import EVENT_BYTES, FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
 
 FINDINGS_PARTITIONS = 4
 
@@ -89,14 +84,14 @@ def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
     """The topics that an installation with the sources of `catalog` needs, by name."""
     names = settings.names
     specs = [
-        TopicSpec(names.findings, FINDINGS_PARTITIONS, _compacted(days=70)),
+        TopicSpec(names.findings, FINDINGS_PARTITIONS, _compacted(days=70) | {"max.message.bytes": str(FINDING_BYTES)}),
         TopicSpec(names.job_metrics, 1, _compacted(days=7) | {"segment.ms": str(_DAY // 24)}),
     ]
     for source in catalog.sources.values():
         specs += [
             TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
             TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)),
-            TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=RAW_BYTES)),
+            TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=QUARANTINE_BYTES)),
         ]
     return {spec.name: spec for spec in specs}
 

@@ -29,14 +29,14 @@ from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint, unread_
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.drain_asked import AskedDrain
 from tocsin.spark.events import parse_events, prepared, used_columns
-from tocsin.spark.findings import OBSERVATION, Emission, findings
+from tocsin.spark.findings import OBSERVATION, WRITTEN, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
 from tocsin.spark.gaps import Cause, Gap
 from tocsin.spark.job import Run
 from tocsin.spark.lead import own
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
 from tocsin.spark.progress import Progress
-from tocsin.spark.session import kafka_options
+from tocsin.spark.session import findings_sink, kafka_options
 from tocsin.spark.work import Started
 from tocsin.versions import catalog_in_force, keep_version
 
@@ -82,7 +82,7 @@ class Detection:
         self._began_at: dict[int, int] = {}
         self._refused = ""
         self._looked = 0.0
-        self._left_out = {"null_entity": 0, "null_score": 0, "removed_unread": 0, "skipped": 0}
+        self._left_out = {"null_entity": 0, "null_score": 0, "too_long": 0, "removed_unread": 0, "skipped": 0}
 
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
@@ -119,8 +119,9 @@ class Detection:
         )
 
     def progressed(self, progress: Progress) -> dict[str, Any]:
-        """Counts what was left out because it had no entity or no score."""
-        for name, count in progress.observed.get(OBSERVATION, {}).items():
+        """Counts what was left out: it had no entity or no score, or was too long for the topic of findings."""
+        figures = progress.observed.get(OBSERVATION, {}) | progress.observed.get(WRITTEN, {})
+        for name, count in figures.items():
             self._left_out[name] += int(count or 0)
         return self._counts()
 
@@ -275,9 +276,8 @@ class Detection:
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
         rows = findings(self._scored(run.spark, options), self.spec, emission)
-        kafka = kafka_options(self._settings)
-        writer = rows.writeStream.format("kafka").options(**kafka).option("kafka.linger.ms", "0")
-        writer = writer.option("topic", self._settings.names.findings).outputMode(plan.output)
+        writer = rows.writeStream.format("kafka").options(**findings_sink(self._settings))
+        writer = writer.option("kafka.linger.ms", "0").outputMode(plan.output)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self.spec.name)
         try:
             query: StreamingQuery = _triggered(writer, plan, mode, self._settings.spark.trigger_seconds).start()

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.rules import KEPT_BYTES, Reason, rule_parts, rules_version
+from tocsin.ingest.rules import Reason, rule_parts, rules_version
 from tocsin.names import Names
 from tocsin.quality.rows import RowRule
+from tocsin.sizes import EVENT_BYTES, KEPT_BYTES, KEPT_HEADERS_BYTES, KEPT_KEY_BYTES, RECORD_OVERHEAD
 from tocsin.source import Source
 
 OBSERVATION = "ingest"
@@ -46,18 +47,29 @@ def observed(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     )
 
 
+def sized(parsed: DataFrame, source: Source) -> DataFrame:
+    """`parsed` with `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
+    written = parsed.withColumn("event", F.when(F.col("reasons") == "", _event(source)))
+    fits = F.octet_length("event") + F.octet_length(_key(source)) <= EVENT_BYTES - RECORD_OVERHEAD
+    return written.withColumn("reasons", F.when(~fits, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
+
+
 def routed(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
     """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
 
-    A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, keyed by its
-    origin.
+    `parsed` is from `sized`. A good record goes to the events topic, keyed by the source's key column; a bad one to
+    quarantine, keyed by its origin.
     """
     good = F.col("reasons") == ""
     return parsed.select(
         F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
-        F.when(good, F.col("columns").getField(source.key).cast("string")).otherwise(_origin_key()).alias("key"),
-        F.when(good, _event(source)).otherwise(_quarantined(source, rules)).alias("value"),
+        F.when(good, _key(source)).otherwise(_origin_key()).alias("key"),
+        F.when(good, F.col("event")).otherwise(_quarantined(source, rules)).alias("value"),
     )
+
+
+def _key(source: Source) -> Column:
+    return F.col("columns").getField(source.key).cast("string")
 
 
 def _event(source: Source) -> Column:
@@ -75,6 +87,7 @@ def _quarantined(source: Source, rules: Iterable[RowRule]) -> Column:
         F.col("raw_offset").alias("offset"),
         F.col("ingested_at").alias("timestamp"),
     )
+    headers = F.to_json("headers")
     fields = {
         "payload": payload,
         "payload_length": F.length("value"),
@@ -86,8 +99,13 @@ def _quarantined(source: Source, rules: Iterable[RowRule]) -> Column:
         "rules_version": F.lit(rules_version(parts)),
         "rules": F.struct(*[F.lit(digest).alias(part) for part, digest in sorted(parts.items())]),
         "replays": F.col("replays"),
-        "raw_key": F.col("key"),
-        "headers": F.col("headers"),
+        "raw_key": F.substring("key", 1, KEPT_KEY_BYTES),
+        "raw_key_length": F.length("key"),
+        "raw_key_sha256": F.sha2("key", 256),
+        "headers": F.when(F.octet_length(headers) <= KEPT_HEADERS_BYTES, F.col("headers")),
+        "headers_count": F.when(F.col("headers").isNotNull(), F.size("headers")),
+        "headers_length": F.octet_length(headers),
+        "headers_sha256": F.sha2(headers, 256),
     }
     return F.to_json(F.struct(*[column.alias(name) for name, column in fields.items()]), _TIMES)
 

@@ -8,14 +8,19 @@ from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from tocsin.detector import DetectorSpec, Levels
-from tocsin.finding import MAX_EVIDENCE, Origin, next_rung
+from tocsin.finding import CUT, MAX_EVIDENCE, Origin, next_rung
+from tocsin.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
 from tocsin.spark.events import IDENTITY
 
 OBSERVATION = "findings"
+WRITTEN = "written"
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+_JSON = {"timestampFormat": _TIME, "timeZone": "UTC"}
 _LARGEST_RUNG = 10**9
+_OF_FIXED_SIZE = (BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +52,9 @@ def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataF
     """Records `key` (finding_id) and `value` (JSON of `tocsin.finding.Finding`) of the rows of `scored` above a limit.
 
     `scored` is what `detect` of `spec` returned. Rows whose entity or score is null or not finite are left out, and
-    counted by the observation `findings` as `null_entity` and `null_score`.
+    counted by the observation `findings` as `null_entity` and `null_score`. What senders decide about is bounded as the
+    contract says; a finding that is longer than its topic takes all the same is left out, and counted by the
+    observation `written` as `too_long`.
     """
     named = any_null([F.col(name) for name in spec.entity])
     score = F.col("score").cast("double")
@@ -58,12 +65,11 @@ def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataF
         F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
     )
     rows = counted.where(~named & valid & _emitted(score, spec, emission))
-    document = _document(scored.columns, spec, emission, score)
+    document = _document(scored, spec, emission, score)
     rows = rows.select(_finding_id(spec).alias("finding_id"), *document)
-    return rows.select(
-        F.col("finding_id").alias("key"),
-        F.to_json(F.struct("*"), {"timestampFormat": _TIME, "timeZone": "UTC"}).alias("value"),
-    )
+    written = rows.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
+    fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
+    return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
 
 
 def any_null(columns: list[Column]) -> Column:
@@ -84,18 +90,20 @@ def _emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
     return told
 
 
-def _document(columns: list[str], spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
+def _document(scored: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
     """All fields of a finding but its identity; null ones are left out of the JSON."""
+    columns = scored.columns
     windowed = spec.window is not None
     used = {*spec.entity, "score", "window", "event_time_max", "evidence", "ingested_at", "source", "schema_version"}
     used |= set() if windowed else {*IDENTITY, "event_time"}
-    context = [F.col(name) for name in columns if name not in used]
+    evidence = F.slice("evidence", 1, MAX_EVIDENCE) if "evidence" in columns else None
+    context = _context(scored, [name for name in columns if name not in used], evidence)
     latest = "event_time_max" if windowed or "event_time_max" in columns else "event_time"
     at_least = score > F.lit(float(spec.levels.highest)) if emission.ladder else F.lit(False)
     fields = {
         "detector": F.lit(spec.name),
         "version": F.lit(spec.version),
-        "entity": F.struct(*[F.col(name).cast("string").alias(name) for name in spec.entity]),
+        "entity": F.struct(*[_shortened(F.col(name).cast("string")).alias(name) for name in spec.entity]),
         "level": _by_level(spec.levels, score, "urgent", "email"),
         "score": score,
         "limit": _by_level(spec.levels, score, spec.levels.urgent, spec.levels.email),
@@ -108,11 +116,44 @@ def _document(columns: list[str], spec: DetectorSpec, emission: Emission, score:
         fields |= {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
     if latest in columns:
         fields["event_time_max"] = F.col(latest)
-    if "evidence" in columns:
-        fields["evidence"] = F.coalesce(F.slice("evidence", 1, MAX_EVIDENCE), F.array())
+    if evidence is not None:
+        fields["evidence"] = F.coalesce(F.filter(evidence, _is_short), F.array())
     if context:
         fields["context"] = F.struct(*context)
     return [column.alias(name) for name, column in fields.items()]
+
+
+def _context(scored: DataFrame, names: list[str], evidence: Column | None) -> list[Column]:
+    """The further columns `names` of `scored`, and what of them and of `evidence` was cut for its length."""
+    kinds = {field.name: field.dataType for field in scored.schema.fields}
+    columns: list[Column] = []
+    cut: list[tuple[str, Column]] = []
+    if evidence is not None:
+        cut.append(("evidence", F.exists(evidence, lambda sample: ~_is_short(sample))))
+    for name in names:
+        column = F.col(name)
+        if isinstance(kinds[name], StringType):
+            column = _shortened(column)
+        elif not isinstance(kinds[name], _OF_FIXED_SIZE):
+            column, long = F.when(_is_short(column), column), column.isNotNull() & ~_is_short(column)
+            cut.append((name, long))
+        columns.append(column.alias(name))
+    if cut:
+        told = F.array_compact(F.array(*[F.when(long, F.lit(name)) for name, long in cut]))
+        columns.append(F.when(F.size(told) > 0, told).alias(CUT))
+    return columns
+
+
+def _is_short(value: Column) -> Column:
+    """Whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
+    return F.octet_length(F.to_json(F.array(value), _JSON)) <= SAMPLE_BYTES + len("[]")
+
+
+def _shortened(text: Column) -> Column:
+    """`tocsin.sizes.shortened` as an expression."""
+    length, digest = F.octet_length(text), F.left(F.sha2(text, 256), F.lit(DIGEST))
+    mark = F.concat(F.lit("…["), length.cast("string"), F.lit(" bytes, sha256 "), digest, F.lit("]"))
+    return F.when(length > TEXT_BYTES, F.concat(F.left(text, F.lit(BEGINNING)), mark)).otherwise(text)
 
 
 def _by_level(levels: Levels, score: Column, urgent: object, email: object) -> Column:

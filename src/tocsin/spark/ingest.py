@@ -21,14 +21,14 @@ from tocsin.heartbeat import read_besides
 from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
 from tocsin.ingest.ratio import Ratio
 from tocsin.ingest.ticks import Ticker, Watched
-from tocsin.ingest.topics import EVENT_BYTES
 from tocsin.metrics import JobState
 from tocsin.names import detector_job, ingest_job
 from tocsin.quality.suites import read_row_rules
 from tocsin.reporting import ReportReader
 from tocsin.settings import Settings
+from tocsin.sizes import EVENT_BYTES
 from tocsin.spark.checkpoint import committed
-from tocsin.spark.envelope import OBSERVATION, observed, routed
+from tocsin.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
@@ -193,7 +193,8 @@ class Ingest:
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
         reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
         reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
-        counted = observed(parsed(reader.load(), self.source, self._rules), self._rules)
+        read = sized(parsed(reader.load(), self.source, self._rules), self.source)
+        counted = observed(read, self._rules)
         rows = routed(counted, self.source, self._settings.names, self._rules)
         # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
         producer = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}

@@ -17,6 +17,7 @@ from tocsin.errors import ConfigError
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.settings import Settings
+from tocsin.sizes import FINDING_BYTES
 from tocsin.spark import archive
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -141,6 +142,12 @@ def connector() -> str:
 def kafka_options(settings: Settings) -> dict[str, str]:
     """Options of Spark's Kafka source and sink that lead to the broker of `settings`."""
     return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
+
+
+def findings_sink(settings: Settings) -> dict[str, str]:
+    """Options of Spark's Kafka sink for the topic of findings."""
+    longest = {"kafka.max.request.size": str(FINDING_BYTES)}
+    return kafka_options(settings) | longest | {"topic": settings.names.findings}
 
 
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:

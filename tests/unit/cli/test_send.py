@@ -14,7 +14,7 @@ from tocsin.cli import pacing, send
 from tocsin.cli.app import app
 from tocsin.ingest import producer
 from tocsin.ingest.generator import Line, window_start
-from tocsin.ingest.topics import RAW_BYTES
+from tocsin.sizes import RAW_BYTES
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 ROOT = Path(__file__).resolve().parents[3]

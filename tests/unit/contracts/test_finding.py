@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.errors import InvalidEvent
 from tocsin.finding import Finding, canonical_entity, finding_id
+from tocsin.sizes import TEXT_BYTES, shortened
 
 START = datetime(2026, 1, 2, 3, 4, 10, tzinfo=UTC)
 END = START + timedelta(seconds=10)
@@ -50,6 +51,14 @@ def test_identity_does_not_depend_on_zone_or_key_order() -> None:
 
 def test_canonical_entity_escapes_as_jackson_does() -> None:
     assert canonical_entity({"u": 'é"\\\x1f\n/'}) == '{"u":"é\\"\\\\\\u001F\\n/"}'
+
+
+@given(st.text(min_size=90).map(lambda text: text * 10), st.text(max_size=3))
+def test_a_long_entity_is_shortened_once_and_stays_what_it_is(user: str, end: str) -> None:
+    one, other = shortened(user), shortened(user + end)
+    assert len(one.encode()) <= TEXT_BYTES
+    assert (shortened(one), one == other) == (one, not end)
+    assert finding(entity={"user_id": user}).entity == {"user_id": one}
 
 
 def test_rank_orders_by_level_then_score() -> None:

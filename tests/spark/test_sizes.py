@@ -1,0 +1,31 @@
+"""Raw records of the greatest sizes: what becomes of them fits into the topic that gets it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+import pytest
+
+from tests.spark import test_parse
+from tests.spark.test_parse import LOGINS, Raw, Read
+from tocsin.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES
+
+read = test_parse.read  # a fixture
+
+
+@pytest.mark.parametrize(
+    "headers", [[("\x01" * 1_000, b"")] * 1_600, [("a", b"\xff" * 1_600_000)], [("a", b"\x01")] * 100_000]
+)
+def test_the_quarantine_record_of_the_longest_raw_record_fits(read: Read, headers: list[tuple[str, bytes]]) -> None:
+    value, key = b"\xff" * 300_000, b"\xfe" * 1_400_000
+    long_key, long_headers = read(LOGINS, Raw(value, key=key), Raw(value, headers=headers))
+    for out in (long_key, long_headers):
+        assert len(json.dumps(out.value)) < QUARANTINE_BYTES // 3
+    kept = base64.b64decode(long_key.value["raw_key"], validate=True)
+    assert kept == key[:KEPT_KEY_BYTES]
+    assert long_key.value["raw_key_length"] == len(key)
+    assert long_key.value["raw_key_sha256"] == hashlib.sha256(key).hexdigest()
+    assert "headers" not in long_headers.value
+    assert long_headers.value["headers_count"] == len(headers)
