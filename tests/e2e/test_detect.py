@@ -18,6 +18,7 @@ from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
 from tocsin.names import ingest_job
 from tocsin.reporting import Reporter
+from tocsin.spark.gaps import Cause, read_gaps
 
 
 @pytest.fixture
@@ -97,8 +98,11 @@ def test_a_detector_that_cannot_run_says_what_to_fix(job: DetectJob) -> None:
     assert "Traceback" not in said
 
 
-def test_added_partitions_are_read(job: DetectJob) -> None:
+def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(job: DetectJob) -> None:
     topic = job.make_topics()
+    path = job.settings.project / "detectors" / "failed_logins.py"
+    strict = "if(user_id = 'poison', raise_error('no such user'), true)"
+    path.write_text(path.read_text().replace("events.where(", f'events.where("{strict}").where('))
     job.start()
     job.await_report(lambda r: r.mode == "real-time")
     name = job.settings.names.events("logins")
@@ -111,6 +115,15 @@ def test_added_partitions_are_read(job: DetectJob) -> None:
     job.await_truth(topic.truth)
     # The last batch before the restart may have read the new ones already.
     await_that(lambda: "partitions=4 slots=8" in job.log.read_text(), READY_SECONDS)
+    process_id, now = job.await_report(lambda r: r.lag_records == 0).pid, datetime.now(UTC)
+    topic.event("poison", now, now, 1)
+    topic.burst("after", 60, partition=1)
+    job.await_truth(topic.truth)
+    told = job.await_report(lambda r: r.counts.get("set_aside") == 1)
+    assert told.pid == process_id, "it has not even ended"
+    assert "1 record was set aside" in told.reason
+    (gap,) = read_gaps(job.settings.checkpoint(JOB))
+    assert (gap.cause, gap.records, gap.since) == (Cause.SET_ASIDE, 1, now)
 
 
 def test_ticks_alone_move_the_watermark_of_an_idle_detector(job: DetectJob) -> None:

@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # as in ingest.topics
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in ingest.topics
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from tests.broker import Broker
 from tests.faults.installation import Installation
@@ -262,6 +269,41 @@ def test_added_partitions_are_read(installation: Installation) -> None:
         sent += topics.send_to(partition, traffic(2, seed=10 + partition))
     topics.await_all()
     topics.assert_ticks_are_true()
+    sent = a_record_that_ends_the_query_is_set_aside(installation, topics, sent)
+    assert users(topics.events()) == expected(sent)
+
+
+def a_record_that_ends_the_query_is_set_aside(
+    installation: Installation, topics: Topics, sent: list[Line]
+) -> list[Line]:
+    """An events topic that takes less than it should refuses one record: only that one is missing, after a restart too.
+
+    Returns `sent` and what was sent here and came out as events.
+    """
+    settings = installation.settings
+    admin, at = AdminClient(settings.kafka.for_librdkafka()), datetime.now(UTC)
+    entry = ConfigEntry("max.message.bytes", "50000", incremental_operation=AlterConfigOpType.SET)
+    less = ConfigResource(ResourceType.TOPIC, topics.events_topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([less])[less].result()
+    poison = f"user_id: eve | timestamp: {at:%Y-%m-%dT%H:%M:%S.%fZ} | ip_address: 192.0.2.1 | action: {'x' * 100_000}"
+    for lines in (traffic(2, seed=20), [Line(at, poison.encode())], traffic(2, seed=21)):
+        topics.send_to(3, lines)
+        sent += [line for line in lines if line.value != poison.encode()]
+    topics.await_all()
+    source = installation.catalog.source("logins")
+    (record,) = list_quarantined(settings, source, Selection(reason="set_aside"))
+    assert (record.payload, record.origin.partition) == (poison.encode(), 3)
+    assert "RecordTooLargeException" in record.error
+    await_that(lambda: _counts(installation).get("set_aside") == 1, WAIT, lambda: _state(installation))
+    assert f"1 record was set aside, the last is {record.origin}" in _said_reason(installation)
+    assert installation.stop(INGEST) == 0
+    installation.start(INGEST)
+    more = traffic(2, seed=22)
+    topics.send_to(3, more)
+    topics.await_all()
+    assert len(list_quarantined(settings, source, Selection(reason="set_aside"))) == 1
+    await_that(lambda: _counts(installation).get("set_aside") == 1, WAIT, lambda: _state(installation))
+    return sent + more
 
 
 def test_records_removed_unread_are_told_and_passed_over(installation: Installation) -> None:
@@ -357,6 +399,11 @@ def _counts(installation: Installation) -> dict[str, float]:
 
 def _state(installation: Installation) -> str:
     return f"{installation.report(INGEST)}\n{installation.log(INGEST)[-3_000:]}"
+
+
+def _said_reason(installation: Installation) -> str:
+    report = installation.report(INGEST)
+    return "" if report is None else report.reason
 
 
 def _said(installation: Installation, text: str) -> bool:

@@ -61,7 +61,7 @@ def show(record: _Id, json: options.Json = False) -> None:
         as_json(found)
         return
     line(f"{found.id}, quarantined {utc(found.quarantined_at)}", style="bold")
-    line(f"reasons   {', '.join(found.reasons)}")
+    line(f"reasons   {', '.join(found.reasons)}{f': {found.error}' if found.error else ''}")
     line(f"came from {found.origin}, appended {utc(found.origin.timestamp)}")
     line(f"read as   {found.source}, schema version {found.schema_version}, rules {found.rules_version}")
     line(f"replayed  {counted(found.replays, 'time')}")

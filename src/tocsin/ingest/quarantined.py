@@ -43,6 +43,7 @@ class QuarantinedRecord(BaseModel):
         payload_length: of the whole original value in bytes; None if it was null.
         payload_sha256: of the whole original value, hexadecimal; None if it was null.
         reasons: all of them, as in `tocsin.ingest.rules.Reason`, with the column where there is one.
+        error: of a record that was set aside: why the query of the ingest ended; empty else.
         origin: where it came from.
         source, schema_version: what it was read as.
         rules_version, rules: of the rules that judged it, see `rule_parts`.
@@ -61,6 +62,7 @@ class QuarantinedRecord(BaseModel):
     payload_length: int | None = None
     payload_sha256: str | None = None
     reasons: tuple[str, ...]
+    error: str = ""
     origin: Origin
     source: str
     schema_version: int

@@ -33,6 +33,8 @@ REPLAYS_HEADER = "tocsin-replays"
 class Reason(StrEnum):
     """Why a record cannot be used. Reasons about one column carry its name: `missing:user_id`."""
 
+    SET_ASIDE = "set_aside"
+    """It ended the query of the ingest each time it was read, which is a defect of the platform."""
     NO_VALUE = "no_value"
     """The record has a null value."""
     EMPTY = "empty"

@@ -20,8 +20,7 @@ from tocsin.detector import ScoreKind
 from tocsin.errors import ConfigError, TransientError
 from tocsin.lock import Lock, LockHeld
 from tocsin.metrics import JobState
-from tocsin.names import detector_job, ingest_job
-from tocsin.reporting import ReportReader
+from tocsin.names import detector_job
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import drain, gaps, jvm
@@ -32,11 +31,14 @@ from tocsin.spark.events import parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, WRITTEN, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
 from tocsin.spark.gaps import Cause, Gap
+from tocsin.spark.ingest_lag import IngestLag
 from tocsin.spark.job import Run
 from tocsin.spark.lead import own
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
+from tocsin.spark.poison import Poison, SetAside
 from tocsin.spark.progress import Progress
 from tocsin.spark.session import findings_sink, kafka_options
+from tocsin.spark.topic import Offsets
 from tocsin.spark.work import Started
 from tocsin.versions import catalog_in_force, keep_version
 
@@ -45,7 +47,6 @@ log = structlog.get_logger()
 _EXCHANGES = 4
 _LOOK_SECONDS = 1.0
 _OWN_SECONDS = 0.1
-_FRESH = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,15 @@ class Detection:
         self.reads = settings.names.events(self.source.name)
         self.writes: tuple[str, ...] = (settings.names.findings,)
         self._settings, self._detect = settings, load_detect(self.spec)
-        self._reports: ReportReader | None = None
+        self._ingest_lag = IngestLag(settings, self.source.name)
         self._unread: Unread | None = None
         self._plan: Plan | None = None
         self._used: frozenset[str] | None = None
         self._lock: Lock | None = None
         self._is_overtaken: Callable[[], bool] = lambda: False
+        self._position: Callable[[], Offsets] = dict
         self._folder = settings.checkpoint(self.job)
+        self._poison = Poison(self._folder, self.reads)
         self._asked_drain = AskedDrain(settings.state, self.job)
         in_file = self.spec.path.parent == settings.project / "detectors"
         self._rolled_back = "" if in_file else f"rolled back to version {self.spec.version}; "
@@ -102,17 +105,18 @@ class Detection:
         if checkpoint.gap is not None:
             self._leave_out(checkpoint.gap, run)
         position = checkpoint.position(self.reads, run.partitions)
+        self._position = functools.partial(checkpoint.position, self.reads, run.partitions)
+        self._poison.search(run, position, self._try, functools.partial(self._set_aside, run))
         situation = self._situation(run, position)
         self._decision = self._decide(situation)
         mode, reason = self._mode(plan, run.partitions)
         query = self._query(run, plan, checkpoint, mode)
-        run.position = position
-        self._began_at = dict(position)
+        run.position, self._began_at = position, dict(position)
         gap = "" if checkpoint.gap is None else f"{checkpoint.gap.sentence}; "
         return Started(
             query=query,
             mode=mode,
-            reason=f"{self._rolled_back}{gap}{reason}",
+            reason=f"{self._poison.sentence}{self._rolled_back}{gap}{reason}",
             state=JobState.DRAINING if self._decision.draining and mode != REAL_TIME else JobState.RUNNING,
             batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
             delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
@@ -126,7 +130,16 @@ class Detection:
         return self._counts()
 
     def _counts(self) -> dict[str, Any]:
-        return {"counts": {name: count for name, count in self._left_out.items() if count}}
+        left_out = self._left_out | {"set_aside": self._poison.count}
+        return {"counts": {name: count for name, count in left_out.items() if count}}
+
+    def _try(self, records: DataFrame) -> None:
+        """Do with records, as a batch, what `detect` does."""
+        self._scored(records).write.format("noop").mode("overwrite").save()
+
+    def _set_aside(self, run: Run, record: SetAside) -> None:
+        for message in run.topic.records(record.partition, record.offset, record.offset + 1):
+            gaps.record(self._folder, gaps.gap_of(self.reads, message))
 
     def _leave_out(self, gap: Gap, run: Run) -> None:
         """Count and tell a gap, which is written down already."""
@@ -157,7 +170,7 @@ class Detection:
         refused = "REAL_TIME_MODE" in error and not self._refused
         if refused:
             self._refused = first_line(error)
-        return refused or self._is_overtaken()
+        return refused or self._is_overtaken() or self._poison.count_failure(error, self._position())
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the raw record behind an event; of a tick, its time."""
@@ -189,7 +202,7 @@ class Detection:
     # --- plan and mode ------------------------------------------------------------------------------------------------
 
     def _read_plan(self, spark: SparkSession) -> Plan:
-        scored = self._scored(spark, {})
+        scored = self._scored(self._records(spark, {}))
         plan = read_plan(scored, self.spec)
         self._used = used_columns(findings(scored, self.spec, Emission()), self.source)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
@@ -249,24 +262,15 @@ class Detection:
             return "the backlog has become older than the watermark delay allows"
         return None if self._decide(situation).draining else "the backlog is drained"
 
-    def _ingest_lag(self) -> timedelta:
-        """How far behind the ingest says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
-        try:
-            self._reports = self._reports or ReportReader(self._settings)
-            report = self._reports.latest().get(ingest_job(self.source.name))
-        except TransientError:
-            return timedelta(0)
-        if report is None or report.state is not JobState.DRAINING or datetime.now(UTC) - report.at > _FRESH:
-            return timedelta(0)
-        return timedelta(seconds=report.lag_seconds)
-
     # --- query --------------------------------------------------------------------------------------------------------
 
-    def _scored(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
-        """The rows that `detect` gives, from the events topic on."""
+    def _records(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
         kafka = kafka_options(self._settings)
         group = {"groupIdPrefix": f"{self._settings.names.group(self.job)}.spark"}
-        records = spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
+        return spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
+
+    def _scored(self, records: DataFrame) -> DataFrame:
+        """The rows that `detect` gives for `records` of the events topic."""
         events = prepared(parse_events(records, self.source, self._used), self.spec, self._decision.delay)
         return scored(self._detect, self.spec, events)
 
@@ -275,7 +279,8 @@ class Detection:
         options = {"startingOffsets": checkpoint.start(self.reads, run.partitions)}
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
-        rows = findings(self._scored(run.spark, options), self.spec, emission)
+        records = self._poison.without(self._records(run.spark, options))
+        rows = findings(self._scored(records), self.spec, emission)
         writer = rows.writeStream.format("kafka").options(**findings_sink(self._settings))
         writer = writer.option("kafka.linger.ms", "0").outputMode(plan.output)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self.spec.name)

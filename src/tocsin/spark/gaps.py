@@ -6,14 +6,18 @@ machine stops. A backfill over `since` to `until` makes up for it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from confluent_kafka import Message
 from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
 
 from tocsin.durable import write_whole
 
+_INSTANT = timedelta(microseconds=1)
 _GAPS = "gaps.json"
 _REQUEST = "skip-backlog"
 
@@ -25,6 +29,8 @@ class Cause(StrEnum):
     """Retention, or somebody by hand, has removed them."""
     SKIPPED = "skipped"
     """An operator wanted to start at now."""
+    SET_ASIDE = "set_aside"
+    """It ended the query each time it was read."""
 
 
 class Hole(BaseModel):
@@ -87,6 +93,7 @@ class Gap(BaseModel):
         what = {
             Cause.REMOVED: "records were removed before they were read; goes on after them",
             Cause.SKIPPED: "unread records were skipped, as it was told",
+            Cause.SET_ASIDE: "record was set aside, since it ended the query",
         }
         return f"{self.records} {what[self.cause]}"
 
@@ -124,6 +131,19 @@ def record(checkpoint: Path, gap: Gap) -> None:
     if left or (not gap.partitions and (gap.since, gap.until) not in windows):
         known.append(gap.model_copy(update={"partitions": left}))
         write_whole(checkpoint / _GAPS, _ADAPTER.dump_json(known, indent=1).decode())
+
+
+def gap_of(topic: str, message: Message) -> Gap:
+    """The gap that leaving out one event makes: windows that hold its event time are not whole."""
+    partition, offset = message.partition() or 0, message.offset() or 0
+    appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    since: datetime | None = None
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        since = datetime.fromisoformat(json.loads(message.value() or b"")["event_time"])
+    hole = Hole(from_offset=offset, to_offset=offset + 1, appended_before=appended + _INSTANT)
+    until = (since or appended) + _INSTANT
+    now = datetime.now(UTC)
+    return Gap(topic=topic, cause=Cause.SET_ASIDE, found_at=now, since=since, until=until, partitions={partition: hole})
 
 
 def _behind(known: list[Gap], topic: str, partition: int, offset: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from confluent_kafka import Message
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.catalog import read_catalog
@@ -20,6 +20,7 @@ from tocsin.errors import TransientError
 from tocsin.heartbeat import read_besides
 from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
 from tocsin.ingest.ratio import Ratio
+from tocsin.ingest.setting_aside import quarantine
 from tocsin.ingest.ticks import Ticker, Watched
 from tocsin.metrics import JobState
 from tocsin.names import detector_job, ingest_job
@@ -32,10 +33,14 @@ from tocsin.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
+from tocsin.spark.poison import Poison, SetAside
 from tocsin.spark.progress import Progress
 from tocsin.spark.session import kafka_options
 from tocsin.spark.topic import Offsets, Topic, oldest
 from tocsin.spark.work import Started
+
+# Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
+_PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
 
 log = structlog.get_logger()
 
@@ -55,6 +60,8 @@ class Ingest:
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
         self._ratio = Ratio()
+        self._poison = Poison(settings.checkpoint(self.job), self.reads)
+        self._began_at: Offsets = {}
         self._skipping = False
         self._finished_batch = False
 
@@ -67,6 +74,9 @@ class Ingest:
     def start(self, run: Run) -> Started:
         """Start or go on; detectors are told first if there is a backlog."""
         run.position, removed = self._position(run)
+        self._poison.search(run, run.position, self._write, self._quarantine)
+        self._counts["set_aside"] = self._poison.count
+        self._began_at = run.position
         lag = self._lag(run)
         # What is read first grows older until the query reads it: half of the lateness is left for that.
         draining = lag > self.source.lateness.total_seconds() / 2
@@ -113,8 +123,8 @@ class Ingest:
         return None
 
     def failed(self, error: str) -> bool:
-        """There is no other way to go."""
-        return False
+        """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
+        return self._poison.count_failure(error, committed(self._checkpoint(), self.reads) or self._began_at)
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the record."""
@@ -181,7 +191,7 @@ class Ingest:
 
     def _reason(self) -> str:
         """What there is to say while it runs."""
-        return self._ratio.sentence() or "reads one record at a time, keeps no state"
+        return self._poison.sentence + (self._ratio.sentence() or "reads one record at a time, keeps no state")
 
     # --- query --------------------------------------------------------------------------------------------------------
 
@@ -193,17 +203,24 @@ class Ingest:
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
         reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
         reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
-        read = sized(parsed(reader.load(), self.source, self._rules), self.source)
-        counted = observed(read, self._rules)
-        rows = routed(counted, self.source, self._settings.names, self._rules)
-        # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
-        producer = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
-        writer = rows.writeStream.format("kafka").options(**kafka, **producer).outputMode("update")
+        rows = self._rows(self._poison.without(reader.load()))
+        writer = rows.writeStream.format("kafka").options(**kafka, **_PRODUCER).outputMode("update")
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
         if self._skipping:
             return writer.trigger(processingTime="0 seconds").start()
         cadence = f"{self._settings.spark.ingest_trigger_seconds} seconds"
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        """What is written for `records`."""
+        read = sized(parsed(records, self.source, self._rules), self.source)
+        return routed(observed(read, self._rules), self.source, self._settings.names, self._rules)
+
+    def _write(self, records: DataFrame) -> None:
+        self._rows(records).write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
+
+    def _quarantine(self, record: SetAside) -> None:
+        quarantine(self._settings, self.source, record.partition, record.offset, record.error)
 
 
 def _drains(lag_seconds: float) -> str:

@@ -1,0 +1,232 @@
+"""Records that end the query of a job whenever they are read: found, written down, and left out from then on.
+
+Two failures at the same place, for a cause that is neither Kafka nor a disk, start a search. Ranges of records go
+through the same expressions and the same sink once more, as batches, and what fails is halved until single records are
+left. Delivery is at least once anyway, so what a batch writes does no harm. What is left out stands in
+`<checkpoint>/set-aside.json`, beside the gaps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+from py4j.protocol import Py4JJavaError
+from pydantic import BaseModel, ConfigDict, Field
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.durable import write_whole
+from tocsin.errors import TransientError
+from tocsin.metrics import JobState
+from tocsin.spark.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
+from tocsin.spark.session import kafka_options
+from tocsin.spark.topic import Offsets
+
+if TYPE_CHECKING:
+    from tocsin.spark.job import Run
+
+_FAILURES = 2
+_CHUNK = 1_000
+_SEARCHED = 100_000
+_MOST = 1_000
+_LONGEST = 300
+_CAUSE = "Caused by: "
+
+log = structlog.get_logger()
+
+
+class SetAside(BaseModel):
+    """A record that is not read any more.
+
+    Attributes:
+        error: why its query ended, in one line.
+        at: when it was found, UTC.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    at: datetime
+
+
+class Span(NamedTuple):
+    """The records of one partition with offsets from `start` up to, not including, `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+    def split(self) -> tuple[Span, Span]:
+        """Its two halves."""
+        middle = (self.start + self.end) // 2
+        return self._replace(end=middle), self._replace(start=middle)
+
+
+class _Kept(BaseModel):
+    position: Offsets = Field(default_factory=dict)
+    failures: int = 0
+    records: list[SetAside] = Field(default_factory=list)
+
+
+def find_poison(span: Span, failure_of: Callable[[Span], str]) -> Iterator[tuple[Span, str]]:
+    """Yield each single record of `span` on which `failure_of` tells a failure ("" is none), with that."""
+    error = failure_of(span)
+    if error and span.end - span.start == 1:
+        yield span, error
+    elif error:
+        for half in span.split():
+            yield from find_poison(half, failure_of)
+
+
+def chunks_of(span: Span) -> Iterator[Span]:
+    """Yield `span`, as far as it is searched, in parts that become larger: what ends a query is likely near."""
+    start, size, last = span.start, _CHUNK, min(span.end, span.start + _SEARCHED)
+    while start < last:
+        yield span._replace(start=start, end=min(start + size, last))
+        start, size = start + size, 2 * size
+
+
+class Poison:
+    """What a job does not read since it ends its query. `folder` is the job's checkpoint folder.
+
+    Raises:
+        ValueError: the file is not what this class has written.
+    """
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        self._folder, self._topic = folder, topic
+        self._kept = _read(folder)
+
+    @property
+    def count(self) -> int:
+        """How many records were set aside."""
+        return len(self._kept.records)
+
+    @property
+    def sentence(self) -> str:
+        """What was set aside, to put before the reason of a job; "" for nothing."""
+        records = self._kept.records
+        if not records:
+            return ""
+        last, what = records[-1], "1 record was" if len(records) == 1 else f"{len(records)} records were"
+        return f"{what} set aside, the last is {last.topic}/{last.partition}/{last.offset} ({last.error[:100]}); "
+
+    def count_failure(self, error: str, position: Offsets) -> bool:
+        """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
+        if is_kafka(error) or is_unwritable(error):
+            return False
+        same = self._kept.position == position
+        self._save(position=position, failures=self._kept.failures + 1 if same else 1)
+        return True
+
+    def without(self, records: DataFrame) -> DataFrame:
+        """Records of Kafka, but for those that were set aside."""
+        places: dict[int, list[int]] = {}
+        for one in self._kept.records:
+            if one.topic == self._topic:
+                places.setdefault(one.partition, []).append(one.offset)
+        bad = [(F.col("partition") == p) & F.col("offset").isin(offsets) for p, offsets in places.items()]
+        return records.where(~reduce(lambda one, other: one | other, bad)) if bad else records
+
+    def search(
+        self, run: Run, position: Offsets, write: Callable[[DataFrame], None], keep: Callable[[SetAside], None]
+    ) -> None:
+        """If the query has failed again and again at `position`, find the records behind it that end it.
+
+        Args:
+            run: of the job.
+            position: next offset by partition.
+            write: does with records, as a batch, what the query does.
+            keep: is told each record that was found, before it is left out; may be told twice.
+
+        Raises:
+            RuntimeError: no record is to blame.
+            TransientError: Kafka went away, try again.
+            Unwritable: the disk is full.
+        """
+        if self._kept.failures < _FAILURES or self._kept.position != position:
+            return
+        reason = "looks for the record that ends its query"
+        log.warning("search started", position=position, failures=self._kept.failures)
+        run.reporter.update(state=JobState.WAITING, reason=reason)
+        found = self._find(run, position, lambda span: self._failure(run, position, span, write))
+        if run.stopping:
+            return
+        for one in found:
+            keep(one)
+            log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
+        self._save(records=[*self._kept.records, *found], failures=self._kept.failures if found else 0)
+        if not found:
+            raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
+
+    def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
+        """The records of the first range that fails; none when what was read before `position` fails as well."""
+        first, ends = run.topic.bounds()
+        # A record that was read before has to pass: where it fails too, no record is to blame.
+        known = [Span(p, offset - 1, offset) for p, offset in position.items() if offset > first.get(p, offset)]
+        if any(failure_of(span) for span in known):
+            return []
+        chunks = [
+            chunk
+            for p, offset in position.items()
+            for chunk in chunks_of(Span(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
+        ]
+        for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
+            found = [] if run.stopping else list(find_poison(chunk, failure_of))
+            if found:
+                room = max(0, _MOST - self.count)
+                now = datetime.now(UTC)
+                return [
+                    SetAside(topic=self._topic, partition=span.partition, offset=span.start, error=error, at=now)
+                    for span, error in found[:room]
+                ]
+        return []
+
+    def _failure(self, run: Run, position: Offsets, span: Span, write: Callable[[DataFrame], None]) -> str:
+        """Why `write` fails with the records of `span`, in a line; "" when it does not."""
+        starts, ends = dict(position), dict(position)
+        starts[span.partition], ends[span.partition] = span.start, span.end
+        options = {
+            "subscribe": self._topic,
+            "startingOffsets": json.dumps({self._topic: starts}),
+            "endingOffsets": json.dumps({self._topic: ends}),
+            "groupIdPrefix": f"{run.settings.names.group(run.work.job)}.spark",
+        }
+        try:
+            reader = run.spark.read.format("kafka").options(
+                **kafka_options(run.settings), includeHeaders="true", **options
+            )
+            write(self.without(reader.load()))
+        except (PySparkException, Py4JJavaError) as error:
+            text = str(error)
+            if refused := text if is_unwritable(text) else refusal(self._folder):
+                raise Unwritable(refused) from error
+            if is_kafka(text):
+                raise TransientError(f"a search for a record lost Kafka: {in_a_line(error)}") from error
+            causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
+            return causes[-1].removeprefix(_CAUSE)[:_LONGEST] if causes else in_a_line(error)
+        return ""
+
+    def _save(self, **changes: object) -> None:
+        self._kept = self._kept.model_copy(update=changes)
+        write_whole(self._folder / _FILE, self._kept.model_dump_json(indent=1))
+
+
+_FILE = "set-aside.json"
+
+
+def _read(folder: Path) -> _Kept:
+    try:
+        return _Kept.model_validate_json((folder / _FILE).read_bytes())
+    except FileNotFoundError:
+        return _Kept()
