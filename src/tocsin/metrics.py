@@ -50,7 +50,9 @@ class JobReport(BaseModel):
         batch_id: last finished batch; None before the first.
         stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch after
             its first; of the notifier: since it began its last round, or mail.
-        rows_in, rows_out: since the process began.
+        rows_in: records read since the process began, without ticks.
+        rows_out: records written since the process began. Of a detector each is an update of a finding, and a burst
+            makes many of one finding; `tocsin usage` counts the findings.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_records: unread records up to the end of its topics.
         lag_seconds: since the append of the oldest unread record; 0 when there is none.

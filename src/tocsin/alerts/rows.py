@@ -145,7 +145,8 @@ class JobUsage(_View):
         seconds: for which it ran.
         cpu_seconds: of its processes, Python and JVM together.
         rss_bytes: the most that it held resident.
-        rows_in, rows_out: records read and written; rows_out is 0 where they are not counted.
+        rows_in, rows_out: records read (without ticks) and written; of a detector rows_out counts updates of findings.
+            rows_out is 0 where they are not counted.
         findings: of a detector, that it first detected on this day and that count still; 0 for other jobs.
         restarts: how often another process took its place.
         cores: that it kept busy, on average, while it ran.

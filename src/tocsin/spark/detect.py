@@ -27,7 +27,7 @@ from tocsin.spark import drain, gaps, jvm
 from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint, unread_raw
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.drain_asked import AskedDrain
-from tocsin.spark.events import parse_events, prepared, used_columns
+from tocsin.spark.events import count_ticks, parse_events, prepared, used_columns
 from tocsin.spark.findings import OBSERVATION, WRITTEN, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
 from tocsin.spark.gaps import Cause, Gap
@@ -279,7 +279,7 @@ class Detection:
         options = {"startingOffsets": checkpoint.start(self.reads, run.partitions)}
         if mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
-        records = self._poison.without(self._records(run.spark, options))
+        records = self._poison.without(count_ticks(self._records(run.spark, options)))
         rows = findings(self._scored(records), self.spec, emission)
         writer = rows.writeStream.format("kafka").options(**findings_sink(self._settings))
         writer = writer.option("kafka.linger.ms", "0").outputMode(plan.output)

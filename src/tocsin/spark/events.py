@@ -12,6 +12,7 @@ from tocsin.durations import spark_interval
 from tocsin.source import EVENT_COLUMNS, Source
 from tocsin.spark.tree import parse_tree
 
+TICKS = "ticks"
 _STRUCT = "tocsin_record"
 
 IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
@@ -21,6 +22,11 @@ IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 def event_columns(source: Source) -> dict[str, str]:
     """Columns and types, as DDL, of one event record of `source`, and of a tick."""
     return EVENT_COLUMNS | source.columns | {"tick": "boolean"}
+
+
+def count_ticks(records: DataFrame) -> DataFrame:
+    """Records of the events topic, with the ticks among them counted by the observation `ticks`."""
+    return records.observe(TICKS, F.count_if(F.col("value").cast("string").startswith('{"tick":true')).alias("ticks"))
 
 
 def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None = None) -> DataFrame:

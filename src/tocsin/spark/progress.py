@@ -21,7 +21,8 @@ class Progress:
     Attributes:
         batch_id: of the checkpoint.
         run_id: changes with every start of the query.
-        rows_in, rows_out: rows read and written; rows_out is 0 where the sink does not count.
+        rows_in: records read, without ticks where those are counted (see `tocsin.spark.events.count_ticks`).
+        rows_out: records written; 0 where the sink does not count.
         dropped_late: rows that stateful operators dropped because of the watermark.
         watermark: in force during the batch, UTC; None without one, and while it stands at its beginning.
         latest_event: the latest event time of the batch, UTC; None without a watermark, or without rows.
@@ -52,11 +53,13 @@ class Progress:
 def parse_progress(text: str) -> Progress:
     """The progress in the JSON of a `QueryProgressEvent`."""
     event = json.loads(text)
+    read = event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"]))
+    ticks = event.get("observedMetrics", {}).get("ticks", {}).get("ticks") or 0
     operators = event.get("stateOperators", [])
     return Progress(
         batch_id=event["batchId"],
         run_id=event["runId"],
-        rows_in=event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"])),
+        rows_in=max(0, read - ticks),
         rows_out=max(0, event.get("sink", {}).get("numOutputRows") or 0),
         dropped_late=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators),
         watermark=_moment(event.get("eventTime", {}).get("watermark")),

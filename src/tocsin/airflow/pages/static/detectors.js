@@ -111,10 +111,11 @@ function behind(row) {
   return [el("span", { text: count(row.lag_records) }), row.lag_records ? el("small", { text: span(row.lag_seconds) }) : null];
 }
 
-function taken({ today, today_at }) {
+function taken({ kind, today, today_at }) {
   if (!today) return today_at === null ? [el("small", { text: "being read" })] : [];
-  const exact = `${count(today.rows_in)} records in, ${count(today.rows_out)} out`;
-  return [el("span", { title: exact, text: `${short(today.rows_in)} in, ${short(today.rows_out)} out` }),
+  const out = kind === "detector" ? "updates of findings" : "out";
+  const exact = `${count(today.rows_in)} records in, ${count(today.rows_out)} ${out}`;
+  return [el("span", { title: exact, text: `${short(today.rows_in)} in, ${short(today.rows_out)} ${out.split(" ")[0]}` }),
     el("small", { text: `${span(today.cpu_seconds)} CPU, ${restarts(today)}` })];
 }
 

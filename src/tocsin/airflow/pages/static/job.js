@@ -81,7 +81,7 @@ function showState(row, looked_at) {
     ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records ? `${span(row.lag_seconds)} behind` : "records" })]],
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
-    ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} out` }), asOf(row)] : []],
+    ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} ${row.kind === "detector" ? "updates of findings" : "out"}` }), asOf(row)] : []],
     ["CPU time today", row.today ? [span(row.today.cpu_seconds), el("small", { text: restarts(row.today) })] : []],
     ["findings today", row.kind === "detector" && row.today ? [count(row.today.findings),
       row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at))] : []],
