@@ -9,8 +9,9 @@ import json
 import pytest
 
 from tests.spark import test_parse
-from tests.spark.test_parse import LOGINS, Raw, Read
-from tocsin.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES
+from tests.spark.test_parse import LOGINS, Raw, Read, source
+from tocsin.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
+from tocsin.source import Format
 
 read = test_parse.read  # a fixture
 
@@ -29,3 +30,16 @@ def test_the_quarantine_record_of_the_longest_raw_record_fits(read: Read, header
     assert long_key.value["raw_key_sha256"] == hashlib.sha256(key).hexdigest()
     assert "headers" not in long_headers.value
     assert long_headers.value["headers_count"] == len(headers)
+
+
+def test_an_event_that_its_topic_would_not_take_goes_to_quarantine(read: Read) -> None:
+    """A pattern may capture one text many times over."""
+    columns = {f"c{number}": "string" for number in range(9)}
+    again = "".join(f"(?=(?<{name}>.*))" for name in columns)
+    fields = {"formats": (Format.REGEX,), "pattern": rf"(?<visitor>\S+) (?<at>\S+) {again}.*", "columns": columns}
+    fields["columns"] = {"visitor": "string", "at": "timestamp"} | columns
+    made = source(**fields, optional=frozenset(columns), max_bytes=VALUE_BYTES)
+    short, long = (b"v 2026-01-01T11:59:59Z " + b"x" * length for length in (10_000, 1_000_000))
+    outs = read(made, short, long)
+    assert [out.topic for out in outs] == ["events.visits", "quarantine.visits"]
+    assert outs[1].value["reasons"] == ["event_too_long"]
