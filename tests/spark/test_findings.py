@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.conftest import burst, event, moment
+from tests.spark.conftest import Feed, burst, event, moment
 from tests.spark.test_plan import SOURCE, SPEC
 from tocsin.detector import Levels
 from tocsin.finding import Finding, finding_id
@@ -91,6 +91,46 @@ def test_null_entities_and_scores_are_left_out_and_counted(
     monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
     assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["ann"]
     assert seen.get == {"null_entity": 2, "null_score": 3}
+
+
+UNUSABLE = {
+    "a ratio by zero": lambda: F.sum("tries") / F.count_if(F.col("action") == "none"),
+    "a remainder by zero": lambda: F.expr("sum(tries) % count_if(action = 'none')"),
+    "a cast of text": lambda: F.max(F.col("action").cast("int")),
+    "text compared with a number": lambda: F.max(F.expr("if(action > 5, 1, null)")),
+    "no such element": lambda: F.element_at(F.collect_list("tries"), 99),
+    "no such index": lambda: F.collect_list("tries")[99],
+    "text that is no time": lambda: F.max(F.unix_timestamp(F.to_timestamp("action", "yyyy-MM-dd"))),
+    "a time of the old parser": lambda: F.max(F.unix_timestamp(F.to_timestamp(F.lit("2026-1-1"), "yyyy-MM-dd"))),
+    "no such date": lambda: F.max(F.unix_date(F.make_date(F.lit(2026), F.lit(13), F.lit(1)))),
+    "a decimal that overflows": lambda: F.sum(F.lit("9" * 38).cast("decimal(38,0)")),
+    "the size of nothing": lambda: F.max(F.size(F.when(F.col("action") == "none", F.array("tries")))),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_cannot_be_computed_is_a_null_score(records: Records, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    seen = Observation(f"unusable {case}")
+    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    events = burst("ann", 2, "12:00:01", tries=1)
+    assert found(records(events), lambda e: e.groupBy("window", "user_id").agg(UNUSABLE[case]().alias("score"))) == []
+    assert seen.get == {"null_entity": 0, "null_score": 1}
+
+
+def test_one_event_that_cannot_be_computed_stops_no_stream(spark: SparkSession, feed: Feed) -> None:
+    def detect(events: DataFrame) -> DataFrame:
+        return events.groupBy("window", "user_id").agg((F.sum("tries") / F.min("amount")).alias("score"))
+
+    events = prepared(parse_events(feed.records, SOURCE), SPEC, timedelta(seconds=10))
+    rows = findings(detect(events), replace(SPEC, levels=Levels(email=5)), PLAIN)
+    query = rows.writeStream.format("memory").queryName("unusable").outputMode("update").start()
+    try:
+        for offset, (amount, user) in enumerate(((1.0, "ann"), (0.0, "bob"), (1.0, "cid"))):
+            feed.send([event(user, "12:00:01", offset=offset, tries=9, amount=amount)])
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert {row.entity["user_id"] for row in told(spark.table("unusable"))} == {"ann", "cid"}
 
 
 ODD = [

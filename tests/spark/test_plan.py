@@ -210,3 +210,19 @@ def test_a_fingerprint_changes_with_what_is_in_the_state(spark: SparkSession, ch
     detect = RISING["count after a filter"][0]()
     other = plan_of(spark, changed.pop("detect", detect), **changed)
     assert other.fingerprint != plan_of(spark, detect).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("spark.sql.shuffle.partitions", "7"), ("spark.sql.ansi.enabled", "true")]
+)
+def test_a_fingerprint_changes_with_the_settings_that_a_checkpoint_depends_on(
+    spark: SparkSession, setting: str, value: str
+) -> None:
+    detect = score(F.count("*"))
+    base, before = plan_of(spark, detect).fingerprint, spark.conf.get(setting)
+    spark.conf.set(setting, value)
+    try:
+        assert plan_of(spark, detect).fingerprint != base
+    finally:
+        spark.conf.set(setting, str(before))
+    assert plan_of(spark, detect).fingerprint == base

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
 from tocsin.detector import DetectorSpec, ScoreKind
 from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.spark.rows_above import judged
 from tocsin.spark.scores import Score, score_of
+from tocsin.spark.session import SEMANTICS
 from tocsin.spark.tree import Node, normalised, parse_tree
 
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
@@ -96,14 +99,13 @@ def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
     if faults:
         raise ConfigError(faults)
     mode, output, reason = _mode(tree, score)
-    version = found.sparkSession.version
     return Plan(
         mode=mode,
         reason=reason,
         output=output,
         score=score,
         exchanges=_exchanges(tree),
-        fingerprint=_fingerprint(tree, output, version),
+        fingerprint=_fingerprint(tree, output, found.sparkSession),
         sessions=_sessions(tree),
     )
 
@@ -140,7 +142,7 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 
 def _score(tree: Node, spec: DetectorSpec) -> Score:
     """The declared kind of score, else the derived one."""
-    derived = score_of(tree)
+    derived = judged(tree, score_of(tree), spec.entity)
     if spec.window is None:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
     if spec.score is None:
@@ -194,8 +196,16 @@ def _exchanges(tree: Node) -> int:
     return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
 
 
-def _fingerprint(tree: Node, output: str, version: str) -> str:
-    """Of all that decides what is in the state: the topmost stateful operator and everything below it."""
+def _fingerprint(tree: Node, output: str, spark: SparkSession) -> str:
+    """Of all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
+
+    Spark keeps the number of shuffle partitions in a checkpoint and silently ignores another one. The JSON of a plan
+    does not say how its expressions evaluate (`evalMode` is null there), so the settings behind it are added.
+    """
     top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
-    text = "stateless" if top is None else normalised(top)
-    return hashlib.sha256(f"{version}\n{output}\n{text}".encode()).hexdigest()[:16]
+    if top is None:
+        text = "stateless"
+    else:
+        settings = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions", *SEMANTICS)}
+        text = f"{json.dumps(settings, sort_keys=True)}\n{normalised(top)}"
+    return hashlib.sha256(f"{spark.version}\n{output}\n{text}".encode()).hexdigest()[:16]

@@ -110,45 +110,52 @@ def score_of(plan: Node, column: str = "score") -> Score:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
     if any("Python" in node.kind or "ScalaUDF" in node.kind for node in expression.walk()):
         return Score(None, False, "the score is made by code that the plan does not show")
-    return _kind(expression)
+    return kind_of(expression)
 
 
 def expanded(plan: Node, column: str) -> Node | None:
     """The expression behind `column`, with columns of lower operators replaced by what they stand for."""
+    for node in plan.walk():
+        outputs = node.expressions("projectList", "aggregateExpressions")
+        for output in outputs:
+            if output.name == column:
+                return replaced(output, definitions(plan))
+        if outputs:
+            return None
+    return None
+
+
+def definitions(plan: Node) -> dict[int, Node]:
+    """What the operators of `plan` call something else: the expression by the number of the column that it makes."""
     made: dict[int, Node] = {}
     for node in plan.walk():
         for alias in node.expressions("projectList", "aggregateExpressions"):
             if alias.kind == "Alias" and alias.identity is not None:
                 made.setdefault(alias.identity, alias)
-    for node in plan.walk():
-        for output in node.expressions("projectList", "aggregateExpressions"):
-            if output.name == column:
-                return _replaced(output, made, 0)
-        if node.expressions("projectList", "aggregateExpressions"):
-            return None
-    return None
+    return made
 
 
-def _replaced(node: Node, made: dict[int, Node], depth: int) -> Node:
+def replaced(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
+    """The expression `node` with each column in `made` replaced by what it stands for."""
     if depth > 50:
         return node
     if node.kind == "AttributeReference" and node.identity in made:
-        return _replaced(made[node.identity], made, depth + 1)
-    return Node(node.kind, node.fields, tuple(_replaced(child, made, depth + 1) for child in node.children))
+        return replaced(made[node.identity], made, depth + 1)
+    return Node(node.kind, node.fields, tuple(replaced(child, made, depth + 1) for child in node.children))
 
 
 def _is_aggregated(plan: Node) -> bool:
     return any(node.kind == "Aggregate" for node in plan.walk())
 
 
-def _kind(node: Node) -> Score:
+def kind_of(node: Node) -> Score:
     """The kind of an expression above aggregates."""
     aggregates = [inner for inner in node.walk() if inner.kind == "AggregateExpression"]
     parts = [_aggregate(aggregate) for aggregate in aggregates]
     for part in parts:
         if part.kind is None:
             return part
-    above = {inner.kind for inner in _above(node)}
+    above = {"a cast to text" if _makes_text(inner) else inner.kind for inner in _above(node)}
     if any(part.kind is ScoreKind.FINAL for part in parts):
         return next(part for part in parts if part.kind is ScoreKind.FINAL)
     turning = sorted(above & _TURNS)
@@ -166,6 +173,11 @@ def _above(node: Node) -> list[Node]:
     if node.kind == "AggregateExpression":
         return [node]
     return [node, *(inner for child in node.children for inner in _above(child))]
+
+
+def _makes_text(node: Node) -> bool:
+    """Whether a cast loses the order of numbers: as text, 10 comes before 9."""
+    return node.kind == "Cast" and node.fields.get("dataType") == "string"
 
 
 def _aggregate(node: Node) -> Score:

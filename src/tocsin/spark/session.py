@@ -24,6 +24,17 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+SEMANTICS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.legacy.sizeOfNull": "false",  # ANSI implies it: without either, the size of null is -1
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""How expressions treat values they cannot use: null instead of an error, which one event would raise at each restart.
+
+The same in every session, so a stream, its backfill, `check --plan` and the tests agree (docs/adr/0016).
+"""
+
 
 def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSession:
     """The session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
@@ -179,7 +190,7 @@ def _engine(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.debug.maxToStringFields": "200",
-        "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+        **SEMANTICS,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }

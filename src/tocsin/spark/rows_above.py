@@ -1,0 +1,89 @@
+"""Whether what stands between an aggregate and the rows of a detector lets a rising score be told while it rises.
+
+A row that was told is never taken back, so a filter above the aggregate may turn true while its window is open, but not
+false again; else the row is told when the window has closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tocsin.detector import ScoreKind
+from tocsin.spark.scores import Score, definitions, expanded, kind_of, replaced, score_of
+from tocsin.spark.tree import Node
+
+_KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
+_JUDGED = {"Filter", "Join"}
+_UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", "Reflect")
+
+
+def judged(plan: Node, score: Score, entity: Iterable[str]) -> Score:
+    """`score`, derived from the columns of `plan` alone, with regard to the operators above its topmost aggregate."""
+    between = _between(plan)
+    if score.kind is not ScoreKind.RISING or between is None:
+        return score
+    made = definitions(plan)
+    for column in (*entity, "window"):
+        expression = expanded(plan, column)
+        if expression is not None and _aggregates(expression):
+            return _final(f"'{column}' comes from an aggregate and can change while its window is open")
+    for node in between:
+        if node.kind == "Union":
+            return _of_union(node, score, tuple(entity))
+        if node.kind not in _KEEP_ROWS | _JUDGED:
+            return _final(f"nothing is known about {node.kind} above an aggregate")
+        for condition in node.expressions("condition"):
+            if not _stays(replaced(condition, made)):
+                return _final("a filter above the aggregate can turn false again while its window is open")
+    # A count that skips values, because its row is told only from some moment on, may miss every rung of the ladder.
+    return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
+
+
+def _of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
+    """One kind for all parts: rising if each is, final if one is final."""
+    parts = [judged(part, score_of(part), entity) for part in union.children]
+    for part in parts:
+        if part.kind is not ScoreKind.RISING:
+            return part
+    return replace(score, counts=False)
+
+
+def _between(plan: Node) -> list[Node] | None:
+    """The operators above the topmost aggregate, from the top; None if the plan has none."""
+    if plan.kind == "Aggregate":
+        return []
+    for child in plan.children:
+        below = _between(child)
+        if below is not None:
+            return [plan, *below]
+    return None
+
+
+def _stays(condition: Node) -> bool:
+    """Whether `condition`, once true for a group, stays true when more events come in."""
+    if not _aggregates(condition):
+        return not any(node.kind.startswith(_UNSTEADY) for node in condition.walk())
+    if condition.kind in ("And", "Or"):
+        return all(_stays(child) for child in condition.children)
+    if condition.kind == "IsNotNull":
+        return _rises(condition.children[0])
+    if condition.kind in ("GreaterThan", "GreaterThanOrEqual"):
+        more, less = condition.children
+    elif condition.kind in ("LessThan", "LessThanOrEqual"):
+        less, more = condition.children
+    else:
+        return False
+    return _rises(more) and not _aggregates(less) and _stays(less)
+
+
+def _rises(expression: Node) -> bool:
+    return _aggregates(expression) and kind_of(expression).kind is ScoreKind.RISING
+
+
+def _aggregates(expression: Node) -> bool:
+    return any(node.kind == "AggregateExpression" for node in expression.walk())
+
+
+def _final(why: str) -> Score:
+    return Score(ScoreKind.FINAL, False, why)
