@@ -49,7 +49,8 @@ class JobReport(BaseModel):
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
         stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch after
-            its first; of the notifier: since it began its last round, or mail.
+            its first; while it starts, since it last told something; of the notifier: since it began its last round,
+            or mail.
         rows_in: records read since the process began, without ticks.
         rows_out: records written since the process began. Of a detector each is an update of a finding, and a burst
             makes many of one finding; `tocsin usage` counts the findings.

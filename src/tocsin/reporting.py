@@ -56,6 +56,7 @@ class Reporter:
         self._beat_at = datetime.now(UTC)
         self._came_by: float | None = None
         self._behind_since: float | None = None
+        self._updated = time.monotonic()
         self._fields: dict[str, Any] = {
             "job": job,
             "instance": settings.installation_id,
@@ -76,6 +77,7 @@ class Reporter:
         with self._lock:
             before = self._fields.get("batch_id")
             self._fields |= fields
+            self._updated = time.monotonic()
             if self._came_by is not None:
                 self._came_by = time.monotonic()
             if not self._is_behind():
@@ -93,6 +95,8 @@ class Reporter:
         with self._lock:
             fields = dict(self._fields)
             since = self._came_by if self._behind_since is None else self._behind_since
+            if since is None and fields["state"] is JobState.STARTING:
+                since = self._updated
             if since is not None:
                 fields["stalled_seconds"] = round(time.monotonic() - since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:

@@ -74,3 +74,38 @@ def test_critical_rules_refuse_others_warn_and_a_mended_rule_takes_the_replay(in
     installation.await_end(INGEST)
     assert installation.runner.exit_code(INGEST) == 2
     assert "logins.rows.json" in installation.log(INGEST)
+
+
+QUOTED = r"""
+format = "regex"
+pattern = '(?<timestamp>[^ ]+) (?<ip_address>[^ ]+) "(?<user_id>[^"]*)" "(?<action>(?:[^"\\]|\\.)*)"'
+"""
+
+
+def test_a_pattern_that_a_line_can_stop_is_refused_and_a_possessive_one_takes_any_line(
+    installation: Installation,
+) -> None:
+    topics, path = Topics(installation), installation.settings.project / "sources/logins.toml"
+    (installation.settings.project / "expectations/logins.rows.json").unlink()
+    declared = path.read_text().replace('format = ["key-value", "json"]', QUOTED)
+    path.write_text(declared)
+    installation.make_topics()
+    installation.start(INGEST)
+    installation.await_end(INGEST)
+    assert installation.runner.exit_code(INGEST) == 2
+    assert "overflows Java's stack" in installation.log(INGEST)
+    path.write_text(declared.replace(".)*)", ".)*+)"))
+    installation.start(INGEST)
+    at = datetime.now(UTC)
+    longest = installation.catalog.source("logins").max_bytes
+    head = f'{at:%Y-%m-%dT%H:%M:%S.%fZ} 192.0.2.1 "ann" '
+    lengths = [5, 2_000, 50_000, longest - len(head) - 2]
+    topics.send([Line(at, f'{head}"{chr(97) * length}"'.encode()) for length in (*lengths, longest)])
+    topics.await_all()
+    assert sorted(len(event["action"]) for event in topics.events()) == lengths
+    (refused,) = list_quarantined(installation.settings, installation.catalog.source("logins"), Selection())
+    assert refused.reasons == ("too_long",)
+    report = installation.report(INGEST)
+    assert report is not None
+    assert report.mode == REAL_TIME
+    assert installation.stop(INGEST) == 0

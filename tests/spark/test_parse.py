@@ -70,6 +70,10 @@ Read = Callable[..., list[Out]]
 
 @pytest.fixture
 def read(spark: SparkSession) -> Read:
+    return reading(spark)
+
+
+def reading(spark: SparkSession) -> Read:
     """Reads records of `raw.<source>`, in partition 0 from offset 0 on, all appended at NOW."""
 
     def run(source: Source, *records: Raw | bytes | str | None) -> list[Out]:
@@ -285,26 +289,6 @@ def test_event_times(read: Read, form: str) -> None:
         found = read(visits, *[json.dumps({"visitor": "v", "at": value}) for value, _ in cases])
         assert [out.value.get("event_time") for out in found] == [expected for _, expected in cases]
         assert [out.reasons for out in found] == [[] if expected else ["wrong_type:at"] for _, expected in cases]
-
-
-def test_verdicts_are_the_same_under_strict_semantics(spark: SparkSession, read: Read) -> None:
-    typed = [as_json(**fields) for fields, _ in TYPED.values()]
-    timed = [(form, kind, json.dumps({"visitor": "v", "at": value})) for form, kind, value, _ in TIMES]
-
-    def all_of_them() -> list[Out]:
-        found = read(LOGINS, *[value for value, _ in BAD.values()], *[value for value, _ in GOOD_ONES.values()])
-        found += read(source(), *typed)
-        for form, kind, text in timed:
-            columns = {"visitor": "string", "at": kind}
-            found += read(source(columns=columns, optional=frozenset(), event_time_format=form), text)
-        return found
-
-    shipped = all_of_them()
-    spark.conf.set("spark.sql.ansi.enabled", "true")
-    try:
-        assert all_of_them() == shipped
-    finally:
-        spark.conf.set("spark.sql.ansi.enabled", "false")
 
 
 def test_an_epoch_beyond_all_calendars_kills_nothing(read: Read) -> None:

@@ -69,6 +69,7 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "sources" / "codes.toml").write_text(CODES)
     (tmp_path / "detectors").mkdir()
     made = {"unknown": ("acton = 'x'", 'F.count("*")'), "unkind": ("1 = 1", 'F.sum("schema_version")')}
+    made["slow"] = ("action RLIKE 'failed.*login'", 'F.count("*")')
     for name, (condition, score) in made.items():
         text = DETECTOR.replace("{condition}", condition).replace("{score}", score)
         (tmp_path / "detectors" / f"{name}.py").write_text(text)
@@ -80,7 +81,8 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     assert "acton" in faults["unknown.py", "detect"]
     assert "neither rising nor final" in faults["unkind.py", "score"]
     assert "is no regular expression of Java: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
-    assert len(faults) == 4
+    assert "'failed.*login' takes more than 5 s on 262,1" in faults["slow.py", "detect"]
+    assert len(faults) == 5
 
 
 def write_suite(project: Path, regex: str) -> None:

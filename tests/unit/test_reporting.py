@@ -116,6 +116,18 @@ def test_who_runs_beside_another_process_does_not_stand_still(beside: Reporter, 
     assert beside.report().stalled_seconds == 0
 
 
+def test_a_start_that_does_not_come_on_stands_still(settings: Settings, clock: Clock) -> None:
+    reporter = Reporter(settings, JOB)
+    clock.now += 500
+    reporter.update(version="v2")
+    clock.now += 700
+    assert reporter.report().stalled_seconds == 700, "beats alone are no progress"
+    reporter.update(state=JobState.RUNNING)
+    clock.now += 700
+    assert reporter.report().stalled_seconds == 0
+    reporter.close()
+
+
 def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_older_one(settings: Settings) -> None:
     reporter = Reporter(settings, JOB)
     reporter.update(state=JobState.RUNNING)

@@ -203,7 +203,7 @@ class Detection:
 
     def _read_plan(self, spark: SparkSession) -> Plan:
         scored = self._scored(self._records(spark, {}))
-        plan = read_plan(scored, self.spec)
+        plan = read_plan(scored, self.spec, self.source)
         self._used = used_columns(findings(scored, self.spec, Emission()), self.source)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
         log.info("plan read", mode=plan.mode, reason=plan.reason, score=str(plan.score.kind), why=plan.score.why,

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError
+from tocsin.spark.time_limit import time_limit
 
 Detect = Callable[[DataFrame], DataFrame]
 
@@ -18,7 +19,7 @@ def load_detect(spec: DetectorSpec) -> Detect:
     """The function `detect` of the file of `spec`, which is run for it.
 
     Raises:
-        ConfigError: the file cannot be run.
+        ConfigError: the file cannot be run, or takes too long.
     """
     name = f"tocsin_detector_{spec.name}"
     module_spec = importlib.util.spec_from_file_location(name, spec.path)
@@ -26,7 +27,10 @@ def load_detect(spec: DetectorSpec) -> Detect:
         raise ConfigError.one(spec.path, "is not a Python file")
     module = importlib.util.module_from_spec(module_spec)
     try:
-        module_spec.loader.exec_module(module)
+        with time_limit(spec.path):
+            module_spec.loader.exec_module(module)
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError.one(spec.path, f"cannot be imported: {type(error).__name__}: {error}") from error
     function: Detect = module.detect
@@ -37,10 +41,13 @@ def scored(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
     """What `detect` makes of `events` (see `tocsin.spark.events.prepared`).
 
     Raises:
-        ConfigError: it fails, or does not return a DataFrame.
+        ConfigError: it fails, takes too long, or does not return a DataFrame.
     """
     try:
-        result = detect(events)
+        with time_limit(spec.path):
+            result = detect(events)
+    except ConfigError:
+        raise
     except AnalysisException as error:
         raise ConfigError.one(spec.path, f"Spark refuses its plan: {first_line(error)}", key="detect") from error
     except Exception as error:

@@ -32,6 +32,7 @@ from tocsin.spark.checkpoint import committed
 from tocsin.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.spark.job import Run
 from tocsin.spark.parse import parsed
+from tocsin.spark.patterns import check_source
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
 from tocsin.spark.poison import Poison, SetAside
 from tocsin.spark.progress import Progress
@@ -64,6 +65,7 @@ class Ingest:
         self._began_at: Offsets = {}
         self._skipping = False
         self._finished_batch = False
+        self._patterns_tried = False
 
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
@@ -73,6 +75,9 @@ class Ingest:
 
     def start(self, run: Run) -> Started:
         """Start or go on; detectors are told first if there is a backlog."""
+        if not self._patterns_tried:
+            check_source(run.spark, self.source, self._rules)
+            self._patterns_tried = True
         run.position, removed = self._position(run)
         self._poison.search(run, run.position, self._write, self._quarantine)
         self._counts["set_aside"] = self._poison.count

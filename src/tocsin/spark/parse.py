@@ -9,6 +9,7 @@ higher-order functions, which it interprets, are avoided.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -158,12 +159,20 @@ def _key_value_pattern(source: Source) -> str:
 
 
 def _matched(text: Column, source: Source) -> tuple[Column, Column]:
-    """The named groups of the source's pattern."""
+    """The named groups of the source's pattern; null where it does not match, or where the matcher gives up.
+
+    Java's matcher recurses on some patterns, and an overflow of the stack inside `rlike` ends the JVM. Called through
+    reflection it is an exception like any other, which `try_reflect` turns into null. One call for all groups takes
+    half the time of `rlike` and a `regexp_extract` for each (docs/adr/0017).
+    """
     pattern, names = numbered_groups(source.pattern or "")
-    whole = rf"\A(?:{pattern})\z"
-    matches = text.rlike(whole)
-    groups = [F.regexp_extract(text, whole, number) for number in names.values()]
-    return F.when(matches, F.array(*[F.lit(name) for name in names])), F.when(matches, F.array(*groups))
+    between = f"\0{secrets.token_hex(16)}\0"  # occurs in no record, since nobody can know it
+    groups = between + between.join(f"${number}" for number in names.values())
+    arguments = (text, F.lit(rf"\A(?:{pattern})\z"), F.lit(groups))
+    found = F.try_reflect(F.lit("org.apache.commons.lang3.RegExUtils"), F.lit("replaceFirst"), *arguments)
+    matches = found.startswith(between)
+    values = F.slice(F.split(found, between), 2, len(names))
+    return F.when(matches, F.array(*[F.lit(name) for name in names])), F.when(matches, values)
 
 
 def _value(name: str, source: Source) -> Column:

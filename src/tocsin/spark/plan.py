@@ -11,6 +11,8 @@ from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
 from tocsin.detector import DetectorSpec, ScoreKind
 from tocsin.errors import ConfigError, Fault, nearest
+from tocsin.source import Source
+from tocsin.spark.patterns import check_detector
 from tocsin.spark.rows_above import judged
 from tocsin.spark.scores import Score, score_of
 from tocsin.spark.session import SEMANTICS
@@ -80,12 +82,15 @@ class Plan:
         return partitions + shuffle_partitions * self.exchanges
 
 
-def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
+def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> Plan:
     """The plan behind `found`, which `detect` of `spec` has returned (streaming or static).
+
+    Its patterns are tried on what can stand in records of `source`, if that is given; this can take seconds.
 
     Raises:
         ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector
             keeps state. All faults at once; a retry does not help.
+        ConfigError: a record of `source` could stop one of its patterns.
     """
     tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
     score = _score(tree, spec)
@@ -98,6 +103,8 @@ def read_plan(found: DataFrame, spec: DetectorSpec) -> Plan:
         faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
     if faults:
         raise ConfigError(faults)
+    if source is not None:
+        check_detector(tree, found.sparkSession, spec, source)
     mode, output, reason = _mode(tree, score)
     return Plan(
         mode=mode,

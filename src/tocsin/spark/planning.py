@@ -8,19 +8,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from tocsin.catalog import Catalog
 from tocsin.detector import DetectorSpec
 from tocsin.errors import ConfigError, Fault
 from tocsin.provision.java import find_java
-from tocsin.quality.suites import FOLDER, read_row_rules
+from tocsin.quality.suites import read_row_rules
 from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import jvm
 from tocsin.spark.events import parse_events, prepared
 from tocsin.spark.function import load_detect, scored
+from tocsin.spark.patterns import check_source
 from tocsin.spark.plan import Plan, read_plan
 from tocsin.spark.session import clean_scratch, streaming_session
 
@@ -28,7 +28,7 @@ _JOB = "check"
 
 
 def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[Fault]]:
-    """The plan of each detector by name, and the faults: plans that Spark or Tocsin refuses, patterns that Java does.
+    """The plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
 
     Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
 
@@ -39,7 +39,7 @@ def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[F
     faults: list[Fault] = []
     with _session(settings) as spark:
         for source in catalog.sources.values():
-            faults += _pattern_faults(spark, source) + _rule_faults(spark, settings.project, source)
+            faults += _pattern_faults(spark, settings.project, source)
         for name, spec in catalog.detectors.items():
             try:
                 found[name] = _plan(spark, spec, catalog.source(spec.source))
@@ -51,34 +51,20 @@ def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[F
 def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> Plan:
     topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}  # named, but not asked
     records = spark.readStream.format("kafka").options(**topic).load()
-    return read_plan(
-        scored(load_detect(spec), spec, prepared(parse_events(records, source), spec, source.lateness)), spec
-    )
+    events = prepared(parse_events(records, source), spec, source.lateness)
+    return read_plan(scored(load_detect(spec), spec, events), spec, source)
 
 
-def _pattern_faults(spark: SparkSession, source: Source) -> list[Fault]:
-    what = "" if source.pattern is None else _refused_by_java(spark, source.pattern)
-    return [Fault(f"sources/{source.name}.toml", what, key="pattern")] if what else []
-
-
-def _rule_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:
+def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:
     try:
         rules = read_row_rules(project, source)
     except ConfigError:
-        return []  # told already, without Spark
-    where = f"{FOLDER}/{source.name}.rows.json"
-    told = {one.name: _refused_by_java(spark, one.rule.kwargs["regex"]) for one in rules if "regex" in one.rule.kwargs}
-    return [Fault(where, what, key=f"{name}.regex") for name, what in told.items() if what]
-
-
-def _refused_by_java(spark: SparkSession, pattern: str) -> str:
-    """Why Java does not take `pattern`; empty when it does."""
-    gateway = spark.sparkContext._gateway
+        rules = ()  # told already, without Spark
     try:
-        gateway.jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]  # no stubs
-    except IllegalArgumentException as error:
-        return f"is no regular expression of Java: {str(error).splitlines()[0]}"
-    return ""
+        check_source(spark, source, rules)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
 
 
 @contextlib.contextmanager

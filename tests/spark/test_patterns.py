@@ -1,0 +1,102 @@
+"""Patterns that one record could stop a job with are refused; those that people write are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.test_parse import reading, source
+from tests.spark.test_plan import SOURCE, SPEC
+from tests.unit.quality.scene import VISITS, expect, write
+from tocsin.errors import ConfigError
+from tocsin.quality.suites import read_row_rules
+from tocsin.source import Format
+from tocsin.spark.patterns import check_detector, check_source
+from tocsin.spark.tree import parse_tree
+
+OVERFLOWING = [
+    r'"((?:[^"\\]|\\.)*)"',
+    r"(?:ab|cd)*y",
+    r"^(\d+,)*$",
+    r"(a|b)+?c",
+    r"(?i)^x(?:\p{Alpha}+-?)*$",
+    r"^[^x]{0,1000000}y",
+]
+FINE = [
+    r'"((?:[^"\\]|\\.)*+)"',
+    r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"',
+    r'^([^ ]+) - ([^ ]+) \[([^\]]+)\] "([A-Z]+) ([^ "]+) HTTP/[0-9.]+" ([0-9]{3}) ([0-9]+) "([^"]*)"$',
+    r"^/|^[^\\'a-z]*$",
+    r"^(?:login|logout) (failed|succeeded)$",
+    r"^\p{L}[\w.-]{0,63}@[\w.-]{1,253}$",
+    "['\"]",
+    r"^(?:[0-9]{1,3}\.){3}[0-9]{1,3}$",
+    "(?i)timeout",
+]
+
+
+def check(rows: DataFrame) -> None:
+    tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
+    check_detector(tree, rows.sparkSession, SPEC, SOURCE)
+
+
+def events(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("a", "b")], "user_id string, action string")
+
+
+@pytest.mark.parametrize("pattern", OVERFLOWING)
+def test_what_overflows_the_stack_is_refused(spark: SparkSession, pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"overflows Java's stack on 262,1\d\d bytes like .* possessive") as told:
+        check(events(spark).where(F.col("action").rlike(pattern)))
+    (fault,) = told.value.faults
+    assert (fault.where, fault.key) == ("detectors/d.py", "detect")
+
+
+def test_what_people_write_is_not_refused(spark: SparkSession) -> None:
+    for pattern in FINE:
+        check(events(spark).where(F.col("action").rlike(pattern)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["regexp_extract(action, '{}', 0)", "regexp_replace(action, '{}', '')", "regexp_count(action, '{}')",
+     "split(action, '{}')", "regexp_extract_all(action, '{}', 0)", "regexp_substr(action, '{}')",
+     "regexp_instr(action, '{}')", "action REGEXP '{}'"],
+)  # fmt: skip
+def test_patterns_are_found_in_every_function(spark: SparkSession, function: str) -> None:
+    scored = events(spark).select("user_id", F.expr(function.format("(a|b)*c")).alias("x")).where("x IS NOT NULL")
+    with pytest.raises(ConfigError, match="overflows"):
+        check(scored)
+
+
+def test_faults_of_a_source_and_its_rules_are_told_all_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    matching: dict[str, Any] = {"kind": "column_values_to_match_regex", "column": "page"}
+    write(
+        tmp_path, "rows", expect(name="deep", regex="(a|b)*c", **matching), expect(name="flat", regex="^/", **matching)
+    )
+    rules = read_row_rules(tmp_path, VISITS)
+    lines = VISITS.model_copy(update={"formats": (Format.REGEX,), "pattern": "(?<visitor>(?:a|b)*) (?<at>.*)"})
+    with pytest.raises(ConfigError) as told:
+        check_source(spark, lines, rules)
+    assert [(fault.where, fault.key) for fault in told.value.faults] == [
+        ("sources/visits.toml", "pattern"),
+        ("expectations/visits.rows.json", "deep.regex"),
+    ]
+    check_source(spark, VISITS, rules[1:])
+
+
+def test_a_line_that_overflows_the_matcher_goes_to_quarantine(spark: SparkSession) -> None:
+    recursive, possessive = (rf'(?<at>[^ ]+) "(?<visitor>(?:[^"\\]|\\.){repeat})"' for repeat in ("*", "*+"))
+    columns = {"visitor": "string", "at": "timestamp"}
+    visits = source(formats=(Format.REGEX,), pattern=recursive, columns=columns, optional=frozenset())
+    texts = [f'2026-01-01T11:59:59Z "{"x" * length}"' for length in (9, 2_000, 20_000, visits.max_bytes - 23)]
+    read = reading(spark)
+    found = read(visits, *texts, texts[0], 'nothing\0 "at" all')
+    assert found[1].reasons in ([], ["no_match"]), "near the edge the depth of the stack decides"
+    assert [out.reasons for out in found[:1] + found[2:]] == [[], ["no_match"], ["no_match"], [], ["no_match"]]
+    whole = read(visits.model_copy(update={"pattern": possessive}), *texts)
+    assert [len(out.columns["visitor"]) for out in whole] == [9, 2_000, 20_000, visits.max_bytes - 23]
