@@ -64,6 +64,15 @@ class Notifier:
         with self._database.write() as connection:
             outbox.unclaim(connection)
 
+    def has_work(self) -> bool:
+        """Check whether anything is left to send, or to write down; a round without does nothing.
+
+        Raises:
+            TransientError: the DB cannot be used now.
+        """
+        with self._database.read() as connection:
+            return bool(self._unwritten) or outbox.has_unsent(connection)
+
     def release_closed(self) -> None:
         """Let out the e-mails whose window has closed, or whose patience is at its end.
 
@@ -231,17 +240,23 @@ class NotifierJob:
 
     def _pass(self, notifier: Notifier) -> str:
         """One round; the trouble that does not keep mails back, if any."""
+        tidies = time.monotonic() >= self._tidy_after
+        trouble = self._send(notifier) if tidies or notifier.has_work() else ""
+        if tidies:
+            left = notifier.tidy()
+            self._count_usage()
+            self._tidy_after = time.monotonic() + _TIDY_SECONDS
+            self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
+        return trouble
+
+    def _send(self, notifier: Notifier) -> str:
+        """Send what is due; the trouble with what waits, if any."""
         trouble = ""
         try:
             notifier.release_closed()
         except TransientError as error:
             trouble = str(error)
         notifier.send_due(self._stop, self._reporter.goes_on)
-        if time.monotonic() >= self._tidy_after:
-            left = notifier.tidy()
-            self._count_usage()
-            self._tidy_after = time.monotonic() + _TIDY_SECONDS
-            self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
         return trouble
 
     def _count_usage(self) -> None:

@@ -21,6 +21,7 @@ from tocsin.alerts.store import notification_of
 SUMMARY_EVERY = timedelta(hours=1)
 SUMMARY_GATHERS = timedelta(minutes=1)
 _table = notifications.c
+_UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Claimed:
     def ids(self) -> list[int]:
         """Ids of the notifications."""
         return [notification.id for notification in self.notifications]
+
+
+def has_unsent(connection: Connection) -> bool:
+    """Check whether anything waits or is to be sent: one cheap question where the answer is mostly no."""
+    return connection.execute(_UNSENT).first() is not None
 
 
 def waiting_emails(connection: Connection) -> list[WaitingEmail]:

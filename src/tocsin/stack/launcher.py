@@ -33,7 +33,7 @@ from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.rotation import rotate
 
 LOG = "launcher"
-_TICK_SECONDS = 1.0
+_TICK_SECONDS = 1.5
 _STARTING_TICK_SECONDS = 0.25
 _SWEEP_SECONDS = 3.0
 _LOCK_TRIES = 5

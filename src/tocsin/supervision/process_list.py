@@ -52,8 +52,9 @@ class ProcessList:
         pids, now = set(psutil.pids()), time.monotonic()
         if now >= self._full_look_at:
             self._full_look_at = now + _FULL_LOOK_SECONDS
-            self._strangers, self._known = set(), {}
+            self._strangers = set()
         self._strangers &= pids
+        self._known = {key: told for key, told in self._known.items() if key[0] in pids}
         found = {}
         for pid in sorted(pids - self._strangers):
             try:
@@ -81,8 +82,11 @@ class ProcessList:
         """The labels of `process`, and whether it leads; None when it is none of ours."""
         if process.uids().real != os.getuid():
             return None
-        written = labels.of_command(process.cmdline())
-        inherited = {} if written is not None else process.environ()
+        try:
+            written = labels.of_command(process.cmdline())
+            inherited = {} if written is not None else process.environ()
+        except (psutil.Error, OSError):  # it ends, or may not be looked at, as those of the kernel
+            return None
         found = written or labels.of_environment(inherited)
         if found is None or found.instance != self._instance:
             return None

@@ -10,11 +10,10 @@ from sqlalchemy import Connection
 
 from tests.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
-from tests.waiting import awaited
 from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.mail import chart, compose
-from tocsin.alerts.notifier import Notifier, NotifierJob
+from tocsin.alerts.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.rows import AlertDetails, Notification
 from tocsin.alerts.schema import notifications
@@ -22,8 +21,6 @@ from tocsin.alerts.store import AlertFilter
 from tocsin.errors import TransientError
 from tocsin.mailer import Mailer
 from tocsin.metrics import JobReport, JobState
-from tocsin.names import NOTIFIER
-from tocsin.reporting import Reporter
 from tocsin.setting_blocks import SmtpSettings
 from tocsin.settings import Settings
 
@@ -406,35 +403,14 @@ def test_the_time_that_many_mails_take_is_no_standstill(scene: Scene) -> None:
     assert mails_before == [0, 1, 2]
 
 
-def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings, stop, rounds = Settings(state=tmp_path), threading.Event(), threading.Semaphore(0)
-    reporter = Reporter(settings, NOTIFIER)
-    monkeypatch.setattr(reporter, "goes_on", rounds.release)
-    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
-    thread.start()
-    went_on = [rounds.acquire(timeout=60) for _ in range(3)]
-    stop.set()
-    thread.join()
-    reporter.close()
-    assert went_on == [True] * 3
-
-
-def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings, stop, hangs = Settings(state=tmp_path), threading.Event(), threading.Event()
-    monkeypatch.setattr(Notifier, "send_due", lambda *_: hangs.wait())
-    reporter = Reporter(settings, NOTIFIER)
-    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
-    thread.start()
-    stood_still = awaited(lambda: reporter.report().stalled_seconds > 1, 60)
-    stop.set()
-    hangs.set()
-    thread.join()
-    reporter.close()
-    assert stood_still
+def test_there_is_work_as_long_as_something_waits_or_is_to_be_sent(scene: Scene) -> None:
+    assert not scene.notifier.has_work()
+    scene.index(60)
+    assert scene.notifier.has_work(), "it waits for its window"
+    scene.close_windows(NOON + WINDOW)
+    assert scene.notifier.has_work()
+    scene.send()
+    assert not scene.notifier.has_work()
 
 
 def test_what_is_old_is_removed_in_passing(scene: Scene) -> None:

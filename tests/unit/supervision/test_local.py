@@ -168,6 +168,24 @@ def test_a_process_that_may_not_be_looked_at_hides_no_other(
     assert len(LocalRunner(instance, lambda _: tmp_path).list()) == 1
 
 
+def test_only_what_may_be_ours_is_looked_at_again_and_again(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a look each second reads the command line and the environment of every process of the machine."""
+    monkeypatch.setattr("tocsin.supervision.process_list._SETTLED_SECONDS", 0.0)
+    pid, looked_at = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)), set()
+    await_that(lambda: [process.pid for process in runner.list()] == [pid])
+    look = psutil.Process.cmdline
+
+    def cmdline(process: psutil.Process) -> list[str]:
+        looked_at.add(process.pid)
+        return look(process)
+
+    monkeypatch.setattr(psutil.Process, "cmdline", cmdline)
+    assert [process.pid for process in runner.list()] == [pid]
+    assert not looked_at & {pid, os.getpid(), 1}
+
+
 def test_a_process_that_becomes_ours_after_it_began_is_found(
     tmp_path: Path, instance: str, runner: LocalRunner
 ) -> None:

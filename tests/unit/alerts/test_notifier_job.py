@@ -1,0 +1,46 @@
+"""The notifier as a job: it says that it goes on, round by round."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import awaited
+from tocsin.alerts.notifier import Notifier, NotifierJob
+from tocsin.names import NOTIFIER
+from tocsin.reporting import Reporter
+from tocsin.settings import Settings
+
+
+def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, stop, rounds = Settings(state=tmp_path), threading.Event(), threading.Semaphore(0)
+    reporter = Reporter(settings, NOTIFIER)
+    monkeypatch.setattr(reporter, "goes_on", rounds.release)
+    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
+    thread.start()
+    went_on = [rounds.acquire(timeout=60) for _ in range(3)]
+    stop.set()
+    thread.join()
+    reporter.close()
+    assert went_on == [True] * 3
+
+
+def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, stop, hangs = Settings(state=tmp_path), threading.Event(), threading.Event()
+    monkeypatch.setattr(Notifier, "has_work", lambda _: True)
+    monkeypatch.setattr(Notifier, "send_due", lambda *_: hangs.wait())
+    reporter = Reporter(settings, NOTIFIER)
+    thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
+    thread.start()
+    stood_still = awaited(lambda: reporter.report().stalled_seconds > 1, 60)
+    stop.set()
+    hangs.set()
+    thread.join()
+    reporter.close()
+    assert stood_still
