@@ -65,20 +65,19 @@ class Running:
     def kill_task(self, dag: str, task: str) -> str:
         """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""
 
-        def ask(statement: str) -> Any:
+        def ask(statement: str, *values: Any) -> Any:
             with contextlib.closing(sqlite3.connect(self.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
-                return db.execute(f"{statement} WHERE run_id = ? AND task_id = ?", (run, task)).fetchone()
+                return db.execute(statement, values).fetchone()
 
-        def slots(count: int) -> None:
-            self.admin.call("PATCH", "/api/v2/pools/backfill?update_mask=slots", {"slots": count})
-
-        slots(0)
+        where = "WHERE run_id = ? AND task_id = ?"
+        ask("UPDATE slot_pool SET slots = 0 WHERE pool = 'backfill'")
         run = self.admin.trigger(dag)
         await_that(lambda: self.admin.states(dag, run).get(task) == "scheduled", SECONDS)
-        ask("UPDATE task_instance SET max_tries = 0")  # or the second one comes after five minutes
-        slots(1)
-        await_that(lambda: ask("SELECT state = 'running' AND pid IS NOT NULL FROM task_instance")[0], SECONDS)
-        os.kill(ask("SELECT pid FROM task_instance")[0], signal.SIGKILL)
+        ask(f"UPDATE task_instance SET max_tries = 0 {where}", run, task)  # or the second one comes after five minutes
+        ask("UPDATE slot_pool SET slots = 1 WHERE pool = 'backfill'")
+        is_running = f"SELECT state = 'running' AND pid IS NOT NULL FROM task_instance {where}"
+        await_that(lambda: ask(is_running, run, task)[0], SECONDS)
+        os.kill(ask(f"SELECT pid FROM task_instance {where}", run, task)[0], signal.SIGKILL)
         return run
 
     def condition(self, job: str) -> str:
