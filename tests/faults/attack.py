@@ -63,11 +63,11 @@ class Record:
 class Sizes:
     """Bytes of the largest parts: of a value, a key, one header, an entity; and how many headers."""
 
-    value: int = 1_500_000
-    key: int = 100_000
-    header: int = 50_000
-    entity: int = 10_000
-    headers: int = 500
+    value: int = 2_000_000
+    key: int = 1_400_000
+    header: int = 1_400_000
+    entity: int = 180_000
+    headers: int = 10_000
 
 
 @dataclass
@@ -91,7 +91,7 @@ def attack(seed: int, count: int, now: int, topic: str, sizes: Sizes | None = No
     chance, sizes = random.Random(seed), Sizes() if sizes is None else sizes
     made = Attack(long_entity="\x01" * sizes.entity)
     innocent = _innocent(now, made.truth)
-    hostile = [Record(_login(now, user_id=made.long_entity), partition=1) for _ in range(60)]
+    hostile = [Record(_line(made.long_entity, now), partition=1) for _ in range(60)]
     hostile += _largest(sizes, now)
     kinds = _kinds(chance, now)
     hostile += [chance.choice(kinds)() for _ in range(count - len(hostile) - 2 * len(innocent))]
@@ -116,7 +116,7 @@ def _innocent(now: int, truth: Truth) -> list[Record]:
 
 
 def _forged(rest: list[Record], innocent: set[Record], topic: str, now: int) -> list[Record]:
-    """For each innocent record one that claims its identity, at nearly the same time."""
+    """For each innocent record one that claims its identity, at the same time."""
     claimed, offsets = [], Counter[int]({0: len(innocent)})
     for record in rest:
         if record in innocent:
@@ -125,7 +125,7 @@ def _forged(rest: list[Record], innocent: set[Record], topic: str, now: int) -> 
     made = []
     for record, origin in claimed:
         headers = _replay(origin, iso(now - 1_000_000), "1")
-        made.append(Record(_login(record.micros + 1, user_id="mallory"), b"mallory", headers, forged=True))
+        made.append(Record(_login(record.micros, user_id="mallory"), b"mallory", headers, forged=True))
     return made
 
 
@@ -143,10 +143,10 @@ def _largest(sizes: Sizes, now: int) -> list[Record]:
         Record(b"\x01" * sizes.value),
         Record(_login(now, user_id="large", message="m" * (sizes.value // 2))),
         Record(small, b"k" * sizes.key),
-        Record(b"\x00" * 1_000, b"\x00" * sizes.key, long),
+        Record(b"\x00" * 270_000, b"\x00" * sizes.key),
         Record(small, None, long),
         Record(small, None, many),
-        Record(b"not a login", b"\xff" * sizes.key, (*many, *long)),
+        Record(b"not a login", b"\xff" * 300_000, (*many, *long)),
         Record(_login(now, **{f"field{number}": number for number in range(5_000)})),
     ]
 

@@ -16,6 +16,7 @@ from tests.waiting import await_that
 from tocsin.alerts.store import FindingFilter, list_findings, open_store
 from tocsin.finding import Finding
 from tocsin.names import INDEXER, NOTIFIER, detector_job
+from tocsin.sizes import RAW_BYTES
 
 COUNT = 10_000
 ADDRESSES = "failures_by_address"
@@ -54,7 +55,7 @@ def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
 
 
 def _send(one: Installation, made: Attack) -> None:
-    config = one.settings.kafka.for_librdkafka() | {"message.max.bytes": 2_000_000, "linger.ms": 5}
+    config = one.settings.kafka.for_librdkafka() | {"message.max.bytes": RAW_BYTES, "linger.ms": 5}
     # In order, or no identity could be forged beforehand.
     producer = Producer(config | {"enable.idempotence": True})
     for record in made.records:
@@ -99,6 +100,7 @@ def test_hostile_records_end_no_job_lose_no_record_and_hide_no_innocent_user(one
     assert set(of_address) == {sum(BURSTS.values())}
     long = {finding.score: finding for finding in _findings(one, DETECTOR) if finding.entity["user_id"][:1] == "\x01"}
     assert max(long) == 60
+    assert max(len(finding.to_json()) for finding in long.values()) < 5_000
     wanted = expected_notifications(made.truth.findings())
     await_that(
         lambda: {user: Told.of(one).sent.get(user) for user in wanted} == {u: [k] for u, k in wanted.items()}, 90

@@ -352,31 +352,34 @@ def replayed(value: str, **headers: str) -> Raw:
 
 
 def test_a_replay_keeps_identity_and_append_time(read: Read) -> None:
-    headers = {"origin": "raw.logins/3/77", "ingested_at": "2025-12-31T11:00:00.250000Z", "replays": "2"}
+    headers = {"origin": "raw.logins/0/1", "ingested_at": "2025-12-31T11:00:00.250000Z", "replays": "2"}
     old = GOOD.replace("2026-01-01T11:59:59.5Z", "2025-12-31T10:59:59Z")
-    event, bad = read(LOGINS, replayed(old, **headers), replayed("still bad", **headers))
+    *_, event, bad = read(LOGINS, GOOD, "bad", replayed(old, **headers), replayed("still bad", **headers))
     place = (event.value["raw_partition"], event.value["raw_offset"], event.value["ingested_at"])
-    assert place == (3, 77, "2025-12-31T11:00:00.250000Z")
+    assert place == (0, 1, "2025-12-31T11:00:00.250000Z")
     assert bad.value["origin"] == {
         "topic": "raw.logins",
-        "partition": 3,
-        "offset": 77,
+        "partition": 0,
+        "offset": 1,
         "timestamp": "2025-12-31T11:00:00.250000Z",
     }
-    assert (bad.key, bad.value["replays"], bad.reasons) == ("raw.logins/3/77", 2, ["not_key_value"])
+    assert (bad.key, bad.value["replays"], bad.reasons) == ("raw.logins/0/1", 2, ["not_key_value"])
 
 
 def test_a_replay_is_judged_by_the_clock_of_its_original(read: Read) -> None:
-    headers = {"origin": "raw.logins/3/77", "ingested_at": "2025-12-31T11:00:00Z", "replays": "1"}
-    (out,) = read(LOGINS, replayed(GOOD, **headers))
+    headers = {"origin": "raw.logins/0/0", "ingested_at": "2025-12-31T11:00:00Z", "replays": "1"}
+    _, out = read(LOGINS, "bad", replayed(GOOD, **headers))
     assert out.reasons == ["time_ahead"]
 
 
 FORGED: list[dict[str, str | None]] = [
-    {"origin": "raw.other/3/77"},
-    {"origin": "raw.logins/3"},
-    {"origin": "raw.logins/x/77"},
-    {"origin": "raw.logins/3/99999999999999999999"},
+    {"origin": "raw.other/0/0"},
+    {"origin": "raw.logins/0"},
+    {"origin": "raw.logins/x/0"},
+    {"origin": "raw.logins/0/99999999999999999999"},
+    {"origin": "raw.logins/3/0"},
+    {"origin": "raw.logins/0/7"},
+    {"origin": "raw.logins/0/77"},
     {"origin": ""},
     {"ingested_at": "yesterday"},
     {"ingested_at": "2026-01-01T12:00:01Z"},
@@ -389,11 +392,11 @@ FORGED: list[dict[str, str | None]] = [
 
 
 def test_forged_replay_headers_are_told_and_not_believed(read: Read) -> None:
-    known = {"origin": "raw.logins/3/77", "ingested_at": "2025-12-31T11:00:00Z", "replays": "1"}
+    known = {"origin": "raw.logins/0/0", "ingested_at": "2025-12-31T11:00:00Z", "replays": "1"}
     written = [{key: text for key, text in (known | change).items() if text is not None} for change in FORGED]
-    found = read(LOGINS, *[replayed(GOOD, **headers) for headers in written])
+    _, *found = read(LOGINS, "bad", *[replayed(GOOD, **headers) for headers in written])
     assert [out.reasons for out in found] == [["bad_replay_header"]] * len(FORGED)
-    assert [out.key for out in found] == [f"raw.logins/0/{offset}" for offset in range(len(FORGED))]
+    assert [out.key for out in found] == [f"raw.logins/0/{offset}" for offset in range(1, len(FORGED) + 1)]
 
 
 def test_other_headers_are_no_concern(read: Read) -> None:

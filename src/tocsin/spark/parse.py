@@ -85,6 +85,10 @@ def _placed(records: DataFrame, source: Source) -> DataFrame:
     good = (
         F.col("h_origin").rlike(r"^[^/]+/\d{1,9}/\d{1,18}$")
         & (F.split_part("h_origin", F.lit("/"), F.lit(1)) == F.col("topic"))
+        # A replay goes to the partition of its original. Whoever could claim a record that is still to come would have
+        # it dropped as a repetition.
+        & (F.col("h_partition") == F.col("partition"))
+        & (F.col("h_offset") < F.col("offset"))
         & (F.col("h_at") <= F.col("timestamp"))
         & (F.col("h_count") >= 1)
     )
