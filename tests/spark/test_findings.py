@@ -192,6 +192,7 @@ def test_what_senders_make_long_is_bounded_and_said(spark: SparkSession, monkeyp
     events = prepared(parse_events(frame, source), SPEC, timedelta(seconds=10))
     seen = Observation("seen_written")
     monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
+    monkeypatch.setattr("tocsin.spark.findings.FINDING_BYTES", 15_000)
     records = findings(detect(events), SPEC, PLAIN).collect()
     assert seen.get == {"too_long": 0}
     assert max(len(row.value.encode()) for row in records) < 20_000
@@ -211,11 +212,12 @@ def test_a_finding_that_is_too_long_all_the_same_is_left_out_and_counted(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
-    columns = [f"c{number}" for number in range(360)]  # each is within its bounds
-    rows = [("ann", 60.0, *["\x01" * 500] * 360), ("bob", 70.0, *["\x01"] * 360)]
+    columns = [f"c{number}" for number in range(5)]  # each is within its bounds
+    rows = [("ann", 60.0, *["\x01" * 500] * 5), ("bob", 70.0, *["\x01"] * 5)]
     scored = spark.createDataFrame(rows, ["user_id", "score", *columns]).select("*", window)
     seen = Observation("seen_too_long")
     monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
+    monkeypatch.setattr("tocsin.spark.findings.FINDING_BYTES", 15_000)
     assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["bob"]
     assert seen.get == {"too_long": 1}
 

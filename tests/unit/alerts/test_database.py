@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event, text
 
 from tests.postgres import emptied
-from tests.unit.alerts.scene import NOON, RULES, burst
+from tests.unit.alerts.scene import NOON, RULES, burst, finding
 from tocsin.alerts import migrations, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
@@ -140,11 +140,14 @@ def test_a_read_only_or_full_database_is_transient_with_advice(
     def restrict(connection: sqlite3.Connection, _: object) -> None:
         connection.execute(now)
 
-    large = "x" * 1_000_000
+    def index_large() -> None:
+        with sqlite.write() as connection:
+            record(connection, [finding(60, context={"note": "x" * 1_000_000})], RULES, NOON)
+
     with pytest.raises(TransientError, match=reason):
-        index(sqlite, large)
+        index_large()
     now = back
-    index(sqlite, large)
+    index_large()
     assert len(store.list_findings(sqlite, FindingFilter())) == 1
 
 
