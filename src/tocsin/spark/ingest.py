@@ -129,7 +129,9 @@ class Ingest:
 
     def failed(self, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
-        return self._poison.count_failure(error, committed(self._checkpoint(), self.reads) or self._began_at)
+        known = committed(self._checkpoint(), self.reads) or {}
+        # Before the first commit since removed records were passed over, what is committed lies before them.
+        return self._poison.count_failure(error, _furthest(self._began_at, known))
 
     def appended_at(self, message: Message) -> datetime | None:
         """The append time of the record."""
@@ -145,11 +147,12 @@ class Ingest:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it.
             shutil.rmtree(self._checkpoint(), ignore_errors=True)
             return first, 0
-        removed = sum(max(0, first[partition] - offset) for partition, offset in known.items() if partition in first)
-        if removed:
-            self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + removed
-            log.error("records were removed before they were read: retention is shorter than the outage", count=removed)
-        return {partition: max(offset, known.get(partition, 0)) for partition, offset in first.items()}, removed
+        removed = _between(known, first)
+        # Until a batch is committed, each start finds the same again.
+        if new := _between(_furthest(known, self._began_at), first):
+            self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + new
+            log.error("records were removed before they were read: retention is shorter than the outage", count=new)
+        return _furthest(first, known), removed
 
     def _lag(self, run: Run) -> float:
         """Seconds since the oldest unread record was appended; 0 when all is read."""
@@ -226,6 +229,16 @@ class Ingest:
 
     def _quarantine(self, record: SetAside) -> None:
         quarantine(self._settings, self.source, record.partition, record.offset, record.error)
+
+
+def _furthest(one: Offsets, other: Offsets) -> Offsets:
+    """The later of two positions, for each partition of `one`."""
+    return {partition: max(offset, other.get(partition, 0)) for partition, offset in one.items()}
+
+
+def _between(position: Offsets, first: Offsets) -> int:
+    """How many records lie between `position` and the first that are kept."""
+    return sum(max(0, first[partition] - offset) for partition, offset in position.items() if partition in first)
 
 
 def _drains(lag_seconds: float) -> str:
