@@ -83,12 +83,17 @@ def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: d
     return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
+def is_tick(value: bytes) -> bool:
+    """Whether the record of an events topic is a tick."""
+    return value.startswith(_TICK)
+
+
 def ingested_at(value: bytes) -> str | None:
     """The time in an event record at which it came into the platform, or of a tick: ISO-8601; None in any other record.
 
     As text: it sorts like the time, and a backlog of a million is looked through in seconds.
     """
-    mark = _EVENT_TIME if value.startswith(_TICK) else _INGESTED
+    mark = _EVENT_TIME if is_tick(value) else _INGESTED
     place = value.find(mark)
     if place < 0:
         return None
@@ -139,7 +144,7 @@ class Unread:
             read.end = offset + 1
             if moment is not None:
                 read.add(moment)
-            if value.startswith(_TICK):
+            if is_tick(value):
                 read.tick = offset
                 return
 

@@ -2,8 +2,9 @@
 
 Two failures at the same place, for a cause that is neither Kafka nor a disk, start a search. Ranges of records go
 through the same expressions and the same sink once more, as batches, and what fails is halved until single records are
-left. Delivery is at least once anyway, so what a batch writes does no harm. What is left out stands in
-`<checkpoint>/set-aside.json`, beside the gaps.
+left. A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or
+was ill for a minute, is no record's fault. Delivery is at least once anyway, so what a batch writes does no harm. What
+is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from pyspark.sql import functions as F
 from tocsin.durable import write_whole
 from tocsin.errors import TransientError
 from tocsin.metrics import JobState
+from tocsin.spark.drain import is_tick
 from tocsin.spark.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
 from tocsin.spark.session import kafka_options
-from tocsin.spark.topic import Offsets
+from tocsin.spark.topic import Offsets, Records
 
 if TYPE_CHECKING:
     from tocsin.spark.job import Run
@@ -36,6 +38,8 @@ _FAILURES = 2
 _CHUNK = 1_000
 _SEARCHED = 100_000
 _MOST = 1_000
+_NEARBY = 1_000
+_WITNESSES = 5
 _LONGEST = 300
 _CAUSE = "Caused by: "
 
@@ -165,17 +169,54 @@ class Poison:
         for one in found:
             keep(one)
             log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
-        self._save(records=[*self._kept.records, *found], failures=self._kept.failures if found else 0)
+        # One more failure starts the next search; a restart before the first commit is none.
+        self._save(records=[*self._kept.records, *found], failures=_FAILURES - 1 if found else 0)
         if not found:
             raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
 
     def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
-        """The records of the first range that fails; none when what was read before `position` fails as well."""
-        first, ends = run.topic.bounds()
-        # A record that was read before has to pass: where it fails too, no record is to blame.
-        known = [Span(p, offset - 1, offset) for p, offset in position.items() if offset > first.get(p, offset)]
-        if any(failure_of(span) for span in known):
+        """The records to blame in the first range that fails; none when no record passes."""
+        nearby = self._nearby(run.topic, position)
+        witness = next((span for span in nearby if not failure_of(span)), None)
+        if witness is None and (self.count or len(nearby) > 1):
             return []
+        suspects = self._suspects(run, position, failure_of)
+        blamed = [(span, error) for span, _ in suspects if (error := failure_of(span))]
+        if witness is not None and (error := failure_of(witness)):
+            raise TransientError(f"a search for a record ended with no record that passes: {error}")
+        if witness is None:
+            blamed = blamed[:1]  # a record that is alone on its topic has no witness, and may be blamed once
+        now = datetime.now(UTC)
+        return [
+            SetAside(topic=self._topic, partition=span.partition, offset=span.start, error=error, at=now)
+            for span, error in blamed
+        ]
+
+    def _nearby(self, topic: Records, position: Offsets) -> list[Span]:
+        """Some single records around `position` that were not set aside, those that the query has read first."""
+        first, ends = topic.bounds()
+        before: list[Span] = []
+        after: list[Span] = []
+        for p, offset in position.items():
+            start, end = max(offset, first.get(p, 0)), ends.get(p, 0)
+            before += self._real(topic, Span(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
+            unread = self._real(topic, Span(p, start, min(end, start + _NEARBY)))
+            after += unread[:: -(len(unread) // _WITNESSES + 1)]  # what ends the query is likely the first of them
+        return [*before, *after]
+
+    def _real(self, topic: Records, span: Span) -> list[Span]:
+        """The records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
+        if span.start >= span.end:
+            return []
+        known = {
+            one.offset for one in self._kept.records if (one.topic, one.partition) == (self._topic, span.partition)
+        }
+        found = (message.offset() or 0 for message in topic.records(*span) if not is_tick(message.value() or b""))
+        return [Span(span.partition, offset, offset + 1) for offset in found if offset not in known]
+
+    def _suspects(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[tuple[Span, str]]:
+        """The records that fail in the first range that does, as many as there is room for."""
+        first, ends = run.topic.bounds()
         chunks = [
             chunk
             for p, offset in position.items()
@@ -184,12 +225,7 @@ class Poison:
         for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
             found = [] if run.stopping else list(find_poison(chunk, failure_of))
             if found:
-                room = max(0, _MOST - self.count)
-                now = datetime.now(UTC)
-                return [
-                    SetAside(topic=self._topic, partition=span.partition, offset=span.start, error=error, at=now)
-                    for span, error in found[:room]
-                ]
+                return found[: max(0, _MOST - self.count)]
         return []
 
     def _failure(self, run: Run, position: Offsets, span: Span, write: Callable[[DataFrame], None]) -> str:

@@ -2,13 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.spark.poison import Poison, Span, find_poison
+from tocsin.errors import TransientError
+from tocsin.spark.poison import Poison, SetAside, Span, find_poison
+
+TOPIC = "raw.a"
+TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
+
+
+@dataclass
+class Message:
+    """One record."""
+
+    place: int
+    content: bytes
+
+    def offset(self) -> int:
+        return self.place
+
+    def value(self) -> bytes:
+        return self.content
+
+
+@dataclass
+class Job:
+    """A job whose topic has one partition, and whose query refuses records with the value `bad`."""
+
+    folder: Path
+    values: list[bytes]
+    refuses_all: bool = False
+    batches: int = 0
+    blamed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.poison = Poison(self.folder, TOPIC)
+        self.poison._failure = self._failure  # type: ignore[method-assign]  # else it takes a Spark session
+
+    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        return {0: 0}, {0: len(self.values)}
+
+    def records(self, partition: int, start: int, end: int) -> Iterator[Message]:
+        assert partition == 0
+        return (Message(offset, self.values[offset]) for offset in range(start, end))
+
+    def _failure(self, run: Any, position: Any, span: Span, write: Any) -> str:
+        del run, position, write
+        self.batches += 1
+        known = {one.offset for one in self.poison._kept.records}
+        read = [self.values[one] for one in range(span.start, span.end) if one not in known]
+        computed = [value for value in read if value != TICK]
+        return "refused" if b"bad" in computed or (computed and self.refuses_all) else ""
+
+    def fail(self, offset: int, times: int = 2) -> None:
+        for _ in range(times):
+            assert self.poison.count_failure("the query failed", {0: offset})
+
+    def start(self, offset: int) -> None:
+        """Start the query there, which searches if that failed too often."""
+        reporter = SimpleNamespace(update=lambda **_: None)
+        run: Any = SimpleNamespace(topic=self, reporter=reporter, stopping=False)
+
+        def keep(record: SetAside) -> None:
+            self.blamed.append(record.offset)
+
+        self.poison.search(run, {0: offset}, lambda _: None, keep)
 
 
 @given(st.sets(st.integers(10, 99)), st.integers(10, 60), st.integers(61, 100))
@@ -39,3 +105,80 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "set-aside.json").write_text("{")
     with pytest.raises(ValueError, match="Invalid JSON"):
         Poison(tmp_path, "raw.a")
+
+
+def test_the_records_that_end_the_query_are_blamed_and_no_others(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good", b"good", b"bad", b"good", b"bad", b"good"])
+    job.fail(2)
+    job.start(2)
+    assert job.blamed == [2, 4]
+
+
+def test_one_failure_starts_no_search_and_a_restart_before_the_first_commit_no_second_one(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good", b"bad", b"good"])
+    job.fail(1, times=1)
+    job.start(1)
+    assert (job.batches, job.blamed) == (0, [])
+    job.fail(1, times=1)
+    job.start(1)
+    searched = job.batches
+    again = Job(tmp_path, job.values)
+    again.start(1)
+    assert (job.blamed, again.batches) == ([1], 0)
+    again.fail(1, times=1)
+    with pytest.raises(RuntimeError, match="no single record is to blame"):
+        again.start(1)
+    assert searched
+
+
+@pytest.mark.parametrize("before", [[], [TICK] * 20, [b"good"] * 20], ids=["nothing", "ticks", "records"])
+def test_a_sink_that_refuses_all_blames_no_record(tmp_path: Path, before: list[bytes]) -> None:
+    job = Job(tmp_path, [*before, *[b"good"] * 300], refuses_all=True)
+    job.fail(len(before))
+    with pytest.raises(RuntimeError, match="no single record is to blame"):
+        job.start(len(before))
+    assert job.blamed == []
+    assert job.batches <= 10
+
+
+def test_records_that_were_set_aside_are_no_witnesses(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"bad", b"good"])
+    job.fail(0)
+    job.start(0)
+    job.values, job.refuses_all = [b"bad", b"good", b"good"], True
+    job.fail(1)
+    with pytest.raises(RuntimeError, match="no single record is to blame"):
+        job.start(1)
+    assert job.blamed == [0]
+
+
+def test_a_record_that_was_not_read_by_this_version_may_fail_before_the_place(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good", b"bad", b"bad", b"good"])
+    job.fail(2)
+    job.start(2)
+    assert job.blamed == [2]
+
+
+def test_a_record_alone_on_its_topic_is_blamed_once(tmp_path: Path) -> None:
+    job = Job(tmp_path, [TICK, b"bad"])
+    job.fail(0)
+    job.start(0)
+    assert job.blamed == [1]
+    job.values, job.refuses_all = [TICK, b"bad", b"good"], True
+    job.fail(2)
+    with pytest.raises(RuntimeError, match="no single record is to blame"):
+        job.start(2)
+
+
+def test_what_fails_only_for_a_while_is_not_blamed(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good"] * 50)
+    failure, ill = job._failure, range(10, 40)
+
+    def while_ill(*args: Any) -> str:
+        return failure(*args) or ("the broker is ill" if job.batches in ill else "")
+
+    job.poison._failure = while_ill  # type: ignore[method-assign,assignment]
+    job.fail(20)
+    with pytest.raises((RuntimeError, TransientError)):
+        job.start(20)
+    assert job.blamed == []
