@@ -139,3 +139,25 @@ def test_what_else_stands_above_an_aggregate(spark: SparkSession, join: str, kin
 
     plan = plan_of(spark, detect)
     assert (plan.score.kind, plan.score.counts) == (kind, False)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("inner", ScoreKind.RISING),
+        ("left_semi", ScoreKind.RISING),
+        ("left_anti", ScoreKind.FINAL),
+        ("left_outer", ScoreKind.FINAL),
+    ],
+)
+def test_a_join_that_drops_or_changes_what_matches_waits_for_the_window(
+    spark: SparkSession, how: str, kind: ScoreKind
+) -> None:
+    known = F.broadcast(spark.createDataFrame([(4,)], "usual bigint"))
+
+    def detect(rows: DataFrame) -> DataFrame:
+        counted = rows.groupBy("window", "user_id").agg(F.count("*").alias("score"))
+        return counted.join(known, F.col("score") > F.col("usual"), how)
+
+    plan = plan_of(spark, detect)
+    assert (plan.score.kind, plan.output) == (kind, "update" if kind is ScoreKind.RISING else "append")

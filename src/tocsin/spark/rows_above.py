@@ -15,6 +15,7 @@ from tocsin.spark.tree import Node
 
 _KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _JUDGED = {"Filter", "Join"}
+_KEEP_MATCHES = {"Inner", "Cross", "LeftSemi"}
 _UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", "Reflect")
 
 
@@ -31,11 +32,8 @@ def judged(plan: Node, score: Score, entity: Iterable[str]) -> Score:
     for node in between:
         if node.kind == "Union":
             return _of_union(node, score, tuple(entity))
-        if node.kind not in _KEEP_ROWS | _JUDGED:
-            return _final(f"nothing is known about {node.kind} above an aggregate")
-        for condition in node.expressions("condition"):
-            if not _stays(replaced(condition, made)):
-                return _final("a filter above the aggregate can turn false again while its window is open")
+        if why := _drops_told(node, made):
+            return _final(why)
     # A count that skips values, because its row is told only from some moment on, may miss every rung of the ladder.
     return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
 
@@ -58,6 +56,23 @@ def _between(plan: Node) -> list[Node] | None:
         if below is not None:
             return [plan, *below]
     return None
+
+
+def _drops_told(node: Node, made: dict[int, Node]) -> str:
+    """Why the operator `node` may take away a row that it once gave; "" when it never does."""
+    if node.kind not in _KEEP_ROWS | _JUDGED:
+        return f"nothing is known about {node.kind} above an aggregate"
+    for condition in (replaced(one, made) for one in node.expressions("condition")):
+        if not _stays(condition):
+            return "a filter above the aggregate can turn false again while its window is open"
+        if node.kind == "Join" and _aggregates(condition) and _join_type(node) not in _KEEP_MATCHES:
+            return "a join above the aggregate can drop or change a row once it begins to match"
+    return ""
+
+
+def _join_type(join: Node) -> str:
+    """Spark's name of it, such as "LeftAnti"."""
+    return str(join.fields["joinType"]["object"]).rsplit(".", 1)[-1].removesuffix("$")
 
 
 def _stays(condition: Node) -> bool:
