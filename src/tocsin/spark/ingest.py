@@ -199,7 +199,9 @@ class Ingest:
 
     def _reason(self) -> str:
         """What there is to say while it runs."""
-        return self._poison.sentence + (self._ratio.sentence() or "reads one record at a time, keeps no state")
+        removed = int(self._counts.get("removed_unread", 0))
+        lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
+        return lost + self._poison.sentence + (self._ratio.sentence() or "reads one record at a time, keeps no state")
 
     # --- query --------------------------------------------------------------------------------------------------------
 

@@ -41,5 +41,6 @@ def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> N
     begin(ingest, {0: 20, 1: 0})
     begin(ingest, {0: 20, 1: 0})
     assert ingest._counts["removed_unread"] == 15
+    assert ingest._reason().startswith("15 records were removed before they were read, their events are lost; ")
     begin(ingest, {0: 30, 1: 10})
     assert ingest._counts["removed_unread"] == 27
