@@ -254,7 +254,10 @@ class Poison:
         return ""
 
     def _save(self, **changes: object) -> None:
-        self._kept = self._kept.model_copy(update=changes)
+        kept = self._kept.model_copy(update=changes)
+        # A version that runs beside this one may have set records aside meanwhile.
+        known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *kept.records]}
+        self._kept = kept.model_copy(update={"records": list(known.values())})
         write_whole(self._folder / _FILE, self._kept.model_dump_json(indent=1))
 
 

@@ -182,3 +182,11 @@ def test_what_fails_only_for_a_while_is_not_blamed(tmp_path: Path) -> None:
     with pytest.raises((RuntimeError, TransientError)):
         job.start(20)
     assert job.blamed == []
+
+
+def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(tmp_path: Path) -> None:
+    job, beside = (Job(tmp_path, [b"good", b"bad", b"good"]) for _ in range(2))
+    job.fail(1)
+    job.start(1)
+    beside.fail(0, times=1)
+    assert (Poison(tmp_path, TOPIC).count, beside.poison.count) == (1, 1)
