@@ -1,10 +1,12 @@
 """Records that end the query of a job whenever they are read: found, written down, and left out from then on.
 
 Two failures at the same place, for a cause that is neither Kafka nor a disk, start a search. Ranges of records go
-through the same expressions and the same sink once more, as batches, and what fails is halved until single records are
-left. A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or
-was ill for a minute, is no record's fault. Delivery is at least once anyway, so what a batch writes does no harm. What
-is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
+through the same expressions once more, as batches, and what fails is halved until single records are left. An ingest
+writes what it makes of them, since delivery is at least once anyway. A detector does not: what it makes of a part of
+its events is no finding. So a record whose finding the sink refuses is not found; `tocsin.sizes` bounds findings.
+
+A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or was
+ill for a minute, is no record's fault. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from tocsin.spark.topic import Offsets, Records
 if TYPE_CHECKING:
     from tocsin.spark.job import Run
 
+_FILE = "set-aside.json"
 _FAILURES = 2
 _CHUNK = 1_000
 _SEARCHED = 100_000
@@ -259,9 +262,6 @@ class Poison:
         known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *kept.records]}
         self._kept = kept.model_copy(update={"records": list(known.values())})
         write_whole(self._folder / _FILE, self._kept.model_dump_json(indent=1))
-
-
-_FILE = "set-aside.json"
 
 
 def _read(folder: Path) -> _Kept:
