@@ -56,13 +56,13 @@ def check_detector(plan: Node, spark: SparkSession, spec: DetectorSpec, source: 
         ConfigError: as `check_source`.
     """
     faults = []
-    for pattern in sorted(set(_written(plan))):
+    for pattern in sorted(set(_literal_patterns(plan))):
         faults += _faults(spark, pattern, source, str(spec.path), "detect")
     if faults:
         raise ConfigError(faults)
 
 
-def _written(tree: Node) -> Iterator[str]:
+def _literal_patterns(tree: Node) -> Iterator[str]:
     """The patterns among the literals of a plan."""
     for node in tree.walk():
         for top in node.expressions():
@@ -74,11 +74,11 @@ def _written(tree: Node) -> Iterator[str]:
 
 
 def _faults(spark: SparkSession, pattern: str, source: Source, where: str, key: str) -> list[Fault]:
-    told = _tried(spark, pattern, source.max_bytes)
-    return [Fault(where, told, key=key)] if told else []
+    refusal = _refusal(spark, pattern, source.max_bytes)
+    return [Fault(where, refusal, key=key)] if refusal else []
 
 
-def _tried(spark: SparkSession, pattern: str, longest: int) -> str:
+def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
     """Why `pattern` is refused; empty when it is not."""
     compile_ = spark.sparkContext._gateway.jvm.java.util.regex.Pattern.compile  # type: ignore[union-attr]  # no stubs
     try:

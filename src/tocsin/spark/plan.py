@@ -13,7 +13,7 @@ from tocsin.detector import DetectorSpec, ScoreKind
 from tocsin.errors import ConfigError, Fault, nearest
 from tocsin.source import Source
 from tocsin.spark.patterns import check_detector
-from tocsin.spark.rows_above import judged
+from tocsin.spark.rows_above import correct_score
 from tocsin.spark.scores import Score, score_of
 from tocsin.spark.session import SEMANTICS
 from tocsin.spark.tree import Node, normalised, parse_tree
@@ -149,7 +149,7 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 
 def _score(tree: Node, spec: DetectorSpec) -> Score:
     """The declared kind of score, else the derived one."""
-    derived = judged(tree, score_of(tree), spec.entity)
+    derived = correct_score(tree, score_of(tree), spec.entity)
     if spec.window is None:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
     if spec.score is None:

@@ -1,4 +1,4 @@
-"""Whether what stands between an aggregate and the rows of a detector lets a rising score be told while it rises.
+"""Find out if the operators between an aggregate and the rows of a detector let a rising score be told while it rises.
 
 A row that was told is never taken back, so a filter above the aggregate may turn true while its window is open, but not
 false again; else the row is told when the window has closed.
@@ -19,8 +19,8 @@ _KEEP_MATCHES = {"Inner", "Cross", "LeftSemi"}
 _UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", "Reflect")
 
 
-def judged(plan: Node, score: Score, entity: Iterable[str]) -> Score:
-    """`score`, derived from the columns of `plan` alone, with regard to the operators above its topmost aggregate."""
+def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
+    """Correct `score`, derived from the columns of `plan` alone, for the operators above its topmost aggregate."""
     between = _between(plan)
     if score.kind is not ScoreKind.RISING or between is None:
         return score
@@ -31,16 +31,16 @@ def judged(plan: Node, score: Score, entity: Iterable[str]) -> Score:
             return _final(f"'{column}' comes from an aggregate and can change while its window is open")
     for node in between:
         if node.kind == "Union":
-            return _of_union(node, score, tuple(entity))
+            return _score_of_union(node, score, tuple(entity))
         if why := _drops_told(node, made):
             return _final(why)
     # A count that skips values, because its row is told only from some moment on, may miss every rung of the ladder.
     return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
 
 
-def _of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
+def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
     """One kind for all parts: rising if each is, final if one is final."""
-    parts = [judged(part, score_of(part), entity) for part in union.children]
+    parts = [correct_score(part, score_of(part), entity) for part in union.children]
     for part in parts:
         if part.kind is not ScoreKind.RISING:
             return part
