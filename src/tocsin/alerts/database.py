@@ -46,6 +46,8 @@ class Database:
         self.engine = (
             _sqlite(self.url, read_only, busy_seconds) if self._is_sqlite else _postgres(self.url, busy_seconds)
         )
+        # A transaction of SQLite sees one state in any case; by default PostgreSQL shows each statement the latest one.
+        self._isolation = {} if self._is_sqlite else {"isolation_level": "REPEATABLE READ"}
 
     @property
     def shown(self) -> str:
@@ -73,7 +75,11 @@ class Database:
         Raises:
             TransientError: the DB cannot be read now; a retry helps.
         """
-        with self._translated(), self.engine.connect() as connection, connection.begin():
+        with (
+            self._translated(),
+            self.engine.connect().execution_options(**self._isolation) as connection,
+            connection.begin(),
+        ):
             yield connection
 
     def migrate(self) -> None:

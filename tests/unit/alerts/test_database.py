@@ -26,9 +26,9 @@ from tocsin.supervision.model import Pace
 Open = Callable[..., Database]
 
 
-def index(database: Database, user: str = "mallory") -> None:
+def index(database: Database, *users: str) -> None:
     with database.write() as connection:
-        record(connection, burst(60, user=user), RULES, NOON)
+        record(connection, [one for user in users or ("mallory",) for one in burst(60, user=user)], RULES, NOON)
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(database: Database) -> None:
@@ -49,6 +49,18 @@ def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: 
     assert not database.is_ready()
     database.migrate()
     assert store.list_findings(database, FindingFilter()) == before != []
+
+
+def test_a_transaction_that_reads_sees_one_state(database: Database) -> None:
+    """Or a reader could see half of a backfilled day: it asks what is staged first, then for the findings."""
+    index(database)
+    count = text("SELECT count(*) FROM findings")
+    with database.read() as connection:
+        before = connection.execute(count).scalar()
+        index(database, "trudy")
+        assert connection.execute(count).scalar() == before
+    with database.read() as connection:
+        assert connection.execute(count).scalar() == 2
 
 
 def test_two_programs_may_start_together(address: str, opened: Open) -> None:
