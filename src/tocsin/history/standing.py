@@ -158,13 +158,15 @@ def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
 def standing(source: str, facts: Known) -> list[DayStanding]:
     """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
+    at_once = due(facts, planned.ready)
     days = {*facts.ledger.by_day, *facts.versions, *facts.published, *facts.unsealed, *planned.ready}
     gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
             for day in missing(facts, days)}  # fmt: skip
-    return [gaps.get(day) or _standing(source, day, facts, planned) for day in sorted(days | gaps.keys())]
+    return [gaps.get(day) or _standing(source, day, facts, planned, day in at_once)
+            for day in sorted(days | gaps.keys())]  # fmt: skip
 
 
-def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStanding:
+def _standing(source: str, day: date, facts: Known, planned: Plan, at_once: bool) -> DayStanding:
     versions = facts.versions.get(day, ())
     current = next((one for one in versions if one.version == facts.published.get(day)), None)
     latest = versions[-1] if versions else None
@@ -180,7 +182,7 @@ def _standing(source: str, day: date, facts: Known, planned: Plan) -> DayStandin
         severity=latest.severity if latest else None,
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
-        due=day in due(facts, planned.ready),
+        due=at_once,
         note=facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, ""),
     )
 
