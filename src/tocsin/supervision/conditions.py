@@ -17,14 +17,15 @@ from tocsin.names import DETECTOR, INGEST, file_name
 from tocsin.supervision.model import HUNG, Condition, Past
 
 CALM_SECONDS = 3600.0
-_HOLD = {Condition.LAGGING: 120.0, Condition.BROKEN: 60.0}
-"""Conditions that must last so long before people hear of them: a backlog drains, a file is saved half-written."""
+_HOLD = {Condition.LAGGING: 120.0, Condition.BROKEN: 60.0, Condition.SILENT: 120.0}
+"""Conditions that must last so long before people hear of them: a backlog drains, a file is saved half-written, and
+senders come back after a stack that was down."""
 
 _LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
 """The late share is taken over at least so many of the latest records and so long, or since the process began."""
 
-_FEWEST = 100
-"""Of fewer records a share says nothing."""
+_FEWEST, _FEWEST_LATE = 100, 10
+"""Of fewer records, and of fewer late ones, a share says nothing."""
 
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
@@ -176,7 +177,8 @@ def _symptoms_of_flow(
 
 def _base(report: JobReport, base: Counters | None, now: float) -> Counters:
     """The counters since which the late share of a detector is taken; since its process began at first."""
-    return base if base is not None and base.pid == report.pid else Counters(pid=report.pid, at=now)
+    is_same = base is not None and base.pid == report.pid and base.rows_in <= report.rows_in  # pids come again
+    return base if base is not None and is_same else Counters(pid=report.pid, at=now)
 
 
 def _rolled(report: JobReport, base: Counters, now: float) -> Counters:
@@ -187,8 +189,8 @@ def _rolled(report: JobReport, base: Counters, now: float) -> Counters:
 
 
 def _late(report: JobReport, base: Counters) -> float:
-    read = report.rows_in - base.rows_in
-    return (report.rows_dropped_late - base.dropped_late) / read if read >= _FEWEST else 0.0
+    read, late = report.rows_in - base.rows_in, report.rows_dropped_late - base.dropped_late
+    return late / read if read >= _FEWEST and late >= _FEWEST_LATE else 0.0
 
 
 def _input(report: JobReport, last: Counters | None, now: float) -> Counters:

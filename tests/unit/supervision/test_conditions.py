@@ -118,14 +118,34 @@ def test_late_drops_are_told_above_a_share_of_the_latest_records(watched: Watche
     assert watched.look(says(JOB, rows_in=100, rows_dropped_late=0, pid=8), 5) == [], "another process counts anew"
 
 
+def test_a_few_late_records_behind_a_new_beginning_are_no_share(watched: Watched) -> None:
+    assert watched.look(says(JOB, rows_in=5_000)) == watched.look(says(JOB, rows_in=9_000), 601) == []
+    assert watched.look(says(JOB, rows_in=9_100, rows_dropped_late=9), 5) == []
+    assert len(watched.look(says(JOB, rows_in=9_100, rows_dropped_late=10), 5)) == 1
+
+
+def test_late_records_of_a_process_with_the_number_of_an_earlier_one_are_counted_anew(watched: Watched) -> None:
+    """In a container that was started again they are mostly the same."""
+    watched.look(says(JOB, rows_in=5_000))
+    watched.look(says(JOB, rows_in=9_000), 601)
+    assert len(watched.look(says(JOB, rows_in=1_000, rows_dropped_late=500), 5)) == 1
+
+
 def test_a_source_without_input_is_told_after_its_patience_and_one_that_never_had_any_is_not(watched: Watched) -> None:
     quiet = says(INGEST, rows_in=0, pid=8)
-    assert watched.look(quiet) == watched.look(quiet, 100_000) == []
-    assert watched.look(says(INGEST, rows_in=5), 5) == watched.look(says(INGEST, rows_in=5), 3600) == []
-    assert watched.look(says(INGEST, rows_in=6), 5) == watched.look(says(INGEST, rows_in=6), 3600) == []
+    assert watched.look(quiet) == watched.look(quiet, 100_000) == watched.look(quiet, 120) == []
+    for number in (5, 6):
+        assert watched.look(says(INGEST, rows_in=number), 5) == watched.look(says(INGEST, rows_in=number), 3600) == []
     assert watched.look(says(INGEST, rows_in=0, pid=8, lag_records=3), 5) == [], "it has not read what there is"
-    assert watched.look(quiet, 5) == [f"{INGEST} no input: nothing has come in for 1 h"], "also across a restart"
+    assert watched.look(quiet, 5) == watched.look(quiet, 119) == []
+    assert watched.look(quiet, 1) == [f"{INGEST} no input: nothing has come in for 1 h"], "also across a restart"
     assert watched.look(says(INGEST, rows_in=1, pid=8), 5) == watched.look(says(INGEST, rows_in=1, pid=8), 3601) == []
+
+
+def test_a_stack_that_was_down_for_long_gives_senders_time_to_come_back(watched: Watched) -> None:
+    watched.look(says(INGEST, rows_in=5))
+    assert watched.look(says(INGEST, rows_in=0, pid=8), 50_000) == []
+    assert watched.look(says(INGEST, rows_in=1, pid=8), 60) == watched.look(says(INGEST, rows_in=1, pid=8), 3000) == []
 
 
 def test_much_in_quarantine_is_told(watched: Watched) -> None:
