@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -19,9 +20,10 @@ from tocsin.stack.running import read_running, withdraw
 from tocsin.supervision.desired import desired_jobs
 from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Desired
+from tocsin.supervision.model import Condition, Desired
 from tocsin.supervision.standing import Standing, standings
 from tocsin.supervision.switches import not_stopped
+from tocsin.supervision.watch import faults
 from tocsin.versions import catalog_in_force
 
 _SERVERS = (kafka.NAME, mail.NAME)
@@ -97,7 +99,8 @@ def components(settings: Settings) -> list[ComponentStatus]:
     servers = LocalRunner(servers_instance(settings), settings.log)
     jobs = LocalRunner(instance_of(settings), settings.log)
     live = jobs.list()
-    wanted = [job for job, one in wanted_jobs(settings).items() if one.readable]
+    broken = faults(catalog_in_force(settings))
+    wanted = [job for job, one in wanted_jobs(settings).items() if one.readable or job in broken]
     strays = [process.labels.job for process in live if process.labels.job not in wanted]
     running = read_running(settings.state)
     expected = _SERVERS + (_AIRFLOW if running is not None and running.airflow_url else ())
@@ -105,7 +108,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
     of_jobs = standings(settings.state, "jobs", [*wanted, *dict.fromkeys(strays)], live)
     return [
         *(_status(settings, servers, one, "running") for one in of_servers),
-        *(_status(settings, jobs, one, "starting") for one in of_jobs),
+        *(_status(settings, jobs, _with_fault(one, broken.get(one.job)), "starting") for one in of_jobs),
     ]
 
 
@@ -129,6 +132,10 @@ def component_log(settings: Settings, name: str) -> str:
             [Fault("component", f"no '{name}' (there are: {', '.join(known)})", nearest=nearest(name, known))]
         )
     return str(settings.log(name))
+
+
+def _with_fault(one: Standing, fault: str | None) -> Standing:
+    return one if fault is None else replace(one, condition=Condition.BROKEN, reason=fault)
 
 
 def _status(settings: Settings, runner: LocalRunner, one: Standing, silent: str) -> ComponentStatus:

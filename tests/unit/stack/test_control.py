@@ -31,6 +31,14 @@ def test_without_a_stack_all_is_absent_and_there_is_nothing_to_stop(settings: Se
     assert not settings.state.exists(), "looking makes nothing"
 
 
+def test_a_file_that_cannot_be_read_is_listed_with_its_fault(settings: Settings) -> None:
+    (settings.project / "detectors").mkdir()
+    (settings.project / "detectors" / "bad.py").write_text("def detect(:\n")
+    (bad,) = [one for one in control.components(settings) if one.name == "detector:bad"]
+    assert (bad.state, bad.condition, bad.is_well) == ("absent", "broken file", False)
+    assert "bad.py:1: is not Python" in bad.reason
+
+
 def test_the_holder_of_the_lock_is_the_launcher(settings: Settings) -> None:
     with hold(settings.state / folder.LOCK):
         assert control.launcher_pid(settings) is not None
