@@ -45,9 +45,9 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     from tocsin.cli.shapes import FaultShape
 
     catalog = _catalog()
-    suites = _faults_of_suites(catalog)
-    faults = _faults(catalog) + suites
-    files, well = len(catalog.broken) + len({fault.where for fault in suites}), len(catalog.detectors)
+    others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
+    faults = _faults(catalog) + others
+    files, well = len(catalog.broken) + len({fault.where for fault in others}), len(catalog.detectors)
     plans: dict[str, Plan] = {}
     if plan:
         from tocsin.settings import load_settings
@@ -93,6 +93,20 @@ def _faults_of_suites(catalog: Catalog) -> list[Fault]:
 
     broken = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
     return faults_of_suites(load_settings().project, catalog.sources, broken)
+
+
+def _faults_of_settings(catalog: Catalog) -> list[Fault]:
+    """A finding that goes before its day would be missing in the eyes of parity."""
+    from tocsin.errors import Fault
+    from tocsin.settings import PROJECT_FILE, load_settings
+
+    settings = load_settings()
+    longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)
+    if longest is None or longest.history_days <= settings.alerts.history_days:
+        return []
+    what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
+    what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
+    return [Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
 
 
 def _row(shown: DetectorShape) -> tuple[object, ...]:

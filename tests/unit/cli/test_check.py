@@ -51,6 +51,16 @@ def test_a_good_project(project: Path) -> None:
     assert call("check", "--json") == (0, "[]\n")
 
 
+def test_findings_are_kept_no_shorter_than_the_days_of_their_source(project: Path) -> None:
+    source = project / "sources" / "logins.toml"
+    source.write_text("history_days = 500\n" + source.read_text())
+    code, told = call("check")
+    assert code == 1
+    assert f"{project / 'tocsin.toml'}: alerts.history_days: must be at least 500, the history_days of source" in told
+    (project / "tocsin.toml").write_text("[alerts]\nhistory_days = 500\n")
+    assert call("check")[0] == 0
+
+
 def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
