@@ -147,17 +147,21 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     """Bring past events of a source in from files: lines as they are sent, CSV or Parquet; lines and CSV may be gzip.
 
     They are read by the rules of ingest. A file that is imported again changes nothing. All files share a Spark
-    session. Exit code 1 when a row cannot be used.
+    session; one that cannot be read holds no other up. Exit code 1 when a file or a row cannot be used.
     """
     from tocsin.spark.importing import import_files
 
     settings, declared = _project(source)
-    paths, refused = list(_files_of(files)), 0
+    paths, is_bad, has_landed = list(_files_of(files)), False, False
     with _writing(settings):
         for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):
-            refused += _tell(declared, path, done)
-    line(f"tocsin history seal --source {source} publishes the days")
-    if refused:
+            if isinstance(done, ConfigError):
+                note(str(done), style="red")
+            is_bad |= isinstance(done, ConfigError) or _tell(declared, path, done) > 0
+            has_landed |= not isinstance(done, ConfigError)
+    if has_landed:
+        line(f"tocsin history seal --source {source} publishes the days")
+    if is_bad:
         raise typer.Exit(1)
 
 

@@ -60,8 +60,10 @@ class Imported:
 
 def import_files(
     settings: Settings, source: Source, paths: Iterable[Path], form: FileForm | None = None
-) -> Iterator[Imported]:
+) -> Iterator[Imported | ConfigError]:
     """Land the rows of each of `paths` as events of `source`; what came of each, as soon as it has landed.
+
+    A file that cannot be read, or is not what its name or `form` says, yields a ConfigError; the others are landed.
 
     All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
     file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
@@ -74,8 +76,7 @@ def import_files(
         form: None for what the names say.
 
     Raises:
-        ConfigError: a file cannot be read, or is not what its name or `form` says; or the rules for rows have faults.
-            Files before it have landed.
+        ConfigError: the rules for rows have faults.
         LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
         BrokenLedger: an entry of the ledger cannot be read.
         OSError: the disk is full or cannot be written; nothing of this file is landed.
@@ -85,7 +86,12 @@ def import_files(
         session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
         one = _Import(settings, source, rules, session)
         for path in paths:
-            yield one.import_file(path, form or form_of(path))
+            done: Imported | ConfigError
+            try:
+                done = one.import_file(path, form or form_of(path))
+            except ConfigError as error:
+                done = error
+            yield done
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.history.made import DAY, imported
 from tests.unit.history.published import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
-from tocsin.errors import TransientError
+from tocsin.errors import ConfigError, TransientError
 from tocsin.history.ledger import record
 from tocsin.history.places import Places
 from tocsin.quality.unsealed import note
@@ -84,6 +84,20 @@ def test_a_folder_stands_for_its_files_in_the_order_of_their_names(
     (tmp_path / "empty").mkdir()
     done = run("import", "--source", "logins", str(tmp_path / "empty"))
     assert str(done.exception) == f"{tmp_path / 'empty'}: holds no file"
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_others_come_in(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_files(*_: object) -> Iterator[Imported | ConfigError]:
+        yield ConfigError.one("a.jsonl", "cannot be read: no such file")
+        yield Imported(imported("import-1", DAY), None, {})
+
+    monkeypatch.setattr("tocsin.spark.importing.import_files", import_files)
+    done = run("import", "--source", "logins", "a.jsonl", "b.jsonl")
+    assert done.exit_code == 1
+    assert "a.jsonl: cannot be read: no such file" in done.output
+    assert "b.jsonl: 1 event of 2026-11-19" in done.output
 
 
 def test_missing_days_share_a_line(settings: Settings) -> None:
