@@ -1,9 +1,10 @@
 """Records that end the query of a job whenever they are read: found, written down, and left out from then on.
 
-Two failures at the same place, for a cause that is neither Kafka nor a disk, start a search. Ranges of records go
-through the same expressions once more, as batches, and what fails is halved until single records are left. An ingest
-writes what it makes of them, since delivery is at least once anyway. A detector does not: what it makes of a part of
-its events is no finding. So a record whose finding the sink refuses is not found; `tocsin.sizes` bounds findings.
+Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like Kafka, start a
+search. Ranges of records go through the same expressions once more, as batches, and what fails is halved until single
+records are left. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
+what it makes of a part of its events is no finding. So a record whose finding the sink refuses is not found;
+`tocsin.sizes` bounds findings.
 
 A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or was
 ill for a minute, is no record's fault. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _FILE = "set-aside.json"
 _FAILURES = 2
+_LOST_KAFKA = 10
 _CHUNK = 1_000
 _SEARCHED = 100_000
 _MOST = 1_000
@@ -82,6 +84,7 @@ class Span(NamedTuple):
 class _Kept(BaseModel):
     position: Offsets = Field(default_factory=dict)
     failures: int = 0
+    lost_kafka: int = 0
     records: list[SetAside] = Field(default_factory=list)
 
 
@@ -130,10 +133,13 @@ class Poison:
 
     def count_failure(self, error: str, position: Offsets) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
-        if is_kafka(error) or is_unwritable(error):
+        if is_unwritable(error):
             return False
-        same = self._kept.position == position
-        self._save(position=position, failures=self._kept.failures + 1 if same else 1)
+        before = self._kept if self._kept.position == position else _Kept()
+        if is_kafka(error):
+            self._save(position=position, failures=before.failures, lost_kafka=before.lost_kafka + 1)
+            return False
+        self._save(position=position, failures=before.failures + 1, lost_kafka=before.lost_kafka)
         return True
 
     def without(self, records: DataFrame) -> DataFrame:
@@ -161,10 +167,13 @@ class Poison:
             TransientError: Kafka went away, try again.
             Unwritable: the disk is full.
         """
-        if self._kept.failures < _FAILURES or self._kept.position != position:
+        kept = self._kept
+        # What a record holds can stand in an error, so it can name Kafka's errors as well.
+        is_due = kept.failures >= _FAILURES or kept.lost_kafka >= _LOST_KAFKA
+        if not is_due or kept.position != position:
             return
         reason = "looks for the record that ends its query"
-        log.warning("search started", position=position, failures=self._kept.failures)
+        log.warning("search started", position=position, failures=kept.failures, lost_kafka=kept.lost_kafka)
         run.reporter.update(state=JobState.WAITING, reason=reason)
         found = self._find(run, position, lambda span: self._failure(run, position, span, write))
         if run.stopping:
@@ -173,8 +182,8 @@ class Poison:
             keep(one)
             log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
         # One more failure starts the next search; a restart before the first commit is none.
-        self._save(records=[*self._kept.records, *found], failures=_FAILURES - 1 if found else 0)
-        if not found:
+        self._save(records=[*kept.records, *found], failures=_FAILURES - 1 if found else 0, lost_kafka=0)
+        if not found and kept.failures >= _FAILURES:
             raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
 
     def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
@@ -248,10 +257,10 @@ class Poison:
             write(self.without(reader.load()))
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
-            if refused := text if is_unwritable(text) else refusal(self._folder):
+            # Disk and broker are asked themselves: what a record holds can stand in the text.
+            if refused := refusal(self._folder):
                 raise Unwritable(refused) from error
-            if is_kafka(text):
-                raise TransientError(f"a search for a record lost Kafka: {in_a_line(error)}") from error
+            run.topic.bounds()
             causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
             return causes[-1].removeprefix(_CAUSE)[:_LONGEST] if causes else in_a_line(error)
         return ""

@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from tocsin.errors import TransientError
+from tocsin.settings import Settings
 from tocsin.spark.poison import Poison, SetAside, Span, find_poison
 
 TOPIC = "raw.a"
+LOST = "org.apache.kafka.common.errors.TimeoutException"
 TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
 
 
@@ -190,3 +194,40 @@ def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(t
     job.start(1)
     beside.fail(0, times=1)
     assert (Poison(tmp_path, TOPIC).count, beside.poison.count) == (1, 1)
+
+
+def test_a_record_that_names_an_error_of_kafka_is_found_all_the_same(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good", b"bad", b"good"])
+    for _ in range(9):
+        assert not job.poison.count_failure(f"unknown zone '{LOST}'", {0: 1})
+    job.start(1)
+    assert (job.batches, job.blamed) == (0, [])
+    assert not job.poison.count_failure(f"unknown zone '{LOST}'", {0: 1})
+    job.start(1)
+    assert job.blamed == [1]
+
+
+def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good"])
+    for _ in range(10):
+        assert not job.poison.count_failure(LOST, {0: 1})
+    job.start(1)
+    assert job.blamed == []
+    searched = job.batches
+    job.start(1)
+    assert job.batches == searched
+
+
+@pytest.mark.parametrize("text", [LOST, "No space left on device"])
+def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text: str) -> None:
+    settings = Settings(project=tmp_path, state=tmp_path)
+    run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, work=SimpleNamespace(job="a"), topic=MagicMock())
+
+    def write(_: Any) -> None:
+        raise PySparkException(f"unknown zone '{text}'")
+
+    poison = Poison(tmp_path, TOPIC)
+    assert text in poison._failure(run, {0: 0}, Span(0, 0, 1), write)
+    run.topic.bounds.side_effect = TransientError("cannot reach Kafka")
+    with pytest.raises(TransientError):
+        poison._failure(run, {0: 0}, Span(0, 0, 1), write)
