@@ -197,13 +197,13 @@ class Run:
     def _ended(self, query: StreamingQuery) -> None:
         """The query has stopped by itself: find out whether to try again."""
         error = cause(query)
-        if is_unwritable(error):
-            raise Unwritable(error)
         if refused := refusal(self.settings.checkpoint(self.work.job)):
             raise Unwritable(refused)
         if self.work.failed(error):
             log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
             return
+        if is_unwritable(error):
+            raise Unwritable(error)
         if (grown := self._grown()) is not None:  # Spark refuses new partitions while it looks for the first offsets
             log.info("starting again", reason=grown)
             return

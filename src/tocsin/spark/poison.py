@@ -1,6 +1,6 @@
 """Records that end the query of a job whenever they are read: found, written down, and left out from then on.
 
-Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like Kafka, start a
+Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like those, start a
 search. Ranges of records go through the same expressions once more, as batches, and what fails is halved until single
 records are left. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
 what it makes of a part of its events is no finding. So a record whose finding the sink refuses is not found;
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _FILE = "set-aside.json"
 _FAILURES = 2
-_LOST_KAFKA = 10
+_OUTAGES = 10
 _CHUNK = 1_000
 _SEARCHED = 100_000
 _MOST = 1_000
@@ -84,7 +84,7 @@ class Span(NamedTuple):
 class _Kept(BaseModel):
     position: Offsets = Field(default_factory=dict)
     failures: int = 0
-    lost_kafka: int = 0
+    outages: int = 0
     records: list[SetAside] = Field(default_factory=list)
 
 
@@ -133,14 +133,11 @@ class Poison:
 
     def count_failure(self, error: str, position: Offsets) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
-        if is_unwritable(error):
-            return False
         before = self._kept if self._kept.position == position else _Kept()
-        if is_kafka(error):
-            self._save(position=position, failures=before.failures, lost_kafka=before.lost_kafka + 1)
-            return False
-        self._save(position=position, failures=before.failures + 1, lost_kafka=before.lost_kafka)
-        return True
+        is_outage = is_kafka(error) or is_unwritable(error)
+        failures, outages = before.failures + (not is_outage), before.outages + is_outage
+        self._save(position=position, failures=failures, outages=outages)
+        return not is_outage
 
     def without(self, records: DataFrame) -> DataFrame:
         """Records of Kafka, but for those that were set aside."""
@@ -168,12 +165,12 @@ class Poison:
             Unwritable: the disk is full.
         """
         kept = self._kept
-        # What a record holds can stand in an error, so it can name Kafka's errors as well.
-        is_due = kept.failures >= _FAILURES or kept.lost_kafka >= _LOST_KAFKA
+        # What a record holds can stand in an error, so a sender can make it look like a lost broker or a full disk.
+        is_due = kept.failures >= _FAILURES or kept.outages >= _OUTAGES
         if not is_due or kept.position != position:
             return
         reason = "looks for the record that ends its query"
-        log.warning("search started", position=position, failures=kept.failures, lost_kafka=kept.lost_kafka)
+        log.warning("search started", position=position, failures=kept.failures, outages=kept.outages)
         run.reporter.update(state=JobState.WAITING, reason=reason)
         found = self._find(run, position, lambda span: self._failure(run, position, span, write))
         if run.stopping:
@@ -182,7 +179,7 @@ class Poison:
             keep(one)
             log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
         # One more failure starts the next search; a restart before the first commit is none.
-        self._save(records=[*kept.records, *found], failures=_FAILURES - 1 if found else 0, lost_kafka=0)
+        self._save(records=[*kept.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
         if not found and kept.failures >= _FAILURES:
             raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
 

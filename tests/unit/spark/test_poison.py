@@ -19,7 +19,7 @@ from tocsin.settings import Settings
 from tocsin.spark.poison import Poison, SetAside, Span, find_poison
 
 TOPIC = "raw.a"
-LOST = "org.apache.kafka.common.errors.TimeoutException"
+OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
 TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
 
 
@@ -196,13 +196,14 @@ def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(t
     assert (Poison(tmp_path, TOPIC).count, beside.poison.count) == (1, 1)
 
 
-def test_a_record_that_names_an_error_of_kafka_is_found_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", OUTAGES)
+def test_a_record_that_names_an_error_of_broker_or_disk_is_found_all_the_same(tmp_path: Path, text: str) -> None:
     job = Job(tmp_path, [b"good", b"bad", b"good"])
     for _ in range(9):
-        assert not job.poison.count_failure(f"unknown zone '{LOST}'", {0: 1})
+        assert not job.poison.count_failure(f"unknown zone '{text}'", {0: 1})
     job.start(1)
     assert (job.batches, job.blamed) == (0, [])
-    assert not job.poison.count_failure(f"unknown zone '{LOST}'", {0: 1})
+    assert not job.poison.count_failure(f"unknown zone '{text}'", {0: 1})
     job.start(1)
     assert job.blamed == [1]
 
@@ -210,7 +211,7 @@ def test_a_record_that_names_an_error_of_kafka_is_found_all_the_same(tmp_path: P
 def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path: Path) -> None:
     job = Job(tmp_path, [b"good"])
     for _ in range(10):
-        assert not job.poison.count_failure(LOST, {0: 1})
+        assert not job.poison.count_failure(OUTAGES[0], {0: 1})
     job.start(1)
     assert job.blamed == []
     searched = job.batches
@@ -218,7 +219,7 @@ def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path
     assert job.batches == searched
 
 
-@pytest.mark.parametrize("text", [LOST, "No space left on device"])
+@pytest.mark.parametrize("text", OUTAGES)
 def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text: str) -> None:
     settings = Settings(project=tmp_path, state=tmp_path)
     run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, work=SimpleNamespace(job="a"), topic=MagicMock())
