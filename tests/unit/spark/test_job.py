@@ -1,0 +1,38 @@
+"""What a job does when its query has ended by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tocsin.settings import Settings
+from tocsin.spark.failures import Unwritable
+from tocsin.spark.job import Run
+
+
+def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
+    """Let a query end with a value in its error that reads like a full disk; returns what the job's work was told."""
+    told: list[str] = []
+
+    def failed(error: str) -> bool:
+        told.append(error)
+        return tries_again
+
+    settings = Settings(project=tmp_path, state=tmp_path)
+    settings.checkpoint("a").mkdir(parents=True)
+    run: Any = SimpleNamespace(settings=settings, work=SimpleNamespace(job="a", failed=failed))
+    query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
+    Run._ended(run, query)
+    return told
+
+
+def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp_path: Path) -> None:
+    assert end(tmp_path, tries_again=True) == ["unknown zone 'No space left on device'"]
+
+
+def test_an_error_of_the_disk_that_has_room_again_ends_the_job_as_unwritable(tmp_path: Path) -> None:
+    with pytest.raises(Unwritable):
+        end(tmp_path, tries_again=False)
