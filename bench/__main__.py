@@ -1,4 +1,4 @@
-"""`python -m bench [latency|pipeline|six|drain|start|backfill|airflow|install|all]`; see `make bench`."""
+"""`python -m bench [latency|pipeline|six|start|drain|mail|backfill|airflow|install|all]`; see `make bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, backfill, drain, install, latency, pipeline, six, startup
+from bench import airflow, backfill, drain, install, latency, mail, pipeline, six, startup
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -24,7 +24,7 @@ from bench.systems import compile_streams
 from tocsin.errors import ConfigError
 from tocsin.provision.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain")
+_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail")
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -75,11 +75,13 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "six": lambda rig: _result(six.measure(rig, plan), six.report),
         "start": lambda rig: _result(startup.measure(rig), startup.report),
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),
+        "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),
     }
     results: dict[str, Result] = {}
     if set(given.what) & on_the_rig.keys():
         with opened(given.folder / "run") as rig:
-            compile_streams(rig)
+            if {"latency", "drain"} & set(given.what):  # the others have no peers
+                compile_streams(rig)
             for what, measure in on_the_rig.items():
                 if what in given.what:
                     results[what] = _shown(what, partial(measure, rig))

@@ -59,6 +59,10 @@ class JobReport(BaseModel):
         lag_seconds: since the append of the oldest unread record; 0 when there is none.
         watermark: of the job, UTC; None before the first batch and for stateless jobs. Of the indexer: every finding
             that was appended before it is stored.
+        complete_through: told between the boundaries of batches, UTC; None when unknown. Of an ingest: all that
+            was appended before it is in the events topic. Of a detector in real-time mode with rising scores: what it
+            finds in windows that ended by then is in the findings topic; told while somebody may wait for it. Likely,
+            not certain, so an e-mail may leave because of it, and nothing may be dropped.
         delay_seconds: watermark delay now in force (widened while draining).
         cpu_seconds, rss_bytes: of the process and its JVM.
         counts: further figures, such as quarantined by reason.
@@ -83,6 +87,7 @@ class JobReport(BaseModel):
     lag_records: int = 0
     lag_seconds: float = 0.0
     watermark: datetime | None = None
+    complete_through: datetime | None = None
     delay_seconds: float | None = None
     cpu_seconds: float = 0.0
     rss_bytes: int = 0

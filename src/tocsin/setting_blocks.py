@@ -169,7 +169,7 @@ class SparkSettings(_Block):
 
     Attributes:
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
-            more replay after a crash; an e-mail waits for the end of the batch in which its window closes.
+            more replay after a crash.
         ingest_trigger_seconds: the same for an ingest (5 at least).
         heap_mb: JVM heap of a streaming job.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.

@@ -216,7 +216,7 @@ class DetectJob:
         for value in read_all(self.settings, self.settings.names.findings):
             finding = Finding.from_record(value, "findings", 0, 0)
             kept = best.get(finding.finding_id)
-            if kept is None or finding.rank > kept.rank:
+            if kept is None or (finding.rank, not finding.at_least) > (kept.rank, not kept.at_least):
                 best[finding.finding_id] = finding
         return best
 

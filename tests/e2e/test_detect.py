@@ -143,6 +143,30 @@ def test_ticks_alone_move_the_watermark_of_an_idle_detector(job: DetectJob) -> N
     assert (told.counts, told.rows_in) == ({"null_entity": 1}, 2), "ticks are no records"
 
 
+def test_a_window_is_said_to_be_complete_long_before_the_boundary(tmp_path: Path, broker: Broker) -> None:
+    """The test plays the ingest. While that one is silent nothing is said, and then what the query has read."""
+    with detect_job(tmp_path, broker, trigger_seconds=300) as job:
+        topic = job.make_topics()
+        job.start()
+        job.await_report(lambda r: r.mode == "real-time")
+        now = datetime.now(UTC)
+        topic.burst("mallory", 60, moment=now - timedelta(seconds=15))
+        await_that(lambda: len(job.findings()) == 1, READY_SECONDS)
+        ingest = Reporter(job.settings, ingest_job("logins"))
+        try:
+            ingest.update(state=JobState.DRAINING, complete_through=now)
+            job.await_report(lambda r: r.at > now + timedelta(seconds=6))
+            assert job.report() == job.await_report(lambda r: r.complete_through is None)
+            topic.burst("eve", 70, partition=1, moment=now)
+            ingest.update(state=JobState.RUNNING, complete_through=now + timedelta(seconds=30))
+            said = job.await_report(lambda r: r.complete_through is not None)
+        finally:
+            ingest.close()
+        assert said.complete_through == now + timedelta(seconds=20)
+        assert (said.batch_id, said.watermark) == (None, None)
+        assert len(job.findings()) == 2, "all that was in the topic then is found"
+
+
 def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: DetectJob) -> None:
     topic = job.make_topics()
     job.start()

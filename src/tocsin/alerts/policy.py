@@ -211,13 +211,16 @@ class Jobs:
 def closing(window_end: datetime, until: datetime, jobs: Jobs, now: datetime, closed_at: datetime | None) -> Closing:
     """Whether a window that ends at `window_end` is closed, waiting no longer than `until`.
 
-    It is closed once the watermark of the detector's job has passed its end, and the indexer has stored all that was
-    appended before the job said so (its watermark: a finding may still be on its way). `closed_at` is that of the last
-    call for the same window, so that later reports of the job do not move the mark.
+    It is closed once the watermark of the detector's job has passed its end, or the job says between two boundaries
+    that it is complete through it, and the indexer has stored all that was appended before the job said so (its
+    watermark: a finding may still be on its way). Should the job have said so too early, what comes later notifies as
+    ever. `closed_at` is that of the last call for the same window, so that later reports of the job do not move the
+    mark.
     """
     report = jobs.detector
-    if closed_at is None and report is not None and report.watermark is not None and report.watermark >= window_end:
-        closed_at = report.at
+    if closed_at is None and report is not None:
+        marks = (mark for mark in (report.watermark, report.complete_through) if mark is not None)
+        closed_at = report.at if max(marks, default=_FIRST) >= window_end else None
     indexed = jobs.indexer.watermark if jobs.indexer is not None else None
     if closed_at is not None and indexed is not None and indexed >= closed_at:
         return Closing(True, "", closed_at)

@@ -21,6 +21,7 @@ from tocsin.reporting import Reporter
 from tocsin.settings import Settings
 
 EVERY_SECONDS = 1.0
+_MARGIN_SECONDS = 0.01
 
 Offsets = dict[int, int]
 """Partition to the offset of the next record."""
@@ -46,6 +47,11 @@ class TickRule:
             self._asked.pop()  # the later moment says more
         self._asked.append((moment, ends))
 
+    @property
+    def asks(self) -> bool:
+        """Whether something was asked that has no answer yet."""
+        return bool(self._asked)
+
     def answer(self, committed: Offsets) -> datetime | None:
         """The time of the latest tick that is true once `committed` is processed; None if there is no newer one."""
         moment = None
@@ -55,6 +61,11 @@ class TickRule:
             return None
         self._last = moment
         return moment
+
+
+def pause_after(moment: datetime | None) -> float:
+    """Seconds until the clock that showed `moment` begins a second: windows end there, and nobody waits for more."""
+    return EVERY_SECONDS if moment is None else EVERY_SECONDS - moment.microsecond / 1e6 + _MARGIN_SECONDS
 
 
 def tick_value(moment: datetime) -> bytes:
@@ -84,6 +95,7 @@ class Ticker:
     def __init__(self, settings: Settings, source: str, reporter: Reporter, watched: Watched) -> None:
         self._events, self._reporter, self._watched = settings.names.events(source), reporter, watched
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
+        self._reading = TickRule()
         self._committed: Offsets = {}
         limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "log_level": 0, "reconnect.backoff.max.ms": 2_000}
         self._producer = Producer(settings.kafka.for_librdkafka() | limits)
@@ -96,20 +108,40 @@ class Ticker:
             self._committed = dict(offsets)
         self._wake.set()
 
+    @property
+    def asks(self) -> bool:
+        """Whether a reading of the clock waits for `read`."""
+        return self._reading.asks
+
+    def read(self, offsets: Offsets) -> datetime | None:
+        """The latest time before which all that was appended lies before `offsets`; None if there is no newer one.
+
+        Unlike `committed`, this writes no tick: between two commits one can be wrong about `offsets`, and what a tick
+        makes late is lost.
+        """
+        with self._lock:
+            return self._reading.answer(offsets)
+
     def _run(self) -> None:
         while not self._watched.stopping():
+            moment = None
             try:
-                self._ask()
+                moment = self._ask()
                 self._write()
             except (KafkaException, BufferError, TransientError) as error:
                 log.debug("no tick", error=str(error))
-            if self._wake.wait(EVERY_SECONDS):  # a batch was committed: what was asked before may be true now
+            if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()
 
-    def _ask(self) -> None:
+    def _ask(self) -> datetime | None:
+        """Read the broker's clock, and then the ends of the raw topic; the time, None when the broker did not say."""
         moment = self._reporter.broker_time()
         if moment is not None:
-            self._rule.ask(moment, self._watched.raw_ends())
+            ends = self._watched.raw_ends()
+            self._rule.ask(moment, ends)
+            with self._lock:
+                self._reading.ask(moment, ends)
+        return moment
 
     def _write(self) -> None:
         with self._lock:

@@ -16,7 +16,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.detector import ScoreKind
 from tocsin.errors import ConfigError, TransientError
 from tocsin.lock import Lock, LockHeld
 from tocsin.metrics import JobState
@@ -25,6 +24,7 @@ from tocsin.settings import Settings
 from tocsin.source import Source
 from tocsin.spark import drain, gaps, jvm
 from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint, unread_raw
+from tocsin.spark.closed_windows import ClosedWindows
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.drain_asked import AskedDrain
 from tocsin.spark.events import count_ticks, parse_events, prepared, used_columns
@@ -34,10 +34,10 @@ from tocsin.spark.gaps import Cause, Gap
 from tocsin.spark.ingest_lag import IngestLag
 from tocsin.spark.job import Run
 from tocsin.spark.lead import own
-from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan
+from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, read_plan, triggered
 from tocsin.spark.poison import Poison, SetAside
 from tocsin.spark.progress import Progress
-from tocsin.spark.session import findings_sink, kafka_options
+from tocsin.spark.session import consumer_group, findings_sink, kafka_options
 from tocsin.spark.topic import Offsets
 from tocsin.spark.work import Started
 from tocsin.versions import catalog_in_force, keep_version
@@ -70,6 +70,7 @@ class Detection:
         self.writes: tuple[str, ...] = (settings.names.findings,)
         self._settings, self._detect = settings, load_detect(self.spec)
         self._ingest_lag = IngestLag(settings, self.source.name)
+        self._closed = ClosedWindows(self._ingest_lag, self.spec.window or timedelta(0), self.source.lateness)
         self._unread: Unread | None = None
         self._plan: Plan | None = None
         self._used: frozenset[str] | None = None
@@ -111,6 +112,7 @@ class Detection:
         self._decision = self._decide(situation)
         mode, reason = self._mode(plan, run.partitions)
         query = self._query(run, plan, checkpoint, mode)
+        self._closed.begin(run, mode, plan.score.kind, draining=self._decision.draining)
         run.position, self._began_at = position, dict(position)
         gap = "" if checkpoint.gap is None else f"{checkpoint.gap.sentence}; "
         return Started(
@@ -151,6 +153,7 @@ class Detection:
 
     def poll(self, run: Run) -> str | None:
         """Looks each second whether to begin or to end a drain, and what an operator has asked for."""
+        self._closed.look(run)
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return None
         self._looked = time.monotonic()
@@ -266,7 +269,7 @@ class Detection:
 
     def _records(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
         kafka = kafka_options(self._settings)
-        group = {"groupIdPrefix": f"{self._settings.names.group(self.job)}.spark"}
+        group = {"groupIdPrefix": consumer_group(self._settings, self.job)}
         return spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
 
     def _scored(self, records: DataFrame) -> DataFrame:
@@ -285,16 +288,9 @@ class Detection:
         writer = writer.option("kafka.linger.ms", "0").outputMode(plan.output)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self.spec.name)
         try:
-            query: StreamingQuery = _triggered(writer, plan, mode, self._settings.spark.trigger_seconds).start()
+            query: StreamingQuery = triggered(writer, plan, mode, self._settings.spark.trigger_seconds).start()
             return query
         except AnalysisException as error:
             raise ConfigError.one(
                 self.spec.path, f"Spark refuses its plan: {first_line(error)}", key="detect"
             ) from error
-
-
-def _triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
-    """Real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
-    if mode == REAL_TIME:
-        return writer.trigger(realTime=f"{seconds} seconds")
-    return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")

@@ -22,6 +22,7 @@ from tocsin.spark import job, jvm
 from tocsin.spark.failures import Unwritable, unwritable
 from tocsin.spark.lead import Lead
 from tocsin.spark.session import clean_scratch
+from tocsin.spark.stopping import on_signals
 from tocsin.spark.work import Work
 
 _STOP_SECONDS = 13.0
@@ -52,7 +53,7 @@ def main(
     name: str = parsed.name
     logs.configure(job_of(name))
     stop = threading.Event()
-    job.on_signals(stop)
+    on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
     run = functools.partial(_run, job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside)
     return exits.told(code_of(run))

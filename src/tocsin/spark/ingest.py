@@ -36,7 +36,7 @@ from tocsin.spark.patterns import check_source
 from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
 from tocsin.spark.poison import Poison, SetAside
 from tocsin.spark.progress import Progress
-from tocsin.spark.session import kafka_options
+from tocsin.spark.session import consumer_group, kafka_options
 from tocsin.spark.topic import Offsets, Topic, oldest
 from tocsin.spark.work import Started
 
@@ -118,6 +118,7 @@ class Ingest:
 
     def poll(self, run: Run) -> str | None:
         """Keeps the reported state true: a backlog makes it draining, the end of the backlog running again."""
+        self._say_complete(run)
         if not self._finished_batch:
             return None
         if self._skipping:
@@ -126,6 +127,16 @@ class Ingest:
         state = JobState.DRAINING if draining else JobState.RUNNING
         run.restate(state, _drains(run.lag_seconds) if draining else self._reason())
         return None
+
+    def _say_complete(self, run: Run) -> None:
+        """Tell up to when all that came in is in the events topic, when it is later than what was told."""
+        if self._ticker is None or not self._ticker.asks:
+            return
+        moment = self._ticker.read(run.position)  # enough while nothing comes in, and costs nothing
+        if self._ticker.asks:
+            moment = self._ticker.read(run.between.offsets()) or moment
+        if moment is not None:
+            run.reporter.update(complete_through=moment)
 
     def failed(self, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
@@ -212,7 +223,7 @@ class Ingest:
         kafka = kafka_options(self._settings)
         reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
         reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
-        reader = reader.option("groupIdPrefix", f"{self._settings.names.group(self.job)}.spark")
+        reader = reader.option("groupIdPrefix", consumer_group(self._settings, self.job))
         rows = self._rows(self._poison.without(reader.load()))
         writer = rows.writeStream.format("kafka").options(**kafka, **_PRODUCER).outputMode("update")
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)

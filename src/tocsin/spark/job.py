@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +23,11 @@ from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.settings import Settings
 from tocsin.spark import archive, jvm
+from tocsin.spark.between import Between
 from tocsin.spark.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
 from tocsin.spark.progress import Progress, listen
-from tocsin.spark.session import scratch_folder, streaming_session
+from tocsin.spark.session import consumer_group, scratch_folder, streaming_session
+from tocsin.spark.stopping import on_signals
 from tocsin.spark.topic import Offsets, Topic, lag_of
 from tocsin.spark.work import Started, Work
 
@@ -51,6 +51,7 @@ class Run:
         spark: the session; a new one after partitions were added.
         position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
+        between: how far the query has read since then.
     """
 
     spark: SparkSession
@@ -58,6 +59,7 @@ class Run:
     def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
         self.settings, self.work, self.reporter = settings, work, reporter
         self.topic = Topic(settings, work.job, work.reads)
+        self.between = Between(self.topic, consumer_group(settings, work.job))
         self.partitions = 0
         self.position: Offsets = {}
         self.lag_seconds = 0.0
@@ -165,6 +167,7 @@ class Run:
     def _follow(self, started: Started) -> None:
         """Publish progress until there is a reason to stop the query."""
         self._started, self._since = started, time.monotonic()
+        self.between.begin(self.position, started.batch_seconds)
         self.spark.sparkContext.setLogLevel("WARN")
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
         self._say_running()
@@ -254,6 +257,8 @@ class Run:
             lag = self._lag(latest or self.position)
             self.lag_seconds = lag["lag_seconds"]
             self._say_running(**fields, **lag, **further)
+        if taken and self._started is not None:
+            self.between.begin(self.position, self._started.batch_seconds)
         return taken
 
     def _look_at_lag(self) -> None:
@@ -287,9 +292,3 @@ class Run:
             return False
         self._checked[what] = now
         return True
-
-
-def on_signals(stop: threading.Event, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-    """Let `signals` set `stop`; only in the main thread."""
-    for number in signals:
-        signal.signal(number, lambda *_: stop.set())

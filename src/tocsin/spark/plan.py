@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
@@ -115,6 +116,13 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         fingerprint=_fingerprint(tree, output, found.sparkSession),
         sessions=_sessions(tree),
     )
+
+
+def triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
+    """Real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
+    if mode == REAL_TIME:
+        return writer.trigger(realTime=f"{seconds} seconds")
+    return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
 
 
 def check_range(plan: Plan, spec: DetectorSpec) -> None:

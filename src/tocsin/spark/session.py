@@ -161,6 +161,11 @@ def findings_sink(settings: Settings) -> dict[str, str]:
     return kafka_options(settings) | longest | {"topic": settings.names.findings}
 
 
+def consumer_group(settings: Settings, job: str) -> str:
+    """What the names of the groups of the job's streaming query begin with (Spark's option `groupIdPrefix`)."""
+    return f"{settings.names.group(job)}.spark"
+
+
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
     options = [

@@ -51,9 +51,9 @@ class Scene:
         with self.database.write() as connection:
             record(connection, burst(score, user=user, at=at), rules, self.now)
 
-    def close_windows(self, until: datetime) -> None:
-        """The job's watermark passes `until`, and the indexer has all that was found before."""
-        passed = JobReport(job="detector:failed_logins", at=self.now, state=JobState.RUNNING, watermark=until)
+    def close_windows(self, until: datetime, mark: str = "watermark") -> None:
+        """The job's `mark` passes `until`, and the indexer has all that was found before."""
+        passed = JobReport(job="detector:failed_logins", at=self.now, state=JobState.RUNNING, **{mark: until})
         level = JobReport(job="indexer", at=self.now, state=JobState.RUNNING, watermark=self.now)
         self.reports = {passed.job: passed, level.job: level}
 

@@ -258,6 +258,16 @@ def test_an_email_waits_while_the_watermark_is_before_the_end_of_its_window() ->
     assert not policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
 
 
+def test_an_email_leaves_too_when_the_job_says_between_two_boundaries_that_the_window_is_complete() -> None:
+    said = END + 11 * SECOND
+    open_still = report(END - MINUTE, at=said)
+    complete = open_still.model_copy(update={"complete_through": END})
+    not_yet = open_still.model_copy(update={"complete_through": END - SECOND})
+    assert not policy.closing(END, UNTIL, Jobs(not_yet, report(said, at=said)), said, None).ready
+    assert not policy.closing(END, UNTIL, Jobs(complete, report(said - SECOND, at=said)), said, None).ready
+    assert policy.closing(END, UNTIL, Jobs(complete, report(said, at=said)), said, None).ready
+
+
 def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_reach() -> None:
     """Both report in turns: asking for an indexer beyond the newest report might wait for ever."""
     closed_at = policy.closing(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.ingest.ticks import TickRule, tick_value
+from tocsin.ingest.ticks import TickRule, pause_after, tick_value
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,6 +72,12 @@ def test_a_tick_never_lies_and_never_goes_back(steps: list[tuple[bool, int]]) ->
             assert all(at(moment) >= tick for moment in appended[processed:])
             assert last is None or tick > last
             last = tick
+
+
+def test_the_clock_is_read_when_a_second_begins() -> None:
+    for begins, shown in ((1, 0.3), (1, 0.995), (2, 1.01)):
+        assert at(begins) <= at(shown + pause_after(at(shown))) < at(begins + 0.05)
+    assert pause_after(None) == 1
 
 
 def test_the_record_of_a_tick() -> None:
