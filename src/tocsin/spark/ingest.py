@@ -92,7 +92,7 @@ class Ingest:
         query = self._query(run.spark)
         self._ticker = self._ticker or self._new_ticker(run)
         self._ticker.committed(run.position)
-        reason = _drains(lag) if draining else self._reason()
+        reason = self._reason(lag if draining else None)
         return Started(
             query=query,
             mode=MICRO_BATCH if removed else REAL_TIME,
@@ -125,7 +125,7 @@ class Ingest:
             return "has gone past the removed records"
         draining = run.lag_seconds > self.source.lateness.total_seconds()
         state = JobState.DRAINING if draining else JobState.RUNNING
-        run.restate(state, _drains(run.lag_seconds) if draining else self._reason())
+        run.restate(state, self._reason(run.lag_seconds if draining else None))
         return None
 
     def _say_complete(self, run: Run) -> None:
@@ -208,11 +208,12 @@ class Ingest:
         )
         return Ticker(self._settings, self.source.name, run.reporter, watched)
 
-    def _reason(self) -> str:
-        """What there is to say while it runs."""
+    def _reason(self, behind_seconds: float | None = None) -> str:
+        """What there is to say while it runs, or drains a backlog that is so old."""
         removed = int(self._counts.get("removed_unread", 0))
         lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
-        return lost + self._poison.sentence + (self._ratio.sentence() or "reads one record at a time, keeps no state")
+        work = self._ratio.sentence() or "reads one record at a time, keeps no state"
+        return lost + self._poison.sentence + (work if behind_seconds is None else _drains(behind_seconds))
 
     # --- query --------------------------------------------------------------------------------------------------------
 

@@ -42,5 +42,6 @@ def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> N
     begin(ingest, {0: 20, 1: 0})
     assert ingest._counts["removed_unread"] == 15
     assert ingest._reason().startswith("15 records were removed before they were read, their events are lost; ")
+    assert ingest._reason(90.0).endswith("their events are lost; drains a backlog that is up to 0:01:30 old")
     begin(ingest, {0: 30, 1: 10})
     assert ingest._counts["removed_unread"] == 27
