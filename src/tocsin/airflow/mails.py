@@ -1,4 +1,4 @@
-"""The mails that failed runs of history and of backfills send, and the DAG in whose runs they leave."""
+"""Mails of failed runs, and the DAG in whose runs they and those about jobs leave."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def mails_dag() -> DAG:
     """The DAG."""
     with DAG(
         MAILS_DAG,
-        description="Mails of failed runs, until they have left",
+        description="Mails about jobs and failed runs, until they have left",
         doc_md=_DOC,
         tags={"platform"},
         schedule=None,

@@ -54,7 +54,7 @@ class ProcessList:
             self._full_look_at = now + _FULL_LOOK_SECONDS
             self._strangers = set()
         self._strangers &= pids
-        self._known = {key: told for key, told in self._known.items() if key[0] in pids}
+        self._known = {key: own for key, own in self._known.items() if key[0] in pids}
         found = {}
         for pid in sorted(pids - self._strangers):
             try:
@@ -70,15 +70,15 @@ class ProcessList:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
             started_at = process.create_time()
-            told = self._known.get((process.pid, started_at)) or self._told(process)
+            own = self._known.get((process.pid, started_at)) or self._read_labels(process)
             if time.time() - started_at > _SETTLED_SECONDS:
-                if told is None:
+                if own is None:
                     self._strangers.add(process.pid)
                 else:
-                    self._known[process.pid, started_at] = told
-            return None if told is None else Row(process, started_at, told[0], process.ppid(), told[1])
+                    self._known[process.pid, started_at] = own
+            return None if own is None else Row(process, started_at, own[0], process.ppid(), own[1])
 
-    def _told(self, process: psutil.Process) -> tuple[Labels, bool] | None:
+    def _read_labels(self, process: psutil.Process) -> tuple[Labels, bool] | None:
         """The labels of `process`, and whether it leads; None when it is none of ours."""
         if process.uids().real != os.getuid():
             return None
