@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ INDEXER = "indexer"
 NOTIFIER = "notifier"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
+_LONGEST = 200
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -76,12 +78,20 @@ def backfill_dag(detector: str) -> str:
 
 
 def _dag(job: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", file_name(job))  # Airflow takes no other characters
+    """Airflow takes no other characters; two jobs never share a DAG, also where a file has a name that is not valid."""
+    name = file_name(job)
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    return plain if plain == name else f"{plain}-{_mark(job)}"
 
 
 def file_name(job: str) -> str:
-    """`job` as the name of a file or folder: no colon, so that it is portable."""
-    return job.replace(":", "__")
+    """`job` as the name of a file or folder: no colon, so that it is portable, and not too long for a suffix."""
+    name = job.replace(":", "__")
+    return name if len(name.encode()) <= _LONGEST else f"{name[:40]}-{_mark(job)}"
+
+
+def _mark(job: str) -> str:
+    return hashlib.sha256(job.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,16 @@ def by_dag(catalog: Catalog, off: dict[str, bool] | None = None) -> dict[str, Ca
     return {card.dag: card for card in made}
 
 
+def test_a_file_whose_name_is_not_valid_takes_no_other_s_dag_and_has_one_that_airflow_takes(project: Path) -> None:
+    for name in ("failed logins", "x" * 250):
+        declare(project, name)
+    found = by_dag(read_catalog(project))
+    assert found["detector__failed_logins"].title.startswith("Bursts of failed logins")
+    broken = [card for card in found.values() if card.title.startswith("Broken")]
+    assert {card.jobs[0] for card in broken} == {"detector:failed logins", f"detector:{'x' * 250}"}
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,220}", card.dag) for card in broken)
+
+
 def test_a_detector_s_card_says_what_its_file_says(project: Path) -> None:
     catalog = read_catalog(project)
     card = by_dag(catalog)["detector__failed_logins"]
@@ -98,8 +108,3 @@ def test_who_gets_the_news(project: Path) -> None:
     (shared,) = [card for card in cards(catalog, {}, ["a@example.com", "b@example.com"]) if card.dag == "platform"]
     on_call = "a@example.com, b@example.com"
     assert shared.recipients == {"ingest:logins": "platform@example.com", "indexer": on_call, "notifier": on_call}
-
-
-def test_a_file_name_that_airflow_would_refuse_becomes_one_that_it_takes(project: Path) -> None:
-    declare(project, "slow routes (new)")
-    assert by_dag(read_catalog(project))["detector__slow_routes__new_"].jobs == ("detector:slow routes (new)",)
