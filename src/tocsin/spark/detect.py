@@ -28,6 +28,7 @@ from tocsin.spark.closed_windows import ClosedWindows
 from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide
 from tocsin.spark.drain_asked import AskedDrain
 from tocsin.spark.events import count_ticks, parse_events, prepared, used_columns
+from tocsin.spark.exact import ExactScores
 from tocsin.spark.findings import OBSERVATION, WRITTEN, Emission, findings
 from tocsin.spark.function import first_line, load_detect, scored
 from tocsin.spark.gaps import Cause, Gap
@@ -79,6 +80,7 @@ class Detection:
         self._position: Callable[[], Offsets] = dict
         self._folder = settings.checkpoint(self.job)
         self._poison = Poison(self._folder, self.reads)
+        self._exact = ExactScores(settings, self.spec, self.source, self._folder)
         self._asked_drain = AskedDrain(settings.state, self.job)
         in_file = self.spec.path.parent == settings.project / "detectors"
         self._rolled_back = "" if in_file else f"rolled back to version {self.spec.version}; "
@@ -127,6 +129,7 @@ class Detection:
     def progressed(self, progress: Progress) -> dict[str, Any]:
         """Counts what was left out: it had no entity or no score, or was too long for the topic of findings."""
         figures = progress.observed.get(OBSERVATION, {}) | progress.observed.get(WRITTEN, {})
+        self._exact.saw(figures, progress.next_watermark(self._decision.delay.total_seconds()))
         for name, count in figures.items():
             self._left_out[name] += int(count or 0)
         return self._counts()
@@ -154,6 +157,7 @@ class Detection:
     def poll(self, run: Run) -> str | None:
         """Looks each second whether to begin or to end a drain, and what an operator has asked for."""
         self._closed.look(run)
+        self._exact.look(run)
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return None
         self._looked = time.monotonic()

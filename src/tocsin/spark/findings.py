@@ -17,6 +17,9 @@ from tocsin.spark.events import IDENTITY
 
 OBSERVATION = "findings"
 WRITTEN = "written"
+ABOVE = ("above_start", "above_end")
+"""Observed with the ladder: first start and last end of windows above the highest limit, microseconds since 1970."""
+
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 _JSON = {"timestampFormat": _TIME, "timeZone": "UTC"}
 _LARGEST_RUNG = 10**9
@@ -63,6 +66,7 @@ def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataF
         OBSERVATION,
         F.count_if(named).alias("null_entity"),
         F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
+        *(_edges_above(score, spec, emission) if emission.ladder and spec.window is not None else ()),
     )
     rows = counted.where(~named & valid & _emitted(score, spec, emission))
     document = _document(scored, spec, emission, score)
@@ -88,6 +92,14 @@ def _emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
     if emission.publish_from is not None and spec.window is not None:
         told = told & (F.col("window.start") >= F.lit(emission.publish_from))
     return told
+
+
+def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[Column]:
+    above = score > F.lit(float(spec.levels.highest))
+    if emission.publish_from is not None:
+        above &= F.col("window.start") >= F.lit(emission.publish_from)
+    first, last = (F.when(above, F.unix_micros(F.col(f"window.{edge}"))) for edge in ("start", "end"))
+    return [F.min(first).alias(ABOVE[0]), F.max(last).alias(ABOVE[1])]
 
 
 def _document(scored: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:

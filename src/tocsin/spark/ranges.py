@@ -23,12 +23,13 @@ from tocsin.spark.plan import check_range, read_plan
 class Range:
     """What to compute: the windows that begin from `start` up to, not including, `end`, in UTC.
 
-    Without windows: the events of that time. `run_id` is put into each finding.
+    Without windows: the events of that time. `run_id` and `origin` are put into each finding.
     """
 
     start: datetime
     end: datetime
     run_id: str
+    origin: Origin = Origin.BACKFILL
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Sou
     check_range(read_plan(rows, spec), spec)
     if not read.exact:
         rows = rows.where(_begins(wanted, spec))
-    return findings(rows, spec, Emission(origin=Origin.BACKFILL, run_id=wanted.run_id))
+    return findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id))
 
 
 def _begins(wanted: Range, spec: DetectorSpec) -> Column:

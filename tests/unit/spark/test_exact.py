@@ -1,0 +1,112 @@
+"""Which windows with lower bounds are due, and that none is forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.waiting import awaited
+from tocsin.spark.exact import ExactScores, Open
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+WINDOW = timedelta(seconds=10)
+SPEC: Any = SimpleNamespace(name="failed_logins", version="v1", window=WINDOW)
+RUN: Any = SimpleNamespace(spark=None, reporter=SimpleNamespace(leads=True))
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def spanning(start: float, end: float) -> Open:
+    return Open(version="v1", start=at(start), end=at(end))
+
+
+def figures(start: float, end: float) -> dict[str, Any]:
+    micros = [int(at(seconds).timestamp() * 1e6) for seconds in (start, end)]
+    return {"null_entity": 0, "above_start": micros[0], "above_end": micros[1]}
+
+
+class Scores(ExactScores):
+    """Computes nothing, but remembers what it was to compute, and fails as often as it is told."""
+
+    def __init__(self, folder: Path, version: str = "v1", failures: int = 0) -> None:
+        spec: Any = SimpleNamespace(**vars(SPEC) | {"version": version})
+        super().__init__(None, spec, None, folder)  # type: ignore[arg-type]  # what it computes with
+        self.computed: list[Open] = []
+        self.failures = failures
+
+    def _write(self, spark: Any, closed: Open) -> int:
+        self.computed.append(closed)
+        if len(self.computed) <= self.failures:
+            raise RuntimeError("no slot")
+        return 1
+
+    def rest(self) -> None:
+        """Look until nothing runs."""
+
+        def rests() -> bool:
+            self.look(RUN)
+            return self._thread is None
+
+        assert awaited(rests, 10)
+
+
+@pytest.mark.parametrize(
+    ("watermark", "closed", "left"),
+    [(9.0, None, (0, 30)), (10.0, (0, 10), (0.000001, 30)), (25.0, (0, 25), (15.000001, 30)), (30.0, (0, 30), None)],
+)
+def test_windows_are_due_when_they_have_closed(watermark: float, closed: Any, left: Any) -> None:
+    expected = tuple(None if span is None else spanning(*span) for span in (closed, left))
+    assert spanning(0, 30).split(at(watermark), WINDOW) == expected
+
+
+def test_what_a_batch_saw_is_due_at_the_watermark_and_is_taken_out_of_the_figures(tmp_path: Path) -> None:
+    scores, seen = Scores(tmp_path), figures(0, 10)
+    scores.saw(seen, at(9))
+    assert seen == {"null_entity": 0}
+    scores.rest()
+    assert scores.computed == []
+    scores.saw({}, at(10))
+    scores.rest()
+    assert scores.computed == [spanning(0, 10)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_restart_goes_on_with_what_was_open(tmp_path: Path) -> None:
+    Scores(tmp_path).saw(figures(0, 10), at(9))
+    again = Scores(tmp_path)
+    again.saw({}, at(10))
+    again.rest()
+    assert again.computed == [spanning(0, 10)]
+
+
+def test_a_kill_while_it_computes_forgets_nothing(tmp_path: Path) -> None:
+    scores = Scores(tmp_path)
+    scores.saw(figures(0, 10), at(10))
+    scores.look(RUN)
+    scores.saw(figures(20, 30), at(21))
+    assert Scores(tmp_path)._open == spanning(0, 30)
+
+
+def test_another_version_leaves_it_to_the_nightly_backfill(tmp_path: Path) -> None:
+    Scores(tmp_path).saw(figures(0, 10), at(9))
+    other = Scores(tmp_path, "v2")
+    other.saw({}, at(10))
+    other.rest()
+    assert other.computed == []
+
+
+def test_a_failure_is_tried_again_and_not_for_ever(tmp_path: Path) -> None:
+    scores = Scores(tmp_path, failures=1)
+    scores.saw(figures(0, 10), at(10))
+    scores.rest()
+    assert scores.computed == 2 * [spanning(0, 10)]
+    hopeless = Scores(tmp_path, failures=9)
+    hopeless.saw(figures(0, 10), at(10))
+    hopeless.rest()
+    assert len(hopeless.computed) == 3
