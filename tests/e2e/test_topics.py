@@ -57,6 +57,14 @@ def partitions_of(settings: Settings, topic: str) -> int:
     return len(admin_of(settings).list_topics(topic, timeout=60).topics[topic].partitions)
 
 
+def test_new_topics_can_be_read_at_once(settings: Settings) -> None:
+    ensure_topics(settings, with_partitions(30))
+    consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": "x"})
+    raw = settings.names.raw("logins")
+    assert {consumer.get_watermark_offsets(TopicPartition(raw, number)) for number in range(30)} == {(0, 0)}
+    consumer.close()
+
+
 def test_missing_topics_are_made_as_they_must_be(settings: Settings) -> None:
     names = settings.names
     made = ensure_topics(settings, with_partitions(3))

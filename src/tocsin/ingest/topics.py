@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports them, but not in mypy's sense
     AdminClient,
     ClusterMetadata,
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -44,6 +45,11 @@ _UNREACHABLE = (
     KafkaError.NOT_CONTROLLER,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.INVALID_REPLICATION_FACTOR,  # while brokers are still registering
+)
+_NO_LEADER = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
 _Result = TypeVar("_Result")
@@ -158,16 +164,32 @@ def _grow(admin: AdminClient, specs: list[TopicSpec], metadata: ClusterMetadata,
 
 
 def _await_visible(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> None:
-    """Wait until brokers tell their clients of all partitions, which takes a moment after they were made."""
+    """Wait until brokers tell of all partitions, and lead them: both take a moment after they were made."""
     deadline = time.monotonic() + timeout
     while True:
         topics = _asked(lambda: admin.list_topics(timeout=timeout)).topics
         hidden = [s.name for s in specs if s.name not in topics or len(topics[s.name].partitions) < s.partitions]
+        hidden = hidden or _leaderless(admin, specs, timeout)
         if not hidden:
             return
         if time.monotonic() > deadline:
             raise TransientError(f"Kafka does not show all partitions of {', '.join(hidden)} yet")
         time.sleep(0.05)
+
+
+def _leaderless(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> list[str]:
+    """Names of topics of which a partition cannot be read yet."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent_kafka says no types of it
+    places = {TopicPartition(spec.name, number): latest for spec in specs for number in range(spec.partitions)}
+    found = []
+    for place, future in admin.list_offsets(places, request_timeout=timeout).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER:
+                raise
+            found.append(place.topic)
+    return sorted(set(found))
 
 
 def _compare(admin: AdminClient, specs: list[TopicSpec], timeout: float, found: _Found) -> None:
