@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Iterator
 
+import psutil
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from tocsin.errors import ConfigError, Fault
 from tocsin.quality.rows import RowRule
 from tocsin.quality.suites import FOLDER
 from tocsin.source import Source, numbered_groups
+from tocsin.spark import jvm
 from tocsin.spark.hostile_text import hostile_texts
 from tocsin.spark.tree import Node
 
@@ -99,20 +101,35 @@ def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
                 told.put(_overflows(pattern, text))
                 return
             told.put("")
-        told.put("done")
 
     def suppressed() -> None:
-        with contextlib.suppress(Exception):  # the JVM has ended meanwhile: nobody waits any more
+        with contextlib.suppress(Exception):  # the JVM has ended meanwhile: the job tells of that itself
             run()
+        told.put("done")
 
     threading.Thread(target=suppressed, name="pattern", daemon=True).start()
+    while (answer := _awaited(told)) == "":
+        pass
+    if answer is None:
+        return _endless(pattern, now[0] if now else "")
+    return "" if answer == "done" else answer
+
+
+def _awaited(told: queue.SimpleQueue[str]) -> str | None:
+    """Wait for the next answer; None when it takes more than LONGEST_SECONDS of CPU time: the machine may be busy."""
+    began = _cpu_seconds()
     while True:
         try:
-            answer = told.get(timeout=LONGEST_SECONDS)
+            return told.get(timeout=LONGEST_SECONDS)
         except queue.Empty:
-            return _endless(pattern, now[0] if now else "")
-        if answer:
-            return "" if answer == "done" else answer
+            if _cpu_seconds() - began >= LONGEST_SECONDS:
+                return None
+
+
+def _cpu_seconds() -> float:
+    """CPU time of the JVM."""
+    taken = psutil.Process(jvm.process_id()).cpu_times()
+    return taken.user + taken.system
 
 
 def _overflows(pattern: str, text: str) -> str:
