@@ -12,7 +12,7 @@ import pytest
 
 from tests.broker import Broker
 from tests.e2e.test_ingest import WAIT, Topics
-from tests.faults.installation import Installation
+from tests.faults.installation import READY_SECONDS, Installation
 from tests.faults.observed import INGEST
 from tests.waiting import await_that
 from tocsin.ingest.generator import Line
@@ -71,6 +71,7 @@ def test_critical_rules_refuse_others_warn_and_a_mended_rule_takes_the_replay(in
 
     path.write_text("{")
     installation.start(INGEST)
+    await_that(lambda: installation.runner.exit_code(INGEST) is not None, READY_SECONDS)
     installation.await_end(INGEST)
     assert installation.runner.exit_code(INGEST) == 2
     assert "logins.rows.json" in installation.log(INGEST)
@@ -91,6 +92,7 @@ def test_a_pattern_that_a_line_can_stop_is_refused_and_a_possessive_one_takes_an
     path.write_text(declared)
     installation.make_topics()
     installation.start(INGEST)
+    await_that(lambda: installation.runner.exit_code(INGEST) is not None, READY_SECONDS)
     installation.await_end(INGEST)
     assert installation.runner.exit_code(INGEST) == 2
     assert "overflows Java's stack" in installation.log(INGEST)
