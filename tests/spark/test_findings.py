@@ -186,14 +186,16 @@ def test_what_senders_make_long_is_bounded_and_said(spark: SparkSession, monkeyp
         )  # fmt: skip
 
     users = {"x" * TEXT_BYTES: False, "é" * 255: False, LONG + "a": True, LONG + "b": True, "日" * 171: True}
-    rows = [one for n, user in enumerate(users) for one in burst(user, 51, "12:00:01", first=n * 100)]
+    # Eleven events of 1 MB for each long user: more than the evidence of a finding, and far below the JVM's heap.
+    spec = replace(SPEC, levels=Levels(email=10))
+    rows = [one for n, user in enumerate(users) for one in burst(user, 11, "12:00:01", first=n * 100)]
     source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
     frame = spark.createDataFrame([(json.dumps(one),) for one in rows], "value string")
-    events = prepared(parse_events(frame, source), SPEC, timedelta(seconds=10))
+    events = prepared(parse_events(frame, source), spec, timedelta(seconds=10))
     seen = Observation("seen_written")
     monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
     monkeypatch.setattr("tocsin.spark.findings.FINDING_BYTES", 15_000)
-    records = findings(detect(events), SPEC, PLAIN).collect()
+    records = findings(detect(events), spec, PLAIN).collect()
     assert seen.get == {"too_long": 0}
     assert max(len(row.value.encode()) for row in records) < 20_000
     by_entity = {one.entity["user_id"]: one for one in (Finding.model_validate_json(row.value) for row in records)}
