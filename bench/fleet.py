@@ -20,8 +20,8 @@ import psutil
 
 from bench.latency import detector_file
 from bench.processes import Memory, await_that
-from tests.airflow_api import Api
-from tests.stack import Stack
+from tests.rig.airflow_api import Api
+from tests.rig.stack import Stack
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport, JobState

@@ -27,7 +27,7 @@ os.environ |= {
 }
 
 # Seconds after which a test hangs, on the busiest machine; the default (pyproject.toml) is that of unit tests. What is
-# expected within a test has a limit of its own, which grows with what runs beside (tests/waiting.py).
+# expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
 TIME_LIMITS = {"spark": 900, "airflow": 900, "e2e": 1800, "browser": 1800, "faults": 2700}
 # Their tests share what is expensive to start: one process runs them all.
 TOGETHER = ("spark", "browser")

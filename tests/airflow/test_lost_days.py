@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mail_server import OK, MailServer
-from tests.unit.backfill.made import published
-from tests.unit.history.made import version
+from tests.rig.mail_server import OK, MailServer
+from tests.rig.samples.backfills import published
+from tests.rig.samples.history import version
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made
 from tocsin.history.places import Places
 from tocsin.history.sealings import begin_sealing

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.airflow_api import Api
 from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
-from tests.stack import Stack
-from tests.waiting import await_that
+from tests.rig.airflow_api import Api
+from tests.rig.stack import Stack
+from tests.rig.waiting import await_that
 from tocsin.catalog import read_catalog
 from tocsin.provision import browser as chromium
 from tocsin.quality.finding_gate import FindingGate, FoundOn

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.airflow_api import Api
 from tests.browser.visiting import BROKEN, DRAFTS, RUN, Running, Visits, shot
 from tests.browser.visiting import DETECTOR as NAME
-from tests.unit.parity.scene import NOON, V1, found, streamed
-from tests.waiting import await_that, patient
+from tests.rig.airflow_api import Api
+from tests.rig.samples.findings import NOON, V1, found, streamed
+from tests.rig.waiting import await_that, patient
 from tocsin.drains import asked_at, finish_drain, read_drains
 from tocsin.parity.comparison import Reason, compare
 from tocsin.parity.report import ParityReport, keep, summed

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_api import Api
 from tests.browser.visiting import DAY, DETECTOR, RUN, Running
+from tests.rig.airflow_api import Api
 from tocsin.provision.paths import here
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")

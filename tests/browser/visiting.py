@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request
 
-from tests.stack import Stack
+from tests.rig.stack import Stack
 
 DRAFTS = [f"draft_{number:02}" for number in range(50)]
 BROKEN = "worse"

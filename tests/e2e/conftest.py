@@ -1,3 +1,3 @@
-from tests.broker import broker
+from tests.rig.broker import broker
 
 __all__ = ["broker"]

@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.airflow_api import Api
 from tests.e2e.under_airflow import BACKFILL, BATCH_SECONDS, BY_EVENT, DETECTOR, JOBS, OWNER, PAST, SECONDS, Running
-from tests.stack import Stack
-from tests.waiting import await_that
+from tests.rig.airflow_api import Api
+from tests.rig.stack import Stack
+from tests.rig.waiting import await_that
 from tocsin.metrics import JobState
 from tocsin.supervision.standing import memory_of
 from tocsin.supervision.switches import read_switches

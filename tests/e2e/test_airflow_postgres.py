@@ -7,8 +7,8 @@ from pathlib import Path
 
 import sqlalchemy
 
-from tests.postgres import running_postgres
-from tests.stack import Stack
+from tests.rig.postgres import running_postgres
+from tests.rig.stack import Stack
 
 
 def test_its_metadata_may_be_in_postgres(tmp_path: Path) -> None:

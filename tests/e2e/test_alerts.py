@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from sqlalchemy import text
 
-from tests.broker import Broker
-from tests.faults.installation import Installation
-from tests.faults.observed import DETECT, DETECTOR
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.observed import DETECT, DETECTOR
+from tests.rig.waiting import await_that
 from tocsin.alerts.database import Database
 from tocsin.alerts.store import list_invalid, open_store
 from tocsin.alerts.topic import FollowedTopic

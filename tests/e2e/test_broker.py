@@ -5,8 +5,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.broker import Broker
-from tests.waiting import patient
+from tests.rig.broker import Broker
+from tests.rig.waiting import patient
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.broker import Broker
 from tests.e2e import count_words
-from tests.waiting import await_that, patient
+from tests.rig.broker import Broker
+from tests.rig.waiting import await_that, patient
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.trust import trust_options
 

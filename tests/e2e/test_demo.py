@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.stack import listening
-from tests.waiting import await_that, awaited, patient
+from tests.rig.stack import listening
+from tests.rig.waiting import await_that, awaited, patient
 from tocsin.catalog import read_catalog
 from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
 from tocsin.errors import TransientError

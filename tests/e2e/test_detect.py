@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
-from tests.broker import Broker
-from tests.e2e.detecting import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
-from tests.waiting import await_that, patient
+from tests.rig.broker import Broker
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
+from tests.rig.waiting import await_that, patient
 from tocsin.metrics import JobState
 from tocsin.names import ingest_job
 from tocsin.reporting import Reporter

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker import Broker
-from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, SOURCE, WINDOW, DetectJob, Topic, detect_job
 from tests.e2e.test_detect import ticking
+from tests.rig.broker import Broker
+from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, SOURCE, WINDOW, DetectJob, Topic, detect_job
+from tests.rig.waiting import await_that, patient
 from tests.unit.spark.test_reading import batch
-from tests.waiting import await_that, patient
 from tocsin.metrics import JobState
 from tocsin.names import ingest_job
 from tocsin.spark import gaps

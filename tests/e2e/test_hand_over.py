@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
-from tests.e2e.detecting import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
-from tests.waiting import await_that, patient
+from tests.rig.broker import Broker
+from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
+from tests.rig.waiting import await_that, patient
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport, JobState
 from tocsin.versions import kept_versions, roll_back, roll_forward, version_in_force

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.broker import Broker
-from tests.e2e.detecting import DETECTOR, WINDOW, DetectJob, Topic, detect_job
-from tests.waiting import patient
+from tests.rig.broker import Broker
+from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job
+from tests.rig.waiting import patient
 from tocsin.backfill.ledger import Backfills
 from tocsin.catalog import read_catalog
 from tocsin.history.care import verify

@@ -23,10 +23,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
     ResourceType,
 )
 
-from tests.broker import Broker
-from tests.faults.installation import Installation
-from tests.faults.observed import INGEST
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.observed import INGEST
+from tests.rig.waiting import await_that
 from tocsin.ingest.generator import Line, Traffic
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay

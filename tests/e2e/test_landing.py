@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # as in ingest.topics
 
-from tests.broker import Broker
-from tests.e2e.detecting import DetectJob, Topic, detect_job
-from tests.waiting import await_that, patient
+from tests.rig.broker import Broker
+from tests.rig.detect_job import DetectJob, Topic, detect_job
+from tests.rig.waiting import await_that, patient
 from tocsin.catalog import read_catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.history.care import verify

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker import Broker
-from tests.e2e.detecting import Topic
-from tests.faults.installation import Installation
-from tests.faults.load import EMAIL, URGENT
-from tests.faults.observed import DETECT, DETECTOR, SOURCE
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.detect_job import Topic
+from tests.rig.installation import Installation
+from tests.rig.load import EMAIL, URGENT
+from tests.rig.observed import DETECT, DETECTOR, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.alerts.store import list_backfilled, open_store
 from tocsin.history.landing import land
 from tocsin.history.places import begin

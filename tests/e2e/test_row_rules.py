@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
 from tests.e2e.test_ingest import WAIT, Topics
-from tests.faults.installation import READY_SECONDS, Installation
-from tests.faults.observed import INGEST
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import READY_SECONDS, Installation
+from tests.rig.observed import INGEST
+from tests.rig.waiting import await_that
 from tocsin.ingest.generator import Line
 from tocsin.ingest.quarantine import Selection, list_quarantined, replay
 from tocsin.provision.paths import here

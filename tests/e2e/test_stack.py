@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from tests.stack import Stack
-from tests.waiting import await_that, patient
+from tests.rig.stack import Stack
+from tests.rig.waiting import await_that, patient
 
 JOBS = ["detector:failed_logins", "indexer", "ingest:logins", "notifier"]
 BROKEN = '''"""One that cannot start. It says so in its own job."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import Stack
-from tests.waiting import await_that, patient
+from tests.rig.stack import Stack
+from tests.rig.waiting import await_that, patient
 
 
 @pytest.fixture

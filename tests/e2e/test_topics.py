@@ -13,8 +13,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
     ResourceType,
 )
 
-from tests.broker import Broker
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.waiting import await_that
 from tocsin.catalog import Catalog
 from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.producer import LineProducer

@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.airflow_api import Api
-from tests.stack import Stack
-from tests.waiting import await_that
+from tests.rig.airflow_api import Api
+from tests.rig.stack import Stack
+from tests.rig.waiting import await_that
 from tocsin.spark.topic import Offsets, Topic
 from tocsin.supervision.standing import memory_of
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.faults.load import WINDOW_MICROS, Truth, iso, line
+from tests.rig.load import WINDOW_MICROS, Truth, iso, line
 from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER
 
 ADDRESS = "192.0.2.7"

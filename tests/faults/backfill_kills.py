@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.past import Expected, Past, day_before, expected
 from bench.sealed import seal_past
-from tests.waiting import patient
+from tests.rig.waiting import patient
 from tocsin.backfill.ledger import Backfills, BrokenFindings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here

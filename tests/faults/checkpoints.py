@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.waiting import awaited
+from tests.rig.waiting import awaited
 
 _EVERY_SECONDS = 0.0005
 

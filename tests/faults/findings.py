@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from confluent_kafka import Message
 
 from bench.tail import Tail
-from tests.faults.load import URGENT, Truth, Window, level, rung_below
-from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
+from tests.rig.load import URGENT, Truth, Window, level, rung_below
+from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tocsin.alerts.store import AlertFilter, list_alerts, open_store, show_alert
 from tocsin.finding import Finding, finding_id
 

@@ -16,13 +16,13 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
-from tests.broker import Broker
 from tests.faults.checkpoints import Logs, await_moment
 from tests.faults.findings import Follower, Told, Verdict, expected_notifications, judge
-from tests.faults.installation import Installation
-from tests.faults.load import Load
-from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
-from tests.waiting import await_that, awaited
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.load import Load
+from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
+from tests.rig.waiting import await_that, awaited
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 

@@ -13,10 +13,10 @@ from typing import Self
 
 import psutil
 
-from tests.airflow_api import Api
-from tests.faults.installation import jvms_of
-from tests.faults.observed import DETECTOR, INGEST, Observed, low_limits
-from tests.stack import Stack
+from tests.rig.airflow_api import Api
+from tests.rig.installation import jvms_of
+from tests.rig.observed import DETECTOR, INGEST, Observed, low_limits
+from tests.rig.stack import Stack
 from tocsin.heartbeat import read_beat
 from tocsin.lock import LockHeld, hold
 from tocsin.metrics import JobState

@@ -25,11 +25,11 @@ import psutil
 
 from tests.faults.findings import Differences, Follower, Verdict, judge
 from tests.faults.kills import settle
-from tests.faults.load import Load
-from tests.faults.observed import INGEST, SOURCE
 from tests.faults.platform import AIRFLOW, ALL_OF_AIRFLOW, DETECTORS, JOBS, SHADOWS, Platform
 from tests.faults.watch import Watch
-from tests.waiting import await_that
+from tests.rig.load import Load
+from tests.rig.observed import INGEST, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.names import INDEXER, detector_job
 
 # A look that is killed keeps the next one waiting for a minute, until its silence is noticed.

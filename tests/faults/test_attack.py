@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker import Broker
 from tests.faults.attack import ADDRESS, BURSTS, Attack, attack
 from tests.faults.findings import Differences, Told, expected_notifications
-from tests.faults.installation import Installation
-from tests.faults.load import WINDOW_MICROS, now_micros
-from tests.faults.observed import DETECT, DETECTOR, INGEST, SOURCE
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.load import WINDOW_MICROS, now_micros
+from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.alerts.store import FindingFilter, list_findings, open_store
 from tocsin.finding import Finding
 from tocsin.names import INDEXER, NOTIFIER, detector_job

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
 from tests.faults.findings import Told
-from tests.faults.installation import Installation
-from tests.faults.load import iso, line, now_micros
-from tests.faults.observed import DETECT, INGEST, SOURCE
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.load import iso, line, now_micros
+from tests.rig.observed import DETECT, INGEST, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.names import INDEXER, NOTIFIER
 
 INJECTION = 'eve" onerror="alert(0)\r\nBcc: victim@example.com\r\n\r\n<script>alert(1)</script>'

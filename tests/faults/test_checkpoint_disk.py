@@ -1,13 +1,13 @@
 import time
 from pathlib import Path
 
-from tests.broker import Broker
 from tests.faults.findings import Follower, window_of
-from tests.faults.installation import Installation
-from tests.faults.load import Load
-from tests.faults.observed import DETECT, INGEST, SOURCE
 from tests.faults.small_disk import small_disk
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.load import Load
+from tests.rig.observed import DETECT, INGEST, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.metrics import JobState
 
 UNWRITABLE = 4

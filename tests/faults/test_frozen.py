@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.broker import Broker
-from tests.faults.installation import STOP_SECONDS, Installation, jvms_of
-from tests.faults.observed import INGEST
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import STOP_SECONDS, Installation, jvms_of
+from tests.rig.observed import INGEST
+from tests.rig.waiting import await_that
 from tocsin.heartbeat import read_beat
 from tocsin.reporting import EVERY_SECONDS, read_reports
 

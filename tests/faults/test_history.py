@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.broker import Broker
-from tests.e2e.detecting import DetectJob, Topic, detect_job
 from tests.faults.small_disk import small_disk
+from tests.rig.broker import Broker
+from tests.rig.detect_job import DetectJob, Topic, detect_job
 from tocsin.history.care import verify
 from tocsin.history.landing import land
 from tocsin.history.ledger import read_ledger

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
 from tests.faults.findings import Follower, judge
-from tests.faults.installation import Installation
-from tests.faults.load import Load
-from tests.faults.observed import DETECT, INGEST, SOURCE
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.load import Load
+from tests.rig.observed import DETECT, INGEST, SOURCE
+from tests.rig.waiting import await_that
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
 from tests.faults.kills import plan, report, run
-from tests.faults.observed import DETECT, INGEST
+from tests.rig.broker import Broker
+from tests.rig.observed import DETECT, INGEST
 
 # Changes how many kills there are, and nothing else.
 DETECT_KILLS, INGEST_KILLS = map(int, os.environ.get("TOCSIN_TEST_KILLS", "3,2").split(","))

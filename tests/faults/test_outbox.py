@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.broker import Broker
 from tests.faults.findings import Told
-from tests.faults.installation import Installation
-from tests.faults.observed import DETECTOR
 from tests.faults.small_disk import small_disk
-from tests.waiting import await_that
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.observed import DETECTOR
+from tests.rig.waiting import await_that
 from tocsin.finding import Finding, finding_id
 from tocsin.metrics import JobState
 from tocsin.names import INDEXER, NOTIFIER

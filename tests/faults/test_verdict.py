@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.faults.findings import Differences, expected_notifications
-from tests.faults.load import Truth, level, rung_below
-from tests.faults.observed import DETECTOR
+from tests.rig.load import Truth, level, rung_below
+from tests.rig.observed import DETECTOR
 from tocsin.finding import Finding, finding_id
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.watch import Watch
-from tests.waiting import await_that
+from tests.rig.waiting import await_that
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 

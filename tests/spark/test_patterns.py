@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.test_parse import reading, source
 from tests.spark.test_plan import SOURCE, SPEC
-from tests.unit.quality.scene import VISITS, expect, write
 from tocsin.errors import ConfigError
 from tocsin.quality.suites import read_row_rules
 from tocsin.source import Format

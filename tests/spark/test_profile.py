@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.unit.quality.scene import DAY, VISITS, expect, write
+from tests.rig.samples.visits import DAY, VISITS, expect, write
 from tocsin.history.facts import DayFacts, Hole, PartitionFacts
 from tocsin.quality.drift import weekdays_before
 from tocsin.quality.profile import HOURS, Profile, figure_types

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.test_parse import SCHEMA as RAW
-from tests.unit.quality.scene import VISITS, expect, write
 from tocsin.names import Names
 from tocsin.quality.expectations import KNOWN
 from tocsin.quality.expecting import outcomes

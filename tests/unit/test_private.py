@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import await_that
+from tests.rig.waiting import await_that
 from tocsin import private
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner

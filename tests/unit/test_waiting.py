@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.waiting import MOST, await_that, patient
+from tests.rig.waiting import MOST, await_that, patient
 
 
 @pytest.mark.parametrize(("processes", "times"), [(0.0, 1.0), (1.0, 1.0), (2.5, 2.5), (100.0, MOST)])

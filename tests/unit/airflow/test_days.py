@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history.made import version
+from tests.rig.samples.history import version
 from tocsin.airflow.days import asked_day, due_days, outcomes, sealed
 from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published
 from tocsin.backfill.standing import BackfillDay, BackfillState

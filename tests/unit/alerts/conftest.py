@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.postgres import emptied, running_postgres
+from tests.rig.postgres import emptied, running_postgres
 from tocsin.alerts.database import Database
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tests.unit.alerts.test_following import publish
-from tests.waiting import await_that
 from tocsin.alerts import store
 from tocsin.alerts.database import Database
 from tocsin.alerts.indexer import Indexer, IndexerJob

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from tests.mail_server import MailServer
+from tests.rig.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
 from tocsin.alerts import notifier, outbox, store
 from tocsin.alerts.database import Database

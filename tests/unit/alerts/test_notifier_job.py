@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import awaited
+from tests.rig.waiting import awaited
 from tocsin.alerts.notifier import Notifier, NotifierJob
 from tocsin.names import NOTIFIER
 from tocsin.reporting import Reporter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, finding, published
+from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, finding, published
 from tocsin import durable
 from tocsin import kept as kept_files
 from tocsin.backfill.ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts

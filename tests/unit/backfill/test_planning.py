@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
+from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.ledger import End, Ledger
 from tocsin.backfill.planning import Sealed, chunks, inputs, made_of, plan, reach
 

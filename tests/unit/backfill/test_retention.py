@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.backfill.made import SPEC, finding, published
+from tests.rig.samples.backfills import SPEC, finding, published
 from tocsin.backfill.ledger import Backfills, Made
 from tocsin.backfill.retention import tidy_beside
 from tocsin.catalog import Catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.unit.backfill.made import DAY, NEXT, SPEC, attempt, published
+from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.ledger import End, Ledger
 from tocsin.backfill.planning import Sealed, made_of
 from tocsin.backfill.standing import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing

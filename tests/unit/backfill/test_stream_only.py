@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.backfill.made import finding
+from tests.rig.samples.backfills import finding
 from tocsin.backfill.ledger import Backfills, End
 from tocsin.detector import DetectorSpec
 from tocsin.quality.verdict import Severity

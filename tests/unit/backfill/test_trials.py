@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.unit.backfill.made import DAY, NEXT, finding
+from tests.rig.samples.backfills import DAY, NEXT, finding
 from tocsin.alerts.backtest import alerts_by_day
 from tocsin.backfill.trials import Change, changes, day_counts, top_entities
 

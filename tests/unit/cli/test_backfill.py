@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.backfill.made import SPEC, attempt, finding, published
-from tests.unit.history.made import DAY
-from tests.unit.history.published import ROOT, landed, sealed
+from tests.rig.samples.backfills import SPEC, attempt, finding, published
+from tests.rig.samples.history import DAY
+from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.backfill.ledger import Backfills, End, Made
 from tocsin.cli.app import app
 from tocsin.settings import Settings

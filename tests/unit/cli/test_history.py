@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.history.made import DAY, imported
-from tests.unit.history.published import ROOT, landed, sealed
+from tests.rig.samples.history import DAY, imported
+from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
 from tocsin.errors import ConfigError, TransientError
 from tocsin.history.ledger import record

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.history.published import ROOT, landed, sealed
+from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.alerts.database import Database
 from tocsin.alerts.recording import Rules, record
 from tocsin.backfill.ledger import Backfills, Made, Published

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history.made import DAY
-from tests.unit.history.published import LOGINS, landed, sealed
+from tests.rig.samples.history import DAY
+from tests.rig.samples.sealed_days import LOGINS, landed, sealed
 from tocsin.errors import ConfigError
 from tocsin.history.care import roll_back, verify
 from tocsin.history.places import VERSION_FILE, Places

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history.made import DAY, NOON, entry, imported, ledger
+from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
 from tocsin.history.facts import Hole
 from tocsin.history.ledger import BrokenLedger, Quarantined, forget, read_ledger, record
 from tocsin.history.places import Places, stamp

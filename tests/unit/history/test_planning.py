@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
+from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tocsin.history.ledger import Ledger
 from tocsin.history.planning import Known, Plan, due, plan
 from tocsin.quality.unsealed import Unsealed

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.unit.history.made import DAY, NOON, version
-from tests.unit.history.published import LOGINS, landed, sealed
+from tests.rig.samples.history import DAY, NOON, version
+from tests.rig.samples.sealed_days import LOGINS, landed, sealed
 from tocsin.history.ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.history.retention import Held, Leftovers, leftovers, tidy

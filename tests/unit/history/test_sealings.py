@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history.made import DAY, NOON, version
+from tests.rig.samples.history import DAY, NOON, version
 from tocsin.history.places import Places
 from tocsin.history.sealings import begin_sealing, read_sealing, sealed_since
 from tocsin.history.versions import write_version

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.unit.history import published
-from tests.unit.history.made import DAY, NOON, entry, imported, ledger, version
-from tests.unit.history.published import LOGINS, ROOT
+from tests.rig.samples import sealed_days
+from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
+from tests.rig.samples.sealed_days import LOGINS, ROOT
 from tocsin.history.ledger import Ledger
 from tocsin.history.planning import Known
 from tocsin.history.standing import DayStanding, DayState, standing, why_not
@@ -53,9 +53,9 @@ def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path:
     )
     assert why(today) == f"is not published: it is under way; once it is over, {land} and {seal} publish it whole"
     assert why(today + timedelta(days=1)) == "is not published: it has not begun"
-    published.landed(settings, "r1", 5)
+    sealed_days.landed(settings, "r1", 5)
     assert why_not(settings, LOGINS)(DAY) == f"is not published: it is not sealed since it was over; {seal} does it"
-    published.sealed(settings, "v1", 5, severity="critical")
+    sealed_days.sealed(settings, "v1", 5, severity="critical")
     assert why_not(settings, LOGINS)(DAY).startswith("is not published: the gate has refused it; `tocsin quality list`")
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.postgres import emptied, running_postgres
-from tests.unit.history.made import DAY
+from tests.rig.postgres import emptied, running_postgres
+from tests.rig.samples.history import DAY
 from tocsin.errors import ConfigError
 from tocsin.history.events import arrow_schema, columns_of
 from tocsin.history.places import Places, begin

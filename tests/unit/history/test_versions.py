@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.unit.history.made import DAY, version
+from tests.rig.samples.history import DAY, version
 from tocsin.history.places import VERSION_FILE, Places
 from tocsin.history.versions import read_version, write_version
 

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from tests.unit.parity.scene import NOON, V1, found, streamed
+from tests.rig.samples.findings import NOON, V1, found, streamed
 from tocsin.finding import next_rung
 from tocsin.parity.comparison import Side, Told, agree, compare
 from tocsin.spark.findings import rungs

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history.made import DAY, NOON, entry, ledger
-from tests.unit.history.published import LOGINS, landed, sealed
+from tests.rig.samples.history import DAY, NOON, entry, ledger
+from tests.rig.samples.sealed_days import LOGINS, landed, sealed
 from tocsin.backfill.ledger import Made, Published
 from tocsin.errors import ConfigError
 from tocsin.history.facts import Hole

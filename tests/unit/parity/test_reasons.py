@@ -2,7 +2,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.unit.parity.scene import NOON, V1, V2, found, streamed
+from tests.rig.samples.findings import NOON, V1, V2, found, streamed
 from tocsin.parity.comparison import Difference, Reason, Told, compare
 from tocsin.parity.reasons import Circumstances, Lack, Trial, explained, proved, unexplained
 from tocsin.versions import Version

@@ -2,7 +2,7 @@ import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tests.unit.parity.scene import V1, found
+from tests.rig.samples.findings import V1, found
 from tocsin.parity.comparison import Reason, compare
 from tocsin.parity.report import KEPT, ParityReport, keep, latest, read, summed
 

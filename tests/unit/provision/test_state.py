@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import patient
+from tests.rig.waiting import patient
 from tocsin.provision import state
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.quality.scene import DAY, profile
+from tests.rig.samples.visits import DAY, profile
 from tocsin.quality.drift import WEEKS, band, drift_checks, usual_figures, weekdays_before
 from tocsin.quality.parameters import evaluate, names_in
 from tocsin.quality.profile import Profile

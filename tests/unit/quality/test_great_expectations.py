@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.history.made import facts_of
-from tests.unit.quality.scene import DAY, VISITS, day_suite, expect, profile, write
+from tests.rig.samples.history import facts_of
+from tests.rig.samples.visits import DAY, VISITS, day_suite, expect, profile, write
 from tocsin.finding import Finding
 from tocsin.history.facts import DayFacts
 from tocsin.quality.drift import Usual

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.quality.scene import DAY, VISITS, profile
+from tests.rig.samples.visits import DAY, VISITS, profile
 from tocsin.quality.drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.page import day_page, index_page
 from tocsin.quality.profile import Profile

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.quality.scene import VISITS, expect, faults, write
+from tests.rig.samples.visits import VISITS, expect, faults, write
 from tocsin.catalog import read_catalog
 from tocsin.quality.expectations import KNOWN
 from tocsin.quality.suites import faults_of_suites, read_suites

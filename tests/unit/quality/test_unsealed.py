@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from tests.unit.quality.scene import DAY, profile
+from tests.rig.samples.visits import DAY, profile
 from tocsin.quality.page import index_page
 from tocsin.quality.records import Record, Records
 from tocsin.quality.unsealed import forget, note, unsealed_days

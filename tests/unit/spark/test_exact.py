@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import awaited
+from tests.rig.waiting import awaited
 from tocsin.spark.exact import ExactScores, Open
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import patient
+from tests.rig.waiting import patient
 from tocsin.lock import LockHeld, hold
 from tocsin.spark import lead
 from tocsin.spark.lead import Lead, own

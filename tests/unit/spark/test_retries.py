@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.backfill.made import attempt
-from tests.unit.history.made import DAY, entry, version
-from tests.unit.history.published import LOGINS
+from tests.rig.samples.backfills import attempt
+from tests.rig.samples.history import DAY, entry, version
+from tests.rig.samples.sealed_days import LOGINS
 from tocsin import logs
 from tocsin.backfill.ledger import Backfills, End
 from tocsin.history.ledger import record

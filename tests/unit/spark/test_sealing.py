@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.history.made import DAY, version
-from tests.unit.history.published import LOGINS
+from tests.rig.samples.history import DAY, version
+from tests.rig.samples.sealed_days import LOGINS
 from tocsin.quality.records import Record, Records
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.backfill.made import SPEC
+from tests.rig.samples.backfills import SPEC
 from tocsin.errors import ConfigError
 from tocsin.spark.function import load_detect, scored
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.waiting import await_that
 from tests.unit.supervision.test_supervisor import FAILING, GOOD, Bench
-from tests.waiting import await_that
 from tocsin.lock import hold
 from tocsin.supervision.model import Condition, Desired
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch
-from tests.waiting import await_that
 from tocsin.supervision.labels import Labels
 from tocsin.supervision.local import LocalRunner
 

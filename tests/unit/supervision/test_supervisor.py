@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import SLEEP, launch
-from tests.waiting import await_that
 from tocsin.errors import ConfigError
 from tocsin.heartbeat import Beat, beat, end_beside, read_beat
 from tocsin.lock import hold

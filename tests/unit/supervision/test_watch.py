@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mail_server import MailServer
+from tests.rig.mail_server import MailServer
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import beat
 from tocsin.metrics import JobReport, JobState

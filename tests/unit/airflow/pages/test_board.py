@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.rig.waiting import await_that, patient
 from tests.unit.supervision.dummies import SLEEP, launch
-from tests.waiting import await_that, patient
 from tocsin.airflow.pages import board as module
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.shapes import Board, Row, Severity, Today

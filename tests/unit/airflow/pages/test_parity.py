@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.parity.scene import NOON, V1, found, streamed
+from tests.rig.samples.findings import NOON, V1, found, streamed
 from tocsin.airflow.pages import board
 from tocsin.airflow.pages.board import Installation
 from tocsin.airflow.pages.parity import FEW_DAYS, FEW_DIFFERENCES, Comparisons

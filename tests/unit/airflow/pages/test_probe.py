@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.waiting import patient
+from tests.rig.waiting import patient
 from tocsin.airflow.pages.probe import ask
 from tocsin.errors import TransientError
 from tocsin.setting_blocks import KafkaSettings

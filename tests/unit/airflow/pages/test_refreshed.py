@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.waiting import patient
+from tests.rig.waiting import patient
 from tocsin.airflow.pages.refreshed import Got, Refreshed
 
 

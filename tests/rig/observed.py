@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from tests.faults.load import EMAIL, URGENT
-from tests.waiting import patient
+from tests.rig.load import EMAIL, URGENT
+from tests.rig.waiting import patient
 from tocsin.metrics import JobReport
 from tocsin.names import detector_job, ingest_job
 from tocsin.settings import Settings

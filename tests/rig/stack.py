@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import await_that, patient
+from tests.rig.waiting import await_that, patient
 from tocsin.heartbeat import read_beat
 from tocsin.metrics import JobReport
 from tocsin.settings import Settings, load_settings
@@ -22,7 +22,7 @@ from tocsin.supervision.labels import instance_of
 from tocsin.supervision.local import LocalRunner
 from tocsin.supervision.runner import Process
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 240.0
 STOP_SECONDS = 60.0
 

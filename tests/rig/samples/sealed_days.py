@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from tests.unit.history.made import DAY, NOON, facts_of
+from tests.rig.samples.history import DAY, NOON, facts_of
 from tocsin.history.events import PARTITION, arrow_schema, columns_of
 from tocsin.history.files import digest
 from tocsin.history.landing import LandingWriter

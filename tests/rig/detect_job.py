@@ -22,8 +22,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.broker import Broker
-from tests.waiting import await_that, awaited, patient
+from tests.rig.broker import Broker
+from tests.rig.waiting import await_that, awaited, patient
 from tocsin.catalog import read_catalog
 from tocsin.errors import TransientError
 from tocsin.finding import Finding

@@ -17,9 +17,9 @@ import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from tests.broker import Broker
-from tests.faults.observed import Observed, low_limits
-from tests.waiting import await_that, awaited
+from tests.rig.broker import Broker
+from tests.rig.observed import Observed, low_limits
+from tests.rig.waiting import await_that, awaited
 from tocsin.catalog import read_catalog
 from tocsin.heartbeat import read_beat
 from tocsin.ingest.topics import ensure_topics

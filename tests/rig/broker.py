@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import await_that, awaited
+from tests.rig.waiting import await_that, awaited
 from tocsin.provision.java import find_java
 from tocsin.setting_blocks import KafkaSettings
 from tocsin.stack.kafka import NAME, Kafka
