@@ -264,11 +264,19 @@ def test_the_ladder_tells_each_value_up_to_the_highest_limit_then_each_tenth(spa
     assert rows[50:] == [(rung, True) for rung in (101, 111, 122, 134, 147, 161, 177, 194, 213, 234, 257, 282)]
 
 
-def test_windows_that_were_not_read_whole_are_not_told(records: Records) -> None:
-    events = burst("ann", 60, "12:00:01") + burst("ann", 60, "12:00:10", first=100)
+@pytest.mark.parametrize(("since", "first"), [("12:00:00", "12:00:00"), ("12:00:00.000001", "12:00:10")])
+def test_windows_that_were_not_read_whole_are_not_published(
+    records: Records, monkeypatch: pytest.MonkeyPatch, since: str, first: str
+) -> None:
+    """Neither by the ladder nor as the range of what is read again for exact scores."""
+    seen = Observation(f"published since {since}")
+    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    events = burst("ann", 101, "12:00:01") + burst("ann", 101, "12:00:10", first=200)
     scored = count_by_user(prepared(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
-    rows = told(findings(scored, SPEC, Emission(publish_from=moment("12:00:00.000001"))))
-    assert [row.window_start for row in rows] == [moment("12:00:10")]
+    rows = told(findings(scored, SPEC, Emission(ladder=True, publish_from=moment(since))))
+    assert rows[0].window_start == moment(first)
+    assert rows[-1].window_start == moment("12:00:10")
+    assert seen.get["above_start"] == moment(first).timestamp() * 1e6
 
 
 def test_a_finding_is_flat_json_without_nulls(records: Records) -> None:

@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from sqlalchemy import event
 
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tests.unit.alerts.test_following import publish
-from tocsin.alerts import store
+from tocsin.alerts import indexer, outbox, store
 from tocsin.alerts.database import Database
 from tocsin.alerts.indexer import Indexer, IndexerJob
+from tocsin.alerts.intake import Record
 from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.errors import TransientError
 from tocsin.metrics import JobState
 from tocsin.reporting import Reporter
 from tocsin.setting_blocks import KafkaSettings
@@ -145,3 +150,88 @@ def test_backfilled_days_come_in_while_kafka_is_away(project: Path, tmp_path: Pa
         stop.set()
         job.join()
         reporter.close()
+
+
+class Topic:
+    """The findings topic with one batch; offsets are kept, and what the alerts DB held when they were committed."""
+
+    def __init__(self, records: list[Record], stop: threading.Event, reader: Database) -> None:
+        self.records, self.stop, self.reader = records, stop, reader
+        self.stored_at_commit: list[int] = []
+
+    def read(self, *_: object) -> list[Record]:
+        return self.records
+
+    def commit(self, _: list[Record]) -> None:
+        self.stored_at_commit.append(len(store.list_findings(self.reader, FindingFilter())))
+        self.stop.set()
+
+    def measure(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_offsets_are_committed_behind_their_findings_and_not_without_them(
+    stopped: bool, project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The DB is away at first; the job may be stopped meanwhile."""
+    settings, stop, kept = Settings(project=project, state=tmp_path / "state"), threading.Event(), Indexer.store
+    topic = Topic([record(finding(60))], stop, opened(settings.alerts_database, read_only=True))
+    tries: list[int] = []
+
+    def away_at_first(self: Indexer, records: list[Record]) -> object:
+        tries.append(len(topic.stored_at_commit))
+        if len(tries) == 1:
+            if stopped:
+                stop.set()
+            raise TransientError("the alerts DB is locked")
+        return kept(self, records)
+
+    monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
+    monkeypatch.setattr(Indexer, "store", away_at_first)
+    IndexerJob(settings, Mock(spec=Reporter), stop).run()
+    assert tries == ([0] if stopped else [0, 0])
+    assert topic.stored_at_commit == ([] if stopped else [1])
+
+
+class Killed(BaseException):
+    """The process ends here; no handler of the program sees it."""
+
+
+@contextmanager
+def dying_after(statements: int, database: Database) -> Iterator[None]:
+    """Let so many statements through."""
+    left = iter(range(statements))
+
+    def die(*_: object) -> None:
+        if next(left, None) is None:
+            raise Killed
+
+    event.listen(database.engine, "before_cursor_execute", die)
+    yield
+    event.remove(database.engine, "before_cursor_execute", die)
+
+
+def test_an_indexer_that_dies_at_any_statement_loses_no_notification_once_kafka_delivers_again(
+    project: Path, database: Database
+) -> None:
+    """If an alert were stored without its notification, the second delivery would take it for notified."""
+    indexing = indexer_of(project, database)
+    for statements in range(30):
+        batch, survived = [record(finding(60, user=f"user-{statements}"))], True
+        with dying_after(statements, database):
+            try:
+                indexing.store(batch)
+            except Killed:
+                survived = False
+        indexing.store(batch)
+        with database.read() as connection:
+            waiting = len(outbox.waiting_emails(connection))
+        assert waiting == statements + 1, f"it died at statement {statements}"
+        if survived:
+            break
+    assert survived
+    assert statements > 3

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.rig.postgres import emptied, running_postgres
 from tests.rig.samples.history import DAY
@@ -78,6 +80,25 @@ def test_a_later_version_takes_the_place_of_an_earlier_one_and_of_no_other_day(s
         assert days.files() == {second[0]: 4, other[0]: 2}
         days.publish(DAY, "v1", first, {})
         assert (days.published(), days.files()) == ({DAY: "v1", NEXT: "v1"}, {first[0]: 3, other[0]: 2})
+
+
+def test_readers_see_a_day_as_before_or_as_published_and_nothing_between(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, seen = SqlCatalog.commit_table, []
+    with table(settings) as days, table(settings) as reader:
+        first, second = files(settings, DAY, "v1", 3), files(settings, DAY, "v2", 4)
+        days.publish(DAY, "v1", first, {})
+        days.stage(DAY, "v2", second, {})
+
+        def look(self: SqlCatalog, *arguments: Any) -> Any:
+            done = commit(self, *arguments)
+            seen.append((reader.published(), reader.files(), reader.audits()))
+            return done
+
+        monkeypatch.setattr(SqlCatalog, "commit_table", look)
+        days.publish(DAY, "v2", second, {})
+    assert seen == [({DAY: "v2"}, {second[0]: 4}, set())]
 
 
 def test_a_day_without_events_is_published_too(settings: Settings) -> None:

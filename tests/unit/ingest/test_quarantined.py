@@ -1,15 +1,23 @@
 """Quarantine records as Python reads them, and how they are chosen."""
 
 import base64
+import hashlib
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import Selection, by_reason, changed_rules
 from tocsin.ingest.quarantined import QuarantinedRecord, read_record
+from tocsin.settings import Settings
+from tocsin.source_file import read_source
 
+PROJECT = Path(__file__).parents[3]
+LOGINS = read_source(PROJECT / "sources" / "logins.toml")
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -30,6 +38,12 @@ class Message:
 
     def offset(self) -> int:
         return 42
+
+    def key(self) -> bytes | None:
+        return b"ann"
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("a", b"1")]
 
 
 def record(**fields: Any) -> QuarantinedRecord:
@@ -95,3 +109,38 @@ def test_which_rules_have_changed() -> None:
 def test_reasons_are_counted() -> None:
     records = [record(reasons=["empty"]), record(reasons=["missing:a", "time_ahead"]), record(reasons=["time_ahead"])]
     assert list(by_reason(records)) == [("time_ahead", 2), ("empty", 1), ("missing:a", 1)]
+
+
+WHOLE = b"caf\xe9 au lait"
+CUT = {
+    "payload_length": len(WHOLE),
+    "payload_sha256": hashlib.sha256(WHOLE).hexdigest(),
+    "raw_key": base64.b64encode(b"a").decode(),
+    "raw_key_length": 3,
+    "raw_key_sha256": hashlib.sha256(b"ann").hexdigest(),
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "changes", "replayed"),
+    [
+        (WHOLE, {}, [(WHOLE, b"ann")]),
+        (b"caf\xe9 au laid", {}, []),
+        (WHOLE, {"raw_key_sha256": hashlib.sha256(b"amy").hexdigest()}, []),
+        (None, {}, []),
+    ],
+    ids=["the record", "another value", "another key", "no value"],
+)
+def test_a_long_record_is_replayed_only_from_what_is_still_the_record_itself(
+    found: bytes | None, changes: dict[str, str], replayed: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A raw topic that was made anew has other records at the same offsets."""
+    producer = Mock(flush=Mock(return_value=0))
+    monkeypatch.setattr(quarantine, "read_one", lambda *_: Message(found))
+    monkeypatch.setattr(quarantine, "Producer", lambda _: producer)
+    one = record(**CUT | changes)
+    result = quarantine.replay(Settings(project=PROJECT), LOGINS, [one])
+    sent = [call.kwargs for call in producer.produce.call_args_list]
+    assert [(each["value"], each["key"]) for each in sent] == replayed
+    assert result.replayed == [one.id] * len(replayed)
+    assert list(result.skipped) == ([] if replayed else [one.id])

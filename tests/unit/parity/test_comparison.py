@@ -50,8 +50,9 @@ def test_a_bound_is_a_rung_that_the_stream_really_emits() -> None:
         assert not agree(bound, Told(version=V1, level="urgent", score=high))
 
 
-def test_an_exact_score_differs_by_one() -> None:
-    assert len(compare([streamed(100)], [found(99)]).differences) == 1
+@pytest.mark.parametrize(("stream", "final"), [(100, 99), (99, 100), (101, 102)])
+def test_an_exact_score_differs_by_one(stream: int, final: int) -> None:
+    assert len(compare([streamed(stream)], [found(final)]).differences) == 1
 
 
 def test_a_level_is_compared_exactly_even_when_scores_agree() -> None:

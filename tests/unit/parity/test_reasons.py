@@ -134,6 +134,14 @@ def test_a_trial_proves_nothing_where_history_no_longer_gives_what_was_published
     assert "run the day again" in answer.why
 
 
+def test_a_trial_proves_nothing_where_history_gives_a_lower_bound() -> None:
+    one = both(60, 111)
+    trial = Trial(Reason.LATE, "late", {one.finding_id: told(60)})
+    for at_least, expected in ((False, Reason.LATE), (True, Reason.UNEXPLAINED)):
+        whole = told(111).model_copy(update={"at_least": at_least})
+        assert proved([one], {one.finding_id: whole}, [trial])[0].reason is expected
+
+
 def test_the_first_trial_that_proves_it_is_believed_and_earlier_reasons_stay() -> None:
     one = both(60, 80)
     trials = [

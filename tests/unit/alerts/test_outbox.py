@@ -1,0 +1,67 @@
+"""The outbox when others write at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Connection, select, text
+
+from tests.rig.postgres import emptied
+from tests.rig.waiting import await_that
+from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
+from tocsin.alerts import outbox
+from tocsin.alerts.database import Database
+from tocsin.alerts.outbox import Claimed
+from tocsin.alerts.recording import record
+from tocsin.alerts.schema import notifications
+
+ALONE = replace(RULES, paged=())
+
+
+def test_an_email_that_an_urgent_one_replaced_since_it_was_read_is_not_released(database: Database) -> None:
+    with database.write() as connection:
+        record(connection, burst(60), ALONE, NOON + 8 * SECOND)
+        (waiting,) = outbox.waiting_emails(connection)
+        record(connection, burst(120), ALONE, NOON + 9 * SECOND)
+        outbox.release(connection, waiting, "")
+        states = connection.execute(select(notifications.c.kind, notifications.c.state)).all()
+    assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["mail", "summary"])
+def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
+    late: bool, postgres: str, opened: Callable[..., Database]
+) -> None:
+    """On PostgreSQL both read that it is free, and the second waits for the first to write; SQLite has one writer."""
+    database = opened(emptied(postgres))
+    database.migrate()
+    now = NOON + timedelta(hours=3 if late else 0, seconds=8)
+    with database.write() as connection:
+        record(connection, burst(120), ALONE, now)
+    now += MINUTE
+    second: list[Claimed | None] = []
+
+    def claim(connection: Connection) -> Claimed | None:
+        found = outbox.claim(connection, now, MINUTE)
+        return found or outbox.claim_summary(connection, now, MINUTE, RULES.domain)
+
+    def claim_second() -> None:
+        with database.write() as connection:
+            second.append(claim(connection))
+
+    def is_blocked() -> bool:
+        with database.read() as connection:
+            return connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")).first() is not None
+
+    other = threading.Thread(target=claim_second)
+    with database.write() as connection:
+        first = claim(connection)
+        other.start()
+        await_that(is_blocked)
+    other.join()
+    assert first is not None
+    assert second == [None]
