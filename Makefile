@@ -4,13 +4,14 @@ SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 PROVISION = PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m tocsin.provision
 CHECKED := src tests detectors spark_jobs dags bench
 PRESENT = $(wildcard $(CHECKED))
 
-.PHONY: help setup setup-browser demo up test test-fast lint format bench lock upgrade python clean
+.PHONY: help setup setup-browser demo up test test-all test-fast lint format bench lock upgrade python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -27,8 +28,11 @@ demo: setup ## Kafka, jobs, a burst of failed logins and the mails about it, unt
 up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 	@$(BIN)/tocsin dev up
 
-test: lint ## Everything: style, types, walls, unit, Spark, end to end, faults
-	@$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides on a change
+	@$(PYTEST) -m "not long"
+
+test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints, the archive of classes
+	@$(PYTEST)
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
 	@$(BIN)/pytest tests/unit

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
@@ -26,24 +27,35 @@ os.environ |= {
     "DEFAULT_TOCSIN_AIRFLOW__PORT": "1",
 }
 
-# Seconds after which a test hangs, on the busiest machine; the default (pyproject.toml) is that of unit tests. What is
+# The clock of a busy machine says nothing about one example.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
+
+# Their tests take long (see TIME_LIMIT), from fast to slow.
+FOLDERS = ("spark", "airflow", "e2e", "browser", "faults")
+# Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
-TIME_LIMITS = {"spark": 900, "airflow": 900, "e2e": 1800, "browser": 1800, "faults": 2700}
+TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
 # Their tests share what is expensive to start: one process runs them all.
 TOGETHER = ("spark", "browser")
+# What takes longest begins first, behind the unit tests, so that both processes end together.
+LONGEST = (
+    *("e2e/test_airflow.py", "spark", "faults/test_history.py", "e2e/test_detect.py", "e2e/test_ingest.py"),
+    *("e2e/test_detect_gaps.py", "e2e/test_hand_over.py", "faults/test_kills.py", "browser", "faults/test_backfill.py"),
+    *("e2e/test_parity.py", "faults/test_attack.py", "e2e/test_stack.py", "airflow"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = folder_of(item)
-        if folder not in TIME_LIMITS:
+        if folder not in FOLDERS:
             continue
         item.add_marker(folder)
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIME_LIMITS[folder]))
-    # From fast to slow, so that what is plainly broken shows first.
-    order = ["unit", *TIME_LIMITS]
-    items.sort(key=lambda item: order.index(folder_of(item)))
+            is_long = item.get_closest_marker("long") is not None
+            item.add_marker(pytest.mark.timeout(TIME_LIMIT_OF_LONG if is_long else TIME_LIMIT))
+    items.sort(key=lambda item: (folder_of(item) in FOLDERS, place_of(item)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -56,6 +68,12 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
     def _split_scope(self, nodeid: str) -> str:
         folder, file = Path(nodeid.partition("::")[0]).parts[1:3]
         return folder if folder in TOGETHER else f"{folder}/{file}"
+
+
+def place_of(item: pytest.Item) -> int:
+    """Where its file or folder stands in LONGEST, or behind all of them."""
+    names = (folder_of(item), str(item.path.relative_to(TESTS)))
+    return next((place for place, name in enumerate(LONGEST) if name in names), len(LONGEST))
 
 
 def folder_of(item: pytest.Item) -> str:

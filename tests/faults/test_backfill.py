@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.backfill_kills import Rounds
 
 
-def test_a_backfill_that_is_killed_anywhere_half_publishes_no_day(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_a_backfill_that_is_killed_anywhere_half_publishes_no_day(tmp_path: Path, count: int) -> None:
     rounds = Rounds(tmp_path)
-    done = [rounds.killed() for _ in range(2)]
+    done = [rounds.killed() for _ in range(count)]
     assert [fault for one in done for fault in one.faults] == []
     assert any(one.killed for one in done)
     rounds.whole()

@@ -1,6 +1,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.faults.findings import Follower, window_of
 from tests.faults.small_disk import small_disk
 from tests.rig.broker import Broker
@@ -19,6 +21,7 @@ def _ended_for_want_of_room(installation: Installation) -> bool:
     return last.state is JobState.FAILED and "cannot be written" in last.reason
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_room(broker: Broker, tmp_path: Path) -> None:
     with Installation(tmp_path, broker) as one, small_disk(one.settings.checkpoint(DETECT), 160) as disk:
         one.make_topics()

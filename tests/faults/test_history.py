@@ -1,4 +1,4 @@
-"""Landing and sealing killed at random points, and a full disk: nothing is half landed, nothing half published."""
+"""Landing and sealing that are killed, and a full disk: nothing is half landed, nothing half published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,10 +18,11 @@ import pytest
 from tests.faults.small_disk import small_disk
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, Topic, detect_job
+from tests.rig.waiting import await_that
 from tocsin.history.care import verify
 from tocsin.history.landing import land
 from tocsin.history.ledger import read_ledger
-from tocsin.history.places import Places, begin
+from tocsin.history.places import VERSION_FILE, Places, begin
 from tocsin.history.table import DayTable
 from tocsin.history.versions import read_version
 from tocsin.provision.java import find_java
@@ -33,7 +34,6 @@ NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)
 LAND = [sys.executable, "-m", "tocsin.cli", "history", "land", "--source", "logins"]
 SEAL = [sys.executable, str(here().root / "spark_jobs" / "seal.py"), "logins", f"--day={DAY}"]
-ROUNDS = {"land": 10, "seal": 4}
 
 
 @pytest.fixture
@@ -49,21 +49,25 @@ def send(topic: Topic, count: int, day_offset: int = 0) -> None:
     topic.flush()
 
 
-def run(job: DetectJob, command: list[str], *, kill_after: float | None = None) -> tuple[int, float]:
-    """Exit code and seconds; killed as a crash does, with all its children, after so many seconds."""
+def run(job: DetectJob, command: list[str], kill_when: Callable[[], bool] = lambda: False) -> tuple[int, float]:
+    """Exit code and seconds; killed as a crash does, with all its children, once `kill_when` is true."""
     environment = job_environment(job.settings, find_java().home)
     began = time.monotonic()
     with job.log.open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        code = process.wait(240 if kill_after is None else kill_after)
-    except subprocess.TimeoutExpired:
-        code = -signal.SIGKILL
+        await_that(lambda: process.poll() is not None or kill_when(), 240, every=0.01)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return code, time.monotonic() - began
+    return process.returncode, time.monotonic() - began
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """A condition that comes true so many seconds from now."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def identities(job: DetectJob) -> list[tuple[int, int]]:
@@ -77,22 +81,23 @@ def identities(job: DetectJob) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob, rounds: int) -> None:
     topic, chance, sent, killed = job.make_topics(), random.Random(1), 0, 0
     send(topic, 20_000)
     code, usual = run(job, LAND)
     assert code == 0, job.log.read_text()[-2000:]
     sent += 20_000
-    for number in range(ROUNDS["land"]):
+    for number in range(rounds):
         send(topic, 20_000, day_offset=-number)
         sent += 20_000
-        code, took = run(job, LAND, kill_after=chance.uniform(0.3, 1.0) * usual)
+        code, took = run(job, LAND, after(chance.uniform(0.3, 1.0) * usual))
         killed += code != 0
         usual = took if code == 0 else usual  # the first run is a slow one
         assert verify(job.settings, job.source) == []
         found = identities(job)
         assert len(found) == len(set(found))
-    assert killed >= ROUNDS["land"] // 2, "most rounds are to be killed"
+    assert killed >= rounds // 2, "most rounds are to be killed"
     assert run(job, LAND)[0] == 0, job.log.read_text()[-2000:]
     assert identities(job) == sorted((p, offset) for p in (0, 1) for offset in range(sent // 2))
     known = {file.path for entry in read_ledger(Places.of(job.settings, "logins")).entries for file in entry.files}
@@ -110,22 +115,30 @@ def published(job: DetectJob) -> tuple[str | None, int]:
     return name, rows
 
 
-def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(job: DetectJob) -> None:
+def versions(job: DetectJob) -> int:
+    """How many versions of the day are written, published or not."""
+    return sum(1 for _ in Places.of(job.settings, "logins").root.rglob(VERSION_FILE))
+
+
+@pytest.mark.parametrize("rounds", [0, pytest.param(4, marks=pytest.mark.long)])
+def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(job: DetectJob, rounds: int) -> None:
+    """First when its version is written and not yet published, then so many times at random."""
     topic, chance, source = job.make_topics(), random.Random(2), job.source
     send(topic, 2_000)
     land(job.settings, source)
     code, usual = run(job, SEAL)
     assert code in (0, 10), job.log.read_text()[-3000:]
-    before, total = published(job), 2_000
-    for _ in range(ROUNDS["seal"]):
+    before, total, written = published(job), 2_000, versions(job)
+    for number in range(1 + rounds):
         send(topic, 1_000)
         total += 1_000
         land(job.settings, source)
-        code, _ = run(job, SEAL, kill_after=chance.uniform(0.3, 1.0) * usual)
-        after = published(job)
-        assert after == before or after[1] == total, (before, after, total)
+        random_moment = after(chance.uniform(0.3, 1.0) * usual)
+        run(job, SEAL, random_moment if number else lambda: versions(job) > written)
+        now = published(job)
+        assert now == before or (number and now[1] == total), (before, now, total)
         assert verify(job.settings, source) == []
-        before = after
+        before = now
     code, _ = run(job, SEAL)
     assert code in (0, 10), job.log.read_text()[-3000:]
     name, rows = published(job)

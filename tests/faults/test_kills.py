@@ -1,21 +1,23 @@
-"""A few kills -9 of each job under load; `python -m tests.faults.kills` takes many."""
+"""Kills -9 of each job under load; `python -m tests.faults.kills` takes many."""
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.faults.kills import plan, report, run
+from tests.faults.kills import Point, plan, report, run
 from tests.rig.broker import Broker
 from tests.rig.observed import DETECT, INGEST
 
-# Changes how many kills there are, and nothing else.
-DETECT_KILLS, INGEST_KILLS = map(int, os.environ.get("TOCSIN_TEST_KILLS", "3,2").split(","))
+FEW = [(DETECT, Point.BEFORE_COMMIT, "all"), (INGEST, Point.BEFORE_FLUSH, "jvm")]
+MANY = [*plan(DETECT, 3), *plan(INGEST, 2)]
 
 
-@pytest.mark.timeout(900 + 240 * (DETECT_KILLS + INGEST_KILLS))
-def test_kills_lose_nothing_double_nothing_and_tell_nobody_twice(broker: Broker, tmp_path: Path) -> None:
-    outcome = run(tmp_path, broker, [*plan(DETECT, DETECT_KILLS), *plan(INGEST, INGEST_KILLS)])
+@pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
+def test_kills_lose_nothing_double_nothing_and_tell_nobody_twice(
+    broker: Broker, tmp_path: Path, kills: Sequence[tuple[str, Point, str]]
+) -> None:
+    outcome = run(tmp_path, broker, kills)
     assert not outcome.verdict.faults, report(outcome)
     assert outcome.verdict.findings > 20, "the load was too thin to prove anything"
     assert all(kill.hit for kill in outcome.kills), report(outcome)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.provision.java import find_java
+from tocsin.setting_blocks import SparkSettings
 from tocsin.settings import Settings
 from tocsin.spark.session import clean_scratch, streaming_session
 
@@ -23,7 +24,8 @@ JOB = "detector:tests"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(find_java().home)
-    settings = Settings(state=tmp_path_factory.mktemp("state"))
+    # Twice the heap of a job: what hundreds of tests leave in one JVM once filled it, and Spark ends then.
+    settings = Settings(state=tmp_path_factory.mktemp("state"), spark=SparkSettings(heap_mb=1024))
     clean_scratch(settings, JOB)
     session = streaming_session(settings, job=JOB, slots=4)
     try:

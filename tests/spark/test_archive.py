@@ -70,7 +70,7 @@ def start(folder: Path, program: str = PROGRAM) -> str:
     return said
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_classes_come_from_the_archive(tmp_path: Path) -> None:
     long_unused, young = tmp_path / "long_unused.jsa", tmp_path / "young.jsa"
     for other, days in ((long_unused, 8), (young, 6)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from itertools import count
+import time
+from itertools import count, pairwise
 
 import pytest
 
@@ -24,3 +25,15 @@ def test_what_does_not_come_fails_with_what_is_known_and_what_comes_does_not() -
     assert next(asked) == 4, "it is asked until it is true, and not again"
     with pytest.raises(AssertionError, match="nothing came"):
         await_that(lambda: False, 0.01, lambda: "nothing came", every=0.001)
+
+
+def test_what_takes_long_to_answer_is_asked_less_often() -> None:
+    began: list[float] = []
+
+    def slow() -> bool:
+        began.append(time.monotonic())
+        time.sleep(0.02)
+        return len(began) == 3
+
+    await_that(slow, every=0.001)
+    assert min(after - before for before, after in pairwise(began)) >= 5 * 0.02
