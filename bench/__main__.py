@@ -21,7 +21,7 @@ from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
 from bench.systems import compile_streams
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 from tocsin.provision.paths import here
 
 _ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail")

@@ -17,8 +17,8 @@ from typing import Any
 from bench.figures import Goal, table
 from bench.fleet import LIGHT, REAL, Fleet, running
 from bench.processes import Memory, await_that
-from tocsin.airflow.jobs import Jobs
-from tocsin.names import dag_of, detector_job
+from tocsin.airflow.installation import Jobs
+from tocsin.model.names import dag_of, detector_job
 from tocsin.provision.paths import here
 
 _LIMIT_SECONDS = 180.0

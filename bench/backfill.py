@@ -22,12 +22,12 @@ from bench.past import Expected, Past, day_before, expected
 from bench.same_query import BUCKETS, DUCKDB, FAILED, FILES, KEYED
 from bench.sealed import seal_past
 from bench.spent import Spent, spent_by
-from tocsin.backfill.ledger import Backfills
-from tocsin.catalog import read_catalog
+from tocsin.backfill.backfill_ledger import Backfills
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.settings import Settings
-from tocsin.supervision.jobs import job_environment
+from tocsin.supervision.runners.job_command import job_environment
 
 DETECTOR, SOURCE = "failed_logins", "logins"
 BACKFILL, AGAIN = "tocsin backfill", "tocsin backfill, nothing due"

@@ -14,7 +14,7 @@ from bench.outputs import Outputs
 from bench.processes import Memory, await_that
 from bench.rig import Rig, Site
 from bench.systems import AT_LEAST_ONCE, EXACTLY_ONCE, QUIX, TOCSIN, System, peers, tocsin
-from tocsin.names import detector_job
+from tocsin.model.names import detector_job
 from tocsin.provision.paths import here
 
 LOWEST, HIGHEST = 50, 100

@@ -22,18 +22,18 @@ from bench.latency import detector_file
 from bench.processes import Memory, await_that
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
-from tocsin.catalog import read_catalog
-from tocsin.heartbeat import read_beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.names import dag_of, detector_job, file_name
-from tocsin.settings import Settings
-from tocsin.stack.airflow import PREFIX
-from tocsin.stack.running import read_running
-from tocsin.supervision.desired import desired_jobs
-from tocsin.supervision.history import read_history
-from tocsin.supervision.labels import Labels, instance_of
-from tocsin.supervision.model import Past
-from tocsin.supervision.standing import memory_of
+from tocsin.dev.running_stack import read_running
+from tocsin.dev.servers.airflow_servers import PREFIX
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import dag_of, detector_job, file_name
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.job_states import Past
+from tocsin.supervision.job_status import memory_of
+from tocsin.supervision.memory import read_history
+from tocsin.supervision.runners.process_labels import Labels, instance_of
 
 REAL, LIGHT = 4, 26
 _READY_SECONDS = 300.0

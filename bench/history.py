@@ -23,19 +23,19 @@ from pyspark.sql import functions as F
 
 from bench.figures import table
 from bench.past import Expected, Past, day_before, land_past
-from tocsin.catalog import read_catalog
-from tocsin.history.facts import DayFacts
-from tocsin.history.ledger import read_ledger
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion
+from tocsin.history.spark.seal import Sealer
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
+from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.verdict import Verdict
-from tocsin.settings import Settings
-from tocsin.source import Source
-from tocsin.spark.history import sealed_events
-from tocsin.spark.seal import Sealer
-from tocsin.spark.session import running_batch
+from tocsin.sparkjob.session import running_batch
 
 
 @dataclass(frozen=True)

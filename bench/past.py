@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from tocsin.history.events import PARTITION, arrow_schema, columns_of
-from tocsin.history.landing import LandingWriter
-from tocsin.history.ledger import Entry, Span, record
+from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
+from tocsin.history.land.landing import LandingWriter
+from tocsin.history.land.landing_ledger import Entry, Span, record
 from tocsin.history.places import Places, begin
-from tocsin.settings import Settings
-from tocsin.source import Source
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
 
 _AT_ONCE = 500_000
 _MICROS = 86_400_000_000

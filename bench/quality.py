@@ -27,15 +27,15 @@ from pyspark.sql import functions as F
 
 from bench.figures import table
 from bench.history import Cost, cost_of
-from tocsin.history.facts import DayFacts
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
 from tocsin.provision.paths import here
+from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.judging import day_checks, row_checks
-from tocsin.quality.suites import Suites, read_suites
-from tocsin.settings import Settings
-from tocsin.source import Source
-from tocsin.source_file import read_source
-from tocsin.spark.profile import profile_of
-from tocsin.spark.session import running_batch
+from tocsin.quality.spark.profile_query import profile_of
+from tocsin.quality.suites.suite_catalog import Suites, read_suites
+from tocsin.sparkjob.session import running_batch
 
 _DAY = date(2026, 1, 15)
 _ACTIONS = ["login succeeded", "login failed"]

@@ -12,20 +12,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.processes import Program, await_that
-from tocsin.catalog import read_catalog
-from tocsin.errors import ConfigError
-from tocsin.heartbeat import read_beat
-from tocsin.ingest.topics import ensure_topics
-from tocsin.metrics import JobState
-from tocsin.names import Names
+from tocsin.dev.servers.kafka_server import Kafka
+from tocsin.dev.servers.ports import free_ports
+from tocsin.kafka.topics import ensure_topics
+from tocsin.model.errors import ConfigError
+from tocsin.model.job_report import JobState
+from tocsin.model.names import Names
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.java import Java, find_java
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.settings import Settings
-from tocsin.stack.kafka import Kafka
-from tocsin.stack.ports import free_ports
-from tocsin.supervision.jobs import job_launch
-from tocsin.supervision.labels import Labels
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.runners.job_command import job_launch
+from tocsin.supervision.runners.process_labels import Labels
 
 _SOURCE = "logins"
 

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.history import cost_of
-from tocsin.catalog import read_catalog
+from tocsin.history.day_status import published_days
+from tocsin.history.day_versions import DayVersion, paths
 from tocsin.history.places import Places
-from tocsin.history.standing import published_days
-from tocsin.history.versions import DayVersion, paths
-from tocsin.settings import Settings, load_settings
-from tocsin.source import Source
-from tocsin.spark.history import sealed_events
-from tocsin.spark.session import running_batch
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings, load_settings
+from tocsin.sparkjob.session import running_batch
 
 FAILED, KEYED = "failed", "keyed"
 BUCKETS, FILES, DUCKDB = "buckets", "files", "duckdb"

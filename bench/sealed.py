@@ -16,14 +16,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from bench.past import Happened, Numbers, Past, events, happened, names
-from tocsin.history.events import columns_of
-from tocsin.history.facts import DayFacts
-from tocsin.history.files import digest
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
+from tocsin.history.land.arrow_events import columns_of
+from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
-from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion, SealedFile, paths, write_version
-from tocsin.settings import Settings
-from tocsin.source import Source
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.day_facts import DayFacts
 
 Words = np.ndarray[tuple[int], np.dtype[np.uint32]]
 

@@ -15,7 +15,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import Memory, Program, await_that
 from bench.rig import Rig
-from tocsin.names import detector_job, ingest_job
+from tocsin.model.names import detector_job, ingest_job
 
 _DETECTORS = [f"every_failure_{number}" for number in range(6)]
 _APART_SECONDS = 4.0

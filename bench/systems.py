@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bench.processes import Program
 from bench.rig import Rig, Site
-from tocsin.errors import ConfigError
-from tocsin.names import detector_job
+from tocsin.model.errors import ConfigError
+from tocsin.model.names import detector_job
 from tocsin.provision.paths import here
 
 _HERE = Path(__file__).parent

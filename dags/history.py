@@ -1,6 +1,6 @@
-"""One DAG for each source, `history__<name>`: land each hour, seal ready days. See `tocsin.airflow.history`."""
+"""Land and seal each source, `history__<name>`. See `tocsin.airflow.dags.history_dags`."""
 
-from tocsin.airflow.history import history_dags
+from tocsin.airflow.dags.history_dags import history_dags
 
 for dag in history_dags():
     globals()[dag.dag_id] = dag

@@ -1,5 +1,5 @@
-"""The DAG `housekeeping` removes what is old from Airflow. See `tocsin.airflow.housekeeping`."""
+"""The DAG `housekeeping` removes what is old from Airflow. See `tocsin.airflow.dags.housekeeping`."""
 
-from tocsin.airflow.housekeeping import housekeeping_dag
+from tocsin.airflow.dags.housekeeping import housekeeping_dag
 
 dag = housekeeping_dag()

@@ -1,5 +1,5 @@
-"""The DAG `supervisor` keeps all jobs running. See `tocsin.airflow.supervisor`."""
+"""The DAG `supervisor` keeps all jobs running. See `tocsin.airflow.dags.supervisor_dag`."""
 
-from tocsin.airflow.supervisor import supervisor_dag
+from tocsin.airflow.dags.supervisor_dag import supervisor_dag
 
 dag = supervisor_dag()

@@ -9,7 +9,7 @@ on each of the detectors, 4 the disk is full or not writable.
 
 import sys
 
-from tocsin.spark.backfilling import main
+from tocsin.backfill.backfill_entry import main
 
 if __name__ == "__main__":
     sys.exit(main(None, doc=__doc__))

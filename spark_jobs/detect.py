@@ -6,9 +6,9 @@ fixed first, 3 another copy runs, 4 the disk is full or not writable.
 
 import sys
 
-from tocsin.names import detector_job
-from tocsin.spark.detect import Detection
-from tocsin.spark.entry import main
+from tocsin.detect.spark.detection import Detection
+from tocsin.model.names import detector_job
+from tocsin.sparkjob.entry import main
 
 if __name__ == "__main__":
     sys.exit(main(None, doc=__doc__, job_of=detector_job, work_of=Detection))

@@ -6,9 +6,9 @@ fixed first, 3 another copy runs, 4 the disk is full or not writable.
 
 import sys
 
-from tocsin.names import ingest_job
-from tocsin.spark.entry import main
-from tocsin.spark.ingest import Ingest
+from tocsin.ingest.spark.ingestion import Ingest
+from tocsin.model.names import ingest_job
+from tocsin.sparkjob.entry import main
 
 if __name__ == "__main__":
     sys.exit(main(None, doc=__doc__, job_of=ingest_job, work_of=Ingest))

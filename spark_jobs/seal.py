@@ -9,8 +9,9 @@ this source runs, 4 the disk is full or not writable.
 
 import sys
 
-from tocsin.spark.gate import Gate
-from tocsin.spark.sealing import main
+from tocsin.backfill.backfill_retention import tidy_after_sealing
+from tocsin.history.sealing import main
+from tocsin.quality.spark.day_gate import Gate
 
 if __name__ == "__main__":
-    sys.exit(main(None, doc=__doc__, gate_of=Gate))
+    sys.exit(main(None, doc=__doc__, gate_of=Gate, afterwards=tidy_after_sealing))

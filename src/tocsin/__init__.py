@@ -7,6 +7,6 @@ A detector needs two names from here::
 This module and what it imports use the standard library alone, so that the set-up can run before anything is installed.
 """
 
-from tocsin.detector import Levels, detector
+from tocsin.model.detector import Levels, detector
 
 __all__ = ["Levels", "detector"]

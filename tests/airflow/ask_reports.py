@@ -16,9 +16,9 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tocsin.airflow.pages import reports
+from tocsin.airflow.pages import report_pages
 from tocsin.airflow.pages.access import Rights
-from tocsin.settings import Settings
+from tocsin.project.settings import Settings
 
 SEEN = frozenset(json.loads(sys.argv[2]))
 
@@ -32,9 +32,9 @@ def rights(user: Any, dags: Iterable[str]) -> Rights:
 def main() -> None:
     app = FastAPI()
     app.dependency_overrides[get_user] = lambda: "somebody"
-    reports.add_reports(app, Settings(state=Path(sys.argv[1])))
+    report_pages.add_reports(app, Settings(state=Path(sys.argv[1])))
     client = TestClient(app)
-    with patch.object(reports, "rights", rights):
+    with patch.object(report_pages, "rights", rights):
         print(json.dumps({path: client.get(path).status_code for path in sys.argv[3:]}))
 
 

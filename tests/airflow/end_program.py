@@ -9,7 +9,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
-from tocsin.airflow.program import Program
+from tocsin.airflow.tasks.program import Program
 
 
 def end(code: int) -> tuple[list[str], str, str]:

@@ -18,13 +18,13 @@ from unittest import mock
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from tocsin.airflow.backfill import backfill_dags
-from tocsin.airflow.backfill_mail import BackfillMail
-from tocsin.airflow.mails import send
-from tocsin.airflow.seal_task import SealMail
-from tocsin.errors import TransientError
-from tocsin.settings import load_settings
-from tocsin.supervision.outbox import Outbox
+from tocsin.airflow.dags.backfill_dags import backfill_dags
+from tocsin.airflow.dags.mail_dag import send
+from tocsin.airflow.tasks.backfill_mail import BackfillMail
+from tocsin.airflow.tasks.seal_task import SealMail
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import load_settings
+from tocsin.supervision.incidents.mail_outbox import Outbox
 
 
 def fail(task: str, run_id: str, owners: str) -> None:
@@ -55,7 +55,7 @@ def compare(folder: str) -> None:
     context["ti"] = SimpleNamespace(log_url="http://airflow/run", **about)
     other = SimpleNamespace(venv=Path(folder))
     try:
-        with mock.patch("tocsin.airflow.command.here", return_value=other):
+        with mock.patch("tocsin.airflow.tasks.command.here", return_value=other):
             task.python_callable(*task.op_args, **context)
     except AirflowException as error:
         for tell in task.on_failure_callback:

@@ -61,7 +61,10 @@ def nights(dag: Any) -> list[str] | None:
 
     def goes_on(run: Any, *due: bool) -> bool:
         listed = json.dumps([{"day": "2026-01-29", "due": one} for one in due])
-        with mock.patch("tocsin.airflow.history.tocsin", return_value=listed), contextlib.redirect_stdout(None):
+        with (
+            mock.patch("tocsin.airflow.dags.history_dags.tocsin", return_value=listed),
+            contextlib.redirect_stdout(None),
+        ):
             return bool(task.python_callable(*task.op_args, dag_run=run))
 
     first = datetime(2026, 1, 30, tzinfo=UTC)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tocsin.provision.java import archive_path
 from tocsin.provision.paths import Paths, here
-from tocsin.provision.shared_classes import archive_path
 
 ROOT = here().root
 DAGS = ROOT / "dags"

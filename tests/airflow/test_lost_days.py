@@ -16,16 +16,16 @@ import pytest
 from tests.rig.mail_server import OK, MailServer
 from tests.rig.samples.backfills import published
 from tests.rig.samples.history import version
-from tocsin.backfill.ledger import Attempt, Backfills, End, Made
+from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made
+from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
-from tocsin.history.sealings import begin_sealing
-from tocsin.history.versions import write_version
+from tocsin.history.seal_runs import begin_sealing
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.quality.records import Record, Records
-from tocsin.quality.unsealed import note
+from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.settings import Settings
-from tocsin.supervision.outbox import Outbox
+from tocsin.quality.verdict_files import Record, Records
+from tocsin.supervision.incidents.mail_outbox import Outbox
 
 DAY = date(2026, 1, 31)
 ANN, BOB = "ann@example.com", "bob@example.com"

@@ -13,7 +13,7 @@ from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, 
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.catalog import read_catalog
+from tocsin.project.catalog import read_catalog
 from tocsin.provision import browser as chromium
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from tocsin.airflow.addresses import PREFIX
-from tocsin.airflow.pages.app import pages
-from tocsin.settings import Settings
+from tocsin.airflow.pages.pages_app import pages
+from tocsin.project.settings import Settings
 
 if __name__ == "__main__":
     app = pages(Settings(state=Path("nowhere")))

@@ -18,9 +18,9 @@ from tests.browser.visiting import DETECTOR as NAME
 from tests.rig.airflow_api import Api
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.waiting import await_that, patient
-from tocsin.drains import asked_at, finish_drain, read_drains
-from tocsin.parity.comparison import Reason, compare
-from tocsin.parity.report import ParityReport, keep, summed
+from tocsin.backfill.parity.comparison import Reason, compare
+from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
+from tocsin.detect.drain_request import asked_at, finish_drain, read_drains
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"

@@ -25,10 +25,10 @@ from tests.e2e.under_airflow import BACKFILL, BATCH_SECONDS, BY_EVENT, DETECTOR,
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.metrics import JobState
-from tocsin.supervision.standing import memory_of
+from tocsin.model.job_report import JobState
+from tocsin.runtime.detector_versions import version_in_force
+from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.switches import read_switches
-from tocsin.versions import version_in_force
 
 COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 DAG = "detector__failed_logins"

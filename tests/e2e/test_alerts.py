@@ -16,12 +16,12 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import DETECT, DETECTOR
 from tests.rig.waiting import await_that
-from tocsin.alerts.database import Database
-from tocsin.alerts.store import list_invalid, open_store
-from tocsin.alerts.topic import FollowedTopic
-from tocsin.finding import Finding, finding_id
-from tocsin.metrics import JobReport, JobState
-from tocsin.names import INDEXER, NOTIFIER
+from tocsin.alerts.findings_topic import FollowedTopic
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import list_invalid, open_store
+from tocsin.model.finding import Finding, finding_id
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import INDEXER, NOTIFIER
 
 WINDOW = timedelta(seconds=10)
 OWNER = "security@example.com"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.backfill.ledger import Backfills, End, Ledger
+from tocsin.backfill.backfill_ledger import Backfills, End, Ledger
 from tocsin.history.places import Places, begin
+from tocsin.project.setting_blocks import HistorySettings
+from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import HistorySettings
-from tocsin.settings import Settings
-from tocsin.supervision.jobs import job_environment
+from tocsin.supervision.runners.job_command import job_environment
 
 DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()

@@ -17,15 +17,15 @@ import psutil
 
 from tests.rig.stack import listening
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.catalog import read_catalog
-from tocsin.cli.story import BAD_LINES, BURSTS, MANY, MORE
-from tocsin.errors import TransientError
+from tocsin.cli.demo.demo_story import BAD_LINES, BURSTS, MANY, MORE
+from tocsin.dev.running_stack import read_running
 from tocsin.ingest.quarantine import Selection, list_quarantined
-from tocsin.ingest.quarantined import QuarantinedRecord
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.settings import Settings
-from tocsin.stack.running import read_running
-from tocsin.supervision.labels import of_environment
+from tocsin.ingest.quarantined_record import QuarantinedRecord
+from tocsin.model.errors import TransientError
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
+from tocsin.supervision.runners.process_labels import of_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_SECONDS = 280

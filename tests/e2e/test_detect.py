@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
 from tests.rig.waiting import await_that, patient
-from tocsin.metrics import JobState
-from tocsin.names import ingest_job
-from tocsin.reporting import Reporter
-from tocsin.spark.gaps import Cause, read_gaps
+from tocsin.model.job_report import JobState
+from tocsin.model.names import ingest_job
+from tocsin.runtime.reporter import Reporter
+from tocsin.sparkjob.query.gaps import Cause, read_gaps
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, SOURCE, WINDOW, DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient
 from tests.unit.spark.test_reading import batch
-from tocsin.metrics import JobState
-from tocsin.names import ingest_job
-from tocsin.spark import gaps
-from tocsin.spark.checkpoint import unread_raw
-from tocsin.spark.gaps import Cause, Gap, read_gaps
+from tocsin.model.job_report import JobState
+from tocsin.model.names import ingest_job
+from tocsin.sparkjob.query import gaps
+from tocsin.sparkjob.query.checkpoint import unread_raw
+from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
 from tests.rig.waiting import await_that, patient
-from tocsin.heartbeat import read_beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.versions import kept_versions, roll_back, roll_forward, version_in_force
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.runtime.detector_versions import kept_versions, roll_back, roll_forward, version_in_force
+from tocsin.runtime.heartbeat import read_beat
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"

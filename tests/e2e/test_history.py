@@ -14,18 +14,18 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job
 from tests.rig.waiting import patient
-from tocsin.backfill.ledger import Backfills
-from tocsin.catalog import read_catalog
+from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
-from tocsin.history.landing import land
+from tocsin.history.day_status import DayState, known, standing
+from tocsin.history.day_table import DayTable
+from tocsin.history.land.landing import land
 from tocsin.history.places import begin
-from tocsin.history.standing import DayState, known, standing
-from tocsin.history.table import DayTable
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import HistorySettings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import HistorySettings
-from tocsin.source import Source
-from tocsin.supervision.jobs import job_environment
+from tocsin.supervision.runners.job_command import job_environment
 
 JOBS = here().root / "spark_jobs"
 NOW = datetime.now(UTC)

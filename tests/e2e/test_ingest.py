@@ -27,15 +27,15 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import INGEST
 from tests.rig.waiting import await_that
-from tocsin.ingest.generator import Line, Traffic
+from tocsin.dev.generator import Line, Traffic
+from tocsin.ingest.parsing_rules import reason_class
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
-from tocsin.ingest.rules import reason_class
-from tocsin.metrics import JobState
-from tocsin.names import detector_job
-from tocsin.reporting import Reporter
-from tocsin.sizes import RAW_BYTES
-from tocsin.source_file import read_source
+from tocsin.model.job_report import JobState
+from tocsin.model.names import detector_job
+from tocsin.model.sizes import RAW_BYTES
+from tocsin.project.source_file import read_source
+from tocsin.runtime.reporter import Reporter
 
 Identity = tuple[int, int]
 WAIT = 90.0

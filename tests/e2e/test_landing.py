@@ -13,16 +13,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient
-from tocsin.catalog import read_catalog
-from tocsin.errors import ConfigError, TransientError
 from tocsin.history.care import verify
-from tocsin.history.landing import land, land_again, landing_lock
-from tocsin.history.ledger import Entry, Span, read_ledger
+from tocsin.history.land.bounded_reader import BoundedReader, TopicAnew
+from tocsin.history.land.landing import land, land_again, landing_lock
+from tocsin.history.land.landing_ledger import Entry, Span, read_ledger
 from tocsin.history.places import Places
-from tocsin.history.reading import BoundedReader, TopicAnew
-from tocsin.ingest.topics import ensure_topics
-from tocsin.lock import LockHeld
-from tocsin.setting_blocks import KafkaSettings
+from tocsin.kafka.topics import ensure_topics
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.runtime.lock import LockHeld
 
 NOW = datetime.now(UTC)
 

@@ -18,14 +18,14 @@ from tests.rig.installation import Installation
 from tests.rig.load import EMAIL, URGENT
 from tests.rig.observed import DETECT, DETECTOR, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.alerts.store import list_backfilled, open_store
-from tocsin.history.landing import land
+from tocsin.alerts.store.queries import list_backfilled, open_store
+from tocsin.backfill.parity.parity_report import ParityReport
+from tocsin.history.land.landing import land
 from tocsin.history.places import begin
-from tocsin.metrics import JobReport
-from tocsin.names import INDEXER
-from tocsin.parity.report import ParityReport
+from tocsin.model.job_report import JobReport
+from tocsin.model.names import INDEXER
+from tocsin.project.setting_blocks import HistorySettings
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import HistorySettings
 
 DAY = datetime.now(UTC).date() - timedelta(days=1)
 NOON = begin(DAY) + timedelta(hours=12)

@@ -15,10 +15,10 @@ from tests.rig.broker import Broker
 from tests.rig.installation import READY_SECONDS, Installation
 from tests.rig.observed import INGEST
 from tests.rig.waiting import await_that
-from tocsin.ingest.generator import Line
+from tocsin.dev.generator import Line
 from tocsin.ingest.quarantine import Selection, list_quarantined, replay
 from tocsin.provision.paths import here
-from tocsin.spark.plan import REAL_TIME
+from tocsin.sparkjob.query.work import REAL_TIME
 
 
 @pytest.fixture

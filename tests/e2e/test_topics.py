@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.ingest.topics
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
     AdminClient,
     ConfigResource,
     NewTopic,
@@ -15,18 +15,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
 
 from tests.rig.broker import Broker
 from tests.rig.waiting import await_that
-from tocsin.catalog import Catalog
-from tocsin.errors import ConfigError, TransientError
+from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
-from tocsin.ingest.topics import TopicsReport, ensure_topics, wanted_topics
-from tocsin.metrics import JobReport
-from tocsin.reporting import Reporter, ReportReader
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.settings import Settings
-from tocsin.sizes import FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
-from tocsin.source import Source
-from tocsin.source_file import read_source
-from tocsin.stack.ports import free_ports
+from tocsin.kafka.topics import TopicsReport, ensure_topics, wanted_topics
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.job_report import JobReport
+from tocsin.model.sizes import FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
+from tocsin.runtime.reporter import Reporter, ReportReader
 
 LOGINS = read_source(Path(__file__).parents[2] / "sources/logins.toml")
 DAY = 24 * 3600 * 1000

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.spark.topic import Offsets, Topic
-from tocsin.supervision.standing import memory_of
+from tocsin.kafka.offsets import Offsets, Topic
+from tocsin.supervision.job_status import memory_of
 
 DETECTOR = "detector:failed_logins"
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.rig.load import WINDOW_MICROS, Truth, iso, line
-from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER
+from tocsin.ingest.parsing_rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER
 
 ADDRESS = "192.0.2.7"
 """Of all innocent logins; no hostile record carries it."""

@@ -11,8 +11,8 @@ from confluent_kafka import Message
 from bench.tail import Tail
 from tests.rig.load import URGENT, Truth, Window, level, rung_below
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
-from tocsin.alerts.store import AlertFilter, list_alerts, open_store, show_alert
-from tocsin.finding import Finding, finding_id
+from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store, show_alert
+from tocsin.model.finding import Finding, finding_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

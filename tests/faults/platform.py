@@ -17,19 +17,19 @@ from tests.rig.airflow_api import Api
 from tests.rig.installation import jvms_of
 from tests.rig.observed import DETECTOR, INGEST, Observed, low_limits
 from tests.rig.stack import Stack
-from tocsin.heartbeat import read_beat
-from tocsin.lock import LockHeld, hold
-from tocsin.metrics import JobState
-from tocsin.names import INDEXER, NOTIFIER, detector_job
-from tocsin.stack.airflow import COMPONENTS, PREFIX
-from tocsin.stack.launcher import servers_instance
-from tocsin.supervision.chronicle import read_events
-from tocsin.supervision.history import read_history, write_history
-from tocsin.supervision.labels import instance_of
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import History, Past
-from tocsin.supervision.runner import Process
-from tocsin.supervision.standing import memory_of
+from tocsin.dev.launcher import servers_instance
+from tocsin.dev.servers.airflow_servers import COMPONENTS, PREFIX
+from tocsin.model.job_report import JobState
+from tocsin.model.names import INDEXER, NOTIFIER, detector_job
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.supervision.incidents.chronicle import read_events
+from tocsin.supervision.job_states import History, Past
+from tocsin.supervision.job_status import memory_of
+from tocsin.supervision.memory import read_history, write_history
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.runners.runner import Process
 from tocsin.supervision.switches import read_switches
 
 # They find what the first finds and notify nobody.

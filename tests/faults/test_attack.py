@@ -13,10 +13,10 @@ from tests.rig.installation import Installation
 from tests.rig.load import WINDOW_MICROS, now_micros
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.alerts.store import FindingFilter, list_findings, open_store
-from tocsin.finding import Finding
-from tocsin.names import INDEXER, NOTIFIER, detector_job
-from tocsin.sizes import RAW_BYTES
+from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+from tocsin.model.finding import Finding
+from tocsin.model.names import INDEXER, NOTIFIER, detector_job
+from tocsin.model.sizes import RAW_BYTES
 
 COUNT = 10_000
 ADDRESSES = "failures_by_address"

@@ -20,7 +20,7 @@ from tests.rig.installation import Installation
 from tests.rig.load import iso, line, now_micros
 from tests.rig.observed import DETECT, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.names import INDEXER, NOTIFIER
+from tocsin.model.names import INDEXER, NOTIFIER
 
 INJECTION = 'eve" onerror="alert(0)\r\nBcc: victim@example.com\r\n\r\n<script>alert(1)</script>'
 

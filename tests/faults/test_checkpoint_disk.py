@@ -10,7 +10,7 @@ from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.metrics import JobState
+from tocsin.model.job_report import JobState
 
 UNWRITABLE = 4
 

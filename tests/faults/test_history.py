@@ -20,15 +20,15 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that
 from tocsin.history.care import verify
-from tocsin.history.landing import land
-from tocsin.history.ledger import read_ledger
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import read_version
+from tocsin.history.land.landing import land
+from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import VERSION_FILE, Places, begin
-from tocsin.history.table import DayTable
-from tocsin.history.versions import read_version
+from tocsin.project.setting_blocks import HistorySettings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import HistorySettings
-from tocsin.supervision.jobs import job_environment
+from tocsin.supervision.runners.job_command import job_environment
 
 NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)

@@ -15,9 +15,9 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import DETECTOR
 from tests.rig.waiting import await_that
-from tocsin.finding import Finding, finding_id
-from tocsin.metrics import JobState
-from tocsin.names import INDEXER, NOTIFIER
+from tocsin.model.finding import Finding, finding_id
+from tocsin.model.job_report import JobState
+from tocsin.model.names import INDEXER, NOTIFIER
 
 
 @pytest.fixture

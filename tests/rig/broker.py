@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import await_that, awaited
+from tocsin.dev.servers.kafka_server import NAME, Kafka
+from tocsin.dev.servers.ports import free_ports
+from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.provision.java import find_java
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.stack.kafka import NAME, Kafka
-from tocsin.stack.ports import free_ports
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.runner import Process
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.runner import Process
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

@@ -24,20 +24,20 @@ from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.catalog import read_catalog
-from tocsin.errors import TransientError
-from tocsin.finding import Finding
-from tocsin.ingest.topics import ensure_topics
-from tocsin.metrics import JobReport
+from tocsin.kafka.offsets import Topic as WatchedTopic
+from tocsin.kafka.topics import ensure_topics
+from tocsin.model.errors import TransientError
+from tocsin.model.finding import Finding
+from tocsin.model.job_report import JobReport
+from tocsin.model.sizes import EVENT_BYTES, shortened
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import SparkSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.reporting import read_reports
-from tocsin.setting_blocks import SparkSettings
-from tocsin.settings import Settings
-from tocsin.sizes import EVENT_BYTES, shortened
-from tocsin.source import Source
-from tocsin.spark.checkpoint import committed
-from tocsin.spark.topic import Topic as WatchedTopic
+from tocsin.runtime.reporter import read_reports
+from tocsin.sparkjob.query.checkpoint import committed
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)

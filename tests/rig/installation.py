@@ -20,19 +20,19 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from tests.rig.broker import Broker
 from tests.rig.observed import Observed, low_limits
 from tests.rig.waiting import await_that, awaited
-from tocsin.catalog import read_catalog
-from tocsin.heartbeat import read_beat
-from tocsin.ingest.topics import ensure_topics
-from tocsin.metrics import JobReport, JobState
+from tocsin.dev.servers.ports import free_ports
+from tocsin.kafka.topics import ensure_topics
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
-from tocsin.settings import Settings
-from tocsin.stack.ports import free_ports
-from tocsin.supervision.jobs import job_environment, job_launch
-from tocsin.supervision.labels import Labels, instance_of
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.runner import Process
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.runners.job_command import job_environment, job_launch
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervision.runners.runner import Process
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0

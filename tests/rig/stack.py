@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from tests.rig.waiting import await_that, patient
-from tocsin.heartbeat import read_beat
-from tocsin.metrics import JobReport
-from tocsin.settings import Settings, load_settings
-from tocsin.stack.launcher import servers_instance, sweep
-from tocsin.supervision.labels import instance_of
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.runner import Process
+from tocsin.dev.launcher import servers_instance, sweep
+from tocsin.model.job_report import JobReport
+from tocsin.project.settings import Settings, load_settings
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.runners.runner import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 240.0

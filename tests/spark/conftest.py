@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tocsin.project.setting_blocks import SparkSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
-from tocsin.setting_blocks import SparkSettings
-from tocsin.settings import Settings
-from tocsin.spark.session import clean_scratch, streaming_session
+from tocsin.sparkjob.session import clean_scratch, streaming_session
 
 JOB = "detector:tests"
 

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.history.events import PARTITION, arrow_schema, columns_of
-from tocsin.history.facts import DayFacts
-from tocsin.history.landing import LandingWriter
-from tocsin.history.ledger import Entry, Quarantined, Span, read_ledger, record
+from tocsin.history.day_table import DayTable
+from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
+from tocsin.history.land.landing import LandingWriter
+from tocsin.history.land.landing_ledger import Entry, Quarantined, Span, read_ledger, record
 from tocsin.history.places import Places, begin
-from tocsin.history.table import DayTable
+from tocsin.history.spark.seal import Gate, Sealed, Sealer
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
+from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.settings import Settings
-from tocsin.source import Source
-from tocsin.source_file import read_source
-from tocsin.spark.seal import Gate, Sealed, Sealer
 
 ROOT = Path(__file__).parents[2]
 DAY = date(2026, 11, 19)

@@ -18,13 +18,13 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import functions as F
-from tocsin.settings import Settings
-from tocsin.spark import archive, jvm, session
+from tocsin.project.settings import Settings
+from tocsin.sparkjob import archive, jvm, session
 
-archive.archive_path = lambda: Path(sys.argv[1]) / "own.jsa"
+archive.own_archive = lambda: Path(sys.argv[1]) / "own.jsa"
 settings = Settings(state=Path(sys.argv[1]))
 scratch = session.clean_scratch(settings, "detector:archive")
-made = archive.archive_path().exists()
+made = archive.own_archive().exists()
 options = archive.options
 archive.options = lambda *given: [*options(*given), f"-Xlog:class+load:file={sys.argv[1]}/classes.log"]
 spark = session.streaming_session(settings, job="detector:archive", slots=1)
@@ -35,7 +35,7 @@ assert spark.range(10).groupBy().sum().first()[0] == 45
 if not made:
     making = archive.Making(settings, scratch, jvm.process_id())
     end = time.monotonic() + 800
-    while not archive.archive_path().exists():
+    while not archive.own_archive().exists():
         assert time.monotonic() < end
         time.sleep(0.2)
 spark.stop()
@@ -45,10 +45,10 @@ print("used" if made else "made")
 BATCH = """
 import sys
 from pathlib import Path
-from tocsin.settings import Settings
-from tocsin.spark import archive, jvm, session
+from tocsin.project.settings import Settings
+from tocsin.sparkjob import archive, jvm, session
 
-archive.archive_path = lambda: Path(sys.argv[1]) / "own.jsa"
+archive.own_archive = lambda: Path(sys.argv[1]) / "own.jsa"
 options = archive.batch_options
 archive.batch_options = lambda settings: [*options(settings), f"-Xlog:class+load:file={sys.argv[1]}/batch.log"]
 with session.running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:

@@ -17,20 +17,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import DAY, ROOT, History, login
-from tocsin import logs
-from tocsin.catalog import read_catalog
+from tocsin.backfill.backfill_retention import tidy_after_sealing
+from tocsin.history import sealing
 from tocsin.history.care import verify
+from tocsin.history.day_status import DayStanding, known, standing
+from tocsin.history.day_versions import read_version
 from tocsin.history.places import end
-from tocsin.history.planning import plan
-from tocsin.history.standing import DayStanding, known, standing
-from tocsin.history.versions import read_version
-from tocsin.quality.drift import weekdays_before
-from tocsin.quality.profile import Profile
-from tocsin.quality.records import INDEX, Record, Records
+from tocsin.history.seal_planning import plan
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.quality.data_drift import weekdays_before
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Verdict
-from tocsin.settings import Settings
-from tocsin.spark import sealing
-from tocsin.spark.gate import Gate
+from tocsin.quality.verdict_files import INDEX, Record, Records
+from tocsin.runtime import logs
 
 BEFORE, AFTER = DAY - timedelta(days=1), DAY + timedelta(days=1)
 EVENTS = 240
@@ -62,7 +63,7 @@ class Program:
     def seal(self, *days: date) -> int:
         """Its exit code."""
         given = [f"--day={day}" for day in days or (BEFORE, DAY, AFTER)]
-        return sealing.main(["logins", *given], doc="", gate_of=Gate)
+        return sealing.main(["logins", *given], doc="", gate_of=Gate, afterwards=tidy_after_sealing)
 
     def published(self) -> dict[date, int]:
         """How many events of each day count; by the files, and by what the versions say of them."""

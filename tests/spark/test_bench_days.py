@@ -15,9 +15,9 @@ from bench.past import Past, land_past
 from bench.sealed import buckets_of, seal_past
 from tests.spark.sealing import DAY, History
 from tocsin.history.care import verify
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places
-from tocsin.history.versions import DayVersion
-from tocsin.spark.history import sealed_events
+from tocsin.history.spark.sealed_days import sealed_events
 
 PAST = Past(DAY, 1, 3_000, users=700, bursts=5)
 KEYS = ["", "a", "user-1", "user-499999", "burst-2026-11-19-3", "grüße", "人", "\x7f\x80", "x" * 39]

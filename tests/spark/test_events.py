@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.test_plan import SOURCE, SPEC
-from tocsin.spark.events import IDENTITY, parse_events, prepared, used_columns
-from tocsin.spark.findings import Emission, findings
-from tocsin.spark.progress import parse_progress
+from tocsin.detect.spark.findings import Emission, findings
+from tocsin.sparkjob.events import IDENTITY, parse_events, prepared, used_columns
+from tocsin.sparkjob.query.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 DELAY = timedelta(seconds=10)

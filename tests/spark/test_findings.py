@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment
 from tests.spark.test_plan import SOURCE, SPEC
-from tocsin.detector import Levels
-from tocsin.finding import Finding, finding_id
-from tocsin.sizes import TEXT_BYTES, shortened
-from tocsin.spark.events import parse_events, prepared
-from tocsin.spark.findings import Emission, findings
+from tocsin.detect.spark.findings import Emission, findings
+from tocsin.model.detector import Levels
+from tocsin.model.finding import Finding, finding_id
+from tocsin.model.sizes import TEXT_BYTES, shortened
+from tocsin.sparkjob.events import parse_events, prepared
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 PLAIN = Emission()
@@ -88,7 +88,7 @@ def test_null_entities_and_scores_are_left_out_and_counted(
     window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
     scored = spark.createDataFrame(data, "user_id string, score double").select("*", window)
     seen = Observation("seen")
-    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
     assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["ann"]
     assert seen.get == {"null_entity": 2, "null_score": 3}
 
@@ -111,7 +111,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_what_cannot_be_computed_is_a_null_score(records: Records, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     seen = Observation(f"unusable {case}")
-    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
     events = burst("ann", 2, "12:00:01", tries=1)
     assert found(records(events), lambda e: e.groupBy("window", "user_id").agg(UNUSABLE[case]().alias("score"))) == []
     assert seen.get == {"null_entity": 0, "null_score": 1}
@@ -193,8 +193,8 @@ def test_what_senders_make_long_is_bounded_and_said(spark: SparkSession, monkeyp
     frame = spark.createDataFrame([(json.dumps(one),) for one in rows], "value string")
     events = prepared(parse_events(frame, source), spec, timedelta(seconds=10))
     seen = Observation("seen_written")
-    monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
-    monkeypatch.setattr("tocsin.spark.findings.FINDING_BYTES", 15_000)
+    monkeypatch.setattr("tocsin.detect.spark.findings.WRITTEN", seen)
+    monkeypatch.setattr("tocsin.detect.spark.findings.FINDING_BYTES", 15_000)
     records = findings(detect(events), spec, PLAIN).collect()
     assert seen.get == {"too_long": 0}
     assert max(len(row.value.encode()) for row in records) < 20_000
@@ -218,8 +218,8 @@ def test_a_finding_that_is_too_long_all_the_same_is_left_out_and_counted(
     rows = [("ann", 60.0, *["\x01" * 500] * 5), ("bob", 70.0, *["\x01"] * 5)]
     scored = spark.createDataFrame(rows, ["user_id", "score", *columns]).select("*", window)
     seen = Observation("seen_too_long")
-    monkeypatch.setattr("tocsin.spark.findings.WRITTEN", seen)
-    monkeypatch.setattr("tocsin.spark.findings.FINDING_BYTES", 15_000)
+    monkeypatch.setattr("tocsin.detect.spark.findings.WRITTEN", seen)
+    monkeypatch.setattr("tocsin.detect.spark.findings.FINDING_BYTES", 15_000)
     assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["bob"]
     assert seen.get == {"too_long": 1}
 
@@ -270,7 +270,7 @@ def test_windows_that_were_not_read_whole_are_not_published(
 ) -> None:
     """Neither by the ladder nor as the range of what is read again for exact scores."""
     seen = Observation(f"published since {since}")
-    monkeypatch.setattr("tocsin.spark.findings.OBSERVATION", seen)
+    monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
     events = burst("ann", 101, "12:00:01") + burst("ann", 101, "12:00:10", first=200)
     scored = count_by_user(prepared(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
     rows = told(findings(scored, SPEC, Emission(ladder=True, publish_from=moment(since))))

@@ -16,15 +16,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import History, Judge
-from tocsin.errors import ConfigError
 from tocsin.history.care import verify
-from tocsin.history.ledger import read_ledger
-from tocsin.history.versions import read_version
+from tocsin.history.day_versions import read_version
+from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.spark import import_files
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.errors import ConfigError
+from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Severity
-from tocsin.spark import importing
-from tocsin.spark.gate import Gate
-from tocsin.spark.history import sealed_events
-from tocsin.spark.session import clean_scratch
+from tocsin.sparkjob.session import clean_scratch
 
 DAY = date(2026, 10, 1)
 
@@ -43,7 +43,7 @@ def history(spark: SparkSession, starts: list[str], tmp_path: Path, monkeypatch:
         starts.append(job)
         yield spark
 
-    monkeypatch.setattr(importing, "running_batch", running)
+    monkeypatch.setattr(import_files, "running_batch", running)
     return History(tmp_path / "state")
 
 
@@ -55,14 +55,14 @@ def logins(count: int, days: int = 1, **columns: Any) -> list[dict[str, Any]]:
     ]
 
 
-def bring_in(history: History, path: Path) -> importing.Imported:
+def bring_in(history: History, path: Path) -> import_files.Imported:
     (done,) = landed(history, path)
     return done
 
 
-def landed(history: History, *paths: Path) -> list[importing.Imported]:
+def landed(history: History, *paths: Path) -> list[import_files.Imported]:
     """What came of `paths`, of which each can be read."""
-    done = list(importing.import_files(history.settings, history.source, paths))
+    done = list(import_files.import_files(history.settings, history.source, paths))
     return [one for one in done if not isinstance(one, ConfigError)]
 
 
@@ -170,7 +170,7 @@ def test_many_files_share_a_session_and_known_ones_start_none(
     for number, path in enumerate(paths):
         path.write_text("\n".join(json.dumps(one) for one in logins(3, message=str(number))))
     paths[2].unlink()
-    done = list(importing.import_files(history.settings, history.source, paths))
+    done = list(import_files.import_files(history.settings, history.source, paths))
     said = [str(one) if isinstance(one, ConfigError) else one.entry.events for one in done]
     assert said == [3, 3, f"{paths[2]}: cannot be read: No such file or directory", 3], "the files after it are landed"
     paths[2].write_text("")

@@ -16,8 +16,8 @@ PROGRAM = """
 import contextlib, threading, time
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from tocsin import logs
-from tocsin.spark import jvm
+from tocsin.runtime import logs
+from tocsin.sparkjob import jvm
 
 logs.configure("detector:tests")
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

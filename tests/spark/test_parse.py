@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tocsin.ingest.generator import Traffic
-from tocsin.ingest.rules import Reason, reason_class, rule_parts, rules_version
-from tocsin.names import Names
-from tocsin.sizes import KEPT_BYTES
-from tocsin.source import Format, Source
-from tocsin.source_file import read_source
-from tocsin.spark.envelope import OBSERVATION, observed, routed, sized
-from tocsin.spark.parse import parsed
+from tocsin.dev.generator import Traffic
+from tocsin.ingest.parsing_rules import Reason, reason_class, rule_parts, rules_version
+from tocsin.ingest.spark.envelope import OBSERVATION, observed, routed, sized
+from tocsin.ingest.spark.parse import parsed
+from tocsin.model.names import Names
+from tocsin.model.sizes import KEPT_BYTES
+from tocsin.model.source import Format, Source
+from tocsin.project.source_file import read_source
 
 ROOT = Path(__file__).parents[2]
 LOGINS = read_source(ROOT / "sources/logins.toml")

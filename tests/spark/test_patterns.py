@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.test_parse import reading, source
 from tests.spark.test_plan import SOURCE, SPEC
-from tocsin.errors import ConfigError
-from tocsin.quality.suites import read_row_rules
-from tocsin.source import Format
-from tocsin.spark.patterns import check_detector, check_source
-from tocsin.spark.tree import parse_tree
+from tocsin.ingest.spark.patterns import check_detector, check_source
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Format
+from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.sparkjob.plan_tree import parse_tree
 
 OVERFLOWING = [
     r'"((?:[^"\\]|\\.)*)"',

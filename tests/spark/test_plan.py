@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.detector import DetectorSpec, Levels, ScoreKind, Stage
-from tocsin.errors import ConfigError
-from tocsin.source import Source
-from tocsin.spark.events import parse_events, prepared
-from tocsin.spark.plan import MICRO_BATCH, REAL_TIME, Plan, StreamOnly, check_range, read_plan
+from tocsin.detect.spark.plan import Plan, StreamOnly, check_range, read_plan
+from tocsin.model.detector import DetectorSpec, Levels, ScoreKind, Stage
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Source
+from tocsin.sparkjob.events import parse_events, prepared
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 
 SOURCE = Source(
     name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",

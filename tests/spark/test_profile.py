@@ -16,15 +16,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.samples.visits import DAY, VISITS, expect, write
-from tocsin.history.facts import DayFacts, Hole, PartitionFacts
-from tocsin.quality.drift import weekdays_before
-from tocsin.quality.profile import HOURS, Profile, figure_types
-from tocsin.quality.records import Records
-from tocsin.quality.suites import read_suites
+from tocsin.project.settings import Settings
+from tocsin.quality.data_drift import weekdays_before
+from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
+from tocsin.quality.day_profile import HOURS, Profile, figure_types
+from tocsin.quality.spark.day_gate import Gate
+from tocsin.quality.spark.profile_query import profile_of, samples_of
+from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Severity, Verdict
-from tocsin.settings import Settings
-from tocsin.spark.gate import Gate
-from tocsin.spark.profile import profile_of, samples_of
+from tocsin.quality.verdict_files import Records
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 IDENTITY = "raw_topic string, raw_partition int, raw_offset bigint, event_time timestamp, ingested_at timestamp"

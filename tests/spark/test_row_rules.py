@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.test_parse import SCHEMA as RAW
-from tocsin.names import Names
-from tocsin.quality.expectations import KNOWN
-from tocsin.quality.expecting import outcomes
-from tocsin.quality.rows import RowRule
-from tocsin.quality.suites import read_row_rules
+from tocsin.ingest.spark.envelope import observed, routed, sized
+from tocsin.ingest.spark.parse import parsed
+from tocsin.model.names import Names
+from tocsin.quality.expectation_run import outcomes
+from tocsin.quality.suites.expectations import KNOWN
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.quality.verdict import Stage
-from tocsin.spark.envelope import observed, routed, sized
-from tocsin.spark.parse import parsed
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON = "2026-11-21T12:00:30Z"

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import moment
 from tests.spark.test_findings import told
 from tests.spark.test_plan import SPEC, plan_of
-from tocsin.detector import Levels, ScoreKind
-from tocsin.finding import next_rung
-from tocsin.spark.findings import Emission, findings
-from tocsin.spark.plan import REAL_TIME
+from tocsin.detect.spark.findings import Emission, findings
+from tocsin.model.detector import Levels, ScoreKind
+from tocsin.model.finding import next_rung
+from tocsin.sparkjob.query.work import REAL_TIME
 
 LIMITED = replace(SPEC, levels=Levels(email=3, urgent=6))
 SCORES = ["count(*)", "sum(abs(tries))", "max(tries)", "count(distinct action)", "avg(tries)"]

@@ -14,20 +14,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.sealing import DAY, History, Judge, login
-from tocsin.catalog import read_catalog
+from tocsin.detect.spark.ranges import Range, Read, findings_of
 from tocsin.history.care import roll_back, verify
-from tocsin.history.events import PARTITION, columns_of, parse
-from tocsin.history.facts import ColumnChange
-from tocsin.history.ledger import read_ledger
+from tocsin.history.day_table import audit_branch
+from tocsin.history.day_versions import read_version
+from tocsin.history.history_retention import tidy
+from tocsin.history.land.arrow_events import PARTITION, columns_of, parse
+from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import begin
-from tocsin.history.retention import tidy
-from tocsin.history.table import audit_branch
-from tocsin.history.versions import read_version
+from tocsin.history.spark.seal import Unsealable
+from tocsin.history.spark.sealed_days import sealed_events, with_tick
+from tocsin.project.catalog import read_catalog
+from tocsin.quality.day_facts import ColumnChange
 from tocsin.quality.verdict import Severity
-from tocsin.spark.events import event_columns, parse_events
-from tocsin.spark.history import sealed_events, with_tick
-from tocsin.spark.ranges import Range, Read, findings_of
-from tocsin.spark.seal import Unsealable
+from tocsin.sparkjob.events import event_columns, parse_events
 
 NEXT = DAY + timedelta(days=1)
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.spark import test_parse
 from tests.spark.test_parse import LOGINS, Raw, Read, source
-from tocsin.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
-from tocsin.source import Format
+from tocsin.model.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
+from tocsin.model.source import Format
 
 read = test_parse.read  # a fixture
 

@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import ROOT, History, login
-from tocsin.backfill.ledger import Backfills, End
+from tocsin.backfill.backfill_ledger import Backfills, End
 from tocsin.history.places import begin
 
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]

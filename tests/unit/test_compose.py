@@ -16,12 +16,12 @@ import pytest
 import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 
-from tocsin.catalog import read_catalog
 from tocsin.cli.app import app
-from tocsin.names import INDEXER, NOTIFIER, detector_job, ingest_job
+from tocsin.dev.servers.airflow_servers import COMPONENTS
+from tocsin.model.names import INDEXER, NOTIFIER, detector_job, ingest_job
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.settings import Settings
-from tocsin.stack.airflow import COMPONENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
@@ -116,7 +116,7 @@ def test_a_service_belongs_to_one_way_of_running_or_to_both() -> None:
 
 
 def test_every_component_of_airflow_has_its_container_and_says_itself_whether_it_works() -> None:
-    start = ["python", "-m", "tocsin.stack.container"]
+    start = ["python", "-m", "tocsin.dev.container"]
     assert {name: AIRFLOW[name]["command"] for name in COMPONENTS} == {name: [*start, name] for name in COMPONENTS}
     for name in COMPONENTS:
         assert AIRFLOW[name]["healthcheck"]["test"] == ["CMD", *start, name, "--check"]

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.drains import Drains, ask_drain, asked_at, end_drain, end_other_drains, finish_drain, read_drains
+from tocsin.detect.drain_request import (
+    Drains,
+    ask_drain,
+    asked_at,
+    end_drain,
+    end_other_drains,
+    finish_drain,
+    read_drains,
+)
 
 A, B = "detector:a", "detector:b"
 

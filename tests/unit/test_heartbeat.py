@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.heartbeat import beat, end_beside, read_beat, read_besides
-from tocsin.metrics import JobReport, JobState
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.runtime.heartbeat import beat, end_beside, read_beat, read_besides
 
 REPORT = JobReport(job="ingest:logins", at=datetime(2026, 1, 1, tzinfo=UTC), state=JobState.WAITING, pid=7)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import patient
-from tocsin.lock import LockHeld, hold
+from tocsin.runtime.lock import LockHeld, hold
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tocsin.lock import hold
+from tocsin.runtime.lock import hold
 lock = hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

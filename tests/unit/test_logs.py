@@ -3,7 +3,7 @@ import sys
 
 SCRIPT = """
 import logging, warnings, structlog
-from tocsin.logs import configure
+from tocsin.runtime.logs import configure
 configure("ingest:logins")
 structlog.get_logger().info("query started", partitions=2)
 structlog.get_logger().debug("too fine")
@@ -32,7 +32,7 @@ def test_every_line_has_time_level_and_job_and_events_stay_in_one_line() -> None
 
 PY4J = """
 import logging
-from tocsin.logs import configure
+from tocsin.runtime.logs import configure
 configure("ingest:logins")
 for level, said in ((logging.INFO, "tries again"), (logging.WARNING, "gives up")):
     record = logging.LogRecord("root", level, "/x/py4j/java_gateway.py", 1, said, None, None)

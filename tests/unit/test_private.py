@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import await_that
-from tocsin import private
-from tocsin.supervision.labels import Labels
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.runner import Launch
+from tocsin.runtime import private
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Launch
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
-from tocsin import heartbeat
-from tocsin.heartbeat import end_beside, read_beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.reporting import Reporter, ReportReader
-from tocsin.settings import Settings
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime import heartbeat
+from tocsin.runtime.heartbeat import end_beside, read_beat
+from tocsin.runtime.reporter import Reporter, ReportReader
 
 JOB = "detector:bursts"
 UPDATES = 100
@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("tocsin.reporting.time", clock)
+    monkeypatch.setattr("tocsin.runtime.reporter.time", clock)
     return clock
 
 
@@ -149,7 +149,7 @@ def test_the_process_list_is_read_seldom_and_children_count(
             reporter = Reporter(settings, JOB)
             alone = psutil.Process().memory_info().rss
             assert reporter.report().rss_bytes > alone
-            monkeypatch.setattr("tocsin.reporting._YOUNG_SECONDS", 0.0)
+            monkeypatch.setattr("tocsin.runtime.reporter._YOUNG_SECONDS", 0.0)
             monkeypatch.setattr("psutil.Process.children", counted)
             reports = [reporter.report() for _ in range(20)]
             assert len(walks) <= 1
@@ -196,7 +196,7 @@ def test_who_follows_reports_asks_the_broker_for_none_between_two_looks(
         return one.model_dump_json().encode()
 
     topic = Topic([says(1), says(2)])
-    monkeypatch.setattr("tocsin.reporting.Consumer", lambda _: topic)
+    monkeypatch.setattr("tocsin.runtime.reporter.Consumer", lambda _: topic)
     reader = ReportReader(settings)
     assert (reader.latest()[JOB].pid, topic.asks) == (2, False)
     topic.values.append(says(3))
@@ -226,7 +226,7 @@ def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_olde
 
 
 def test_a_job_whose_work_does_not_answer_has_no_heartbeat(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.reporting.EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("tocsin.runtime.reporter.EVERY_SECONDS", 0.02)
     asked, answers = threading.Semaphore(0), threading.Semaphore(0)
 
     def await_answer() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin import versions
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.settings import Settings
-from tocsin.versions import (
+from tocsin.runtime import detector_versions
+from tocsin.runtime.detector_versions import (
     KEPT,
     catalog_in_force,
     keep_version,
@@ -158,5 +158,5 @@ def test_broken_files_of_ours_mean_that_nothing_is_pinned(one: Installation) -> 
     one.edit(60)
     second = one.run()
     roll_back(one.settings, NAME)
-    versions.pins_file(one.settings).write_text("{")
+    detector_versions.pins_file(one.settings).write_text("{")
     assert version_in_force(one.settings, NAME) == second

@@ -10,15 +10,15 @@ import threading
 
 import structlog
 
-from tocsin import exits, logs, private
 from tocsin.alerts.indexer import IndexerJob
-from tocsin.alerts.notifier import NotifierJob
-from tocsin.errors import ConfigError
-from tocsin.lock import LockHeld, hold
-from tocsin.metrics import JobState
-from tocsin.names import INDEXER, NOTIFIER
-from tocsin.reporting import Reporter
-from tocsin.settings import Settings, load_settings
+from tocsin.alerts.notify.notifier import NotifierJob
+from tocsin.model.errors import ConfigError
+from tocsin.model.job_report import JobState
+from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.project.settings import Settings, load_settings
+from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.reporter import Reporter
 
 _LONGEST_STOP = 12.0
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: _ask_to_stop(stop))
-    return exits.told(_locked(job, stop))
+    return process_exit.told(_locked(job, stop))
 
 
 def _locked(job: str, stop: threading.Event) -> int:

@@ -16,19 +16,20 @@ from datetime import UTC, datetime
 import structlog
 from sqlalchemy import Connection, exc
 
-from tocsin.alerts import backfills, facts, recording
-from tocsin.alerts.backfills import Applied, Backfilled
-from tocsin.alerts.database import Database
-from tocsin.alerts.following import FollowedBackfills
+from tocsin.alerts import detector_facts, recording
+from tocsin.alerts.backfilled import published_day
+from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
+from tocsin.alerts.backfilled.published_day import Applied, Backfilled
+from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import Record, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
-from tocsin.alerts.topic import FollowedTopic
-from tocsin.errors import InvalidEvent, TransientError
-from tocsin.finding import Finding
-from tocsin.metrics import JobState
-from tocsin.names import INDEXER
-from tocsin.reporting import Reporter
-from tocsin.settings import Settings
+from tocsin.alerts.store.database import Database
+from tocsin.model.errors import InvalidEvent, TransientError
+from tocsin.model.finding import Finding
+from tocsin.model.job_report import JobState
+from tocsin.model.names import INDEXER
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import Reporter
 
 BATCH = 500
 # A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.
@@ -52,10 +53,10 @@ class Indexer:
         """
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
-            self._stored_facts = facts.remembered(connection)
-        self._declared = facts.DeclaredFacts(settings, self._stored_facts)
+            self._stored_facts = detector_facts.remembered(connection)
+        self._declared = detector_facts.DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
-        self.days = backfills.Days(database.read, self._writing, clock)
+        self.days = published_day.Days(database.read, self._writing, clock)
 
     def store(self, records: list[Record]) -> Recorded:
         """Store a batch, in one transaction; if the DB refuses its content, record by record.
@@ -110,7 +111,7 @@ class Indexer:
             domain=self._settings.smtp.sender.rpartition("@")[2],
         )
         with self._database.write() as connection:
-            facts.remember(connection, changed)
+            detector_facts.remember(connection, changed)
             yield connection, rules
         self._stored_facts = declared
 

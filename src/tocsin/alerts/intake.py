@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from tocsin.alerts.policy import faults_of
-from tocsin.alerts.schema import invalid_findings
-from tocsin.errors import InvalidEvent
-from tocsin.finding import Finding
+from tocsin.alerts.alert_policy import faults_of
+from tocsin.alerts.store.schema import invalid_findings
+from tocsin.model.errors import InvalidEvent
+from tocsin.model.finding import Finding
 
 MAX_KEPT_BYTES = 65_536
 

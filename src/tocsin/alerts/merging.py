@@ -7,9 +7,9 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.alerts import policy
+from tocsin.alerts import alert_policy
 from tocsin.alerts.trajectory import Points, extended
-from tocsin.finding import Finding, Origin
+from tocsin.model.finding import Finding, Origin
 
 
 class Said(BaseModel):
@@ -37,7 +37,7 @@ class Said(BaseModel):
     def merged(self, new: Finding, declared: str | None) -> Said:
         """The same after one more record of the stream; `declared` as for `policy.merged`."""
         stored = new.model_copy(update={name: getattr(self, name) for name in Said.model_fields})
-        return self if policy.merged(stored, new, declared) is stored else Said.of(new)
+        return self if alert_policy.merged(stored, new, declared) is stored else Said.of(new)
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def first(finding: Finding, declared: str | None, last_word: LastWord | None, no
     kept = Kept(finding=finding, points=extended([], finding), first_detected_at=finding.detected_at)
     if finding.origin is Origin.BACKFILL or last_word is None:
         return kept
-    if not policy.has_last_word(last_word.version, finding.version, declared):
+    if not alert_policy.has_last_word(last_word.version, finding.version, declared):
         return kept
     return replace(kept, superseded_at=now, superseded_by=last_word.run_id)
 
 
 def after(kept: Kept, finding: Finding, declared: str | None, last_word: LastWord | None) -> Kept:
     """What is kept after one more record of the same finding; equal to `kept` when that is nothing new."""
-    best = policy.merged(kept.finding, finding, declared)
+    best = alert_policy.merged(kept.finding, finding, declared)
     points = kept.points if best.version == kept.finding.version else []
     if best.version == finding.version:
         points = extended(points, finding)
@@ -102,4 +102,4 @@ def _said(kept: Kept, best: Finding, finding: Finding, declared: str | None) -> 
 def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | None) -> bool:
     if finding.origin is Origin.BACKFILL or last_word is None:
         return finding.origin is Origin.BACKFILL
-    return not policy.has_last_word(last_word.version, finding.version, declared)
+    return not alert_policy.has_last_word(last_word.version, finding.version, declared)

@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
-from tocsin.alerts import merging, policy
-from tocsin.alerts.identity import alert_parts, entity_hash, message_id
+from tocsin.alerts import alert_policy, merging
+from tocsin.alerts.alert_ids import alert_parts, entity_hash, message_id
+from tocsin.alerts.alert_policy import DetectorFacts, Kind, Told
 from tocsin.alerts.merging import Kept, LastWord
-from tocsin.alerts.policy import DetectorFacts, Kind, Told
-from tocsin.alerts.rows import kept_of, kept_values
-from tocsin.alerts.schema import alerts, backfilled_days, findings, notifications
-from tocsin.finding import Finding, canonical_entity
+from tocsin.alerts.store.alert_rows import kept_of, kept_values
+from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
+from tocsin.model.finding import Finding, canonical_entity
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
@@ -154,13 +154,13 @@ class _Work:
         row = self._keep(finding, facts.version if facts else None)
         if facts is None:
             self.done.undeclared += 1
-        elif policy.notifies(finding, facts, self._now):
+        elif alert_policy.notifies(finding, facts, self._now):
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
             alert, row.alert.facts = row.alert, facts
             if finding.level == "urgent" and alert.level != "urgent":
                 alert.level, alert.changed = "urgent", True
-            kind = policy.notification(finding, facts, alert.told, self._now)
+            kind = alert_policy.notification(finding, facts, alert.told, self._now)
             if kind is not None:
                 alert.plan(kind, finding)
 
@@ -181,7 +181,7 @@ class _Work:
         entity = canonical_entity(finding.entity)
         near = self._alerts.setdefault((finding.detector, entity), [])
         moment = finding.moment
-        start = policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
+        start = alert_policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
         alert = _Alert(finding.detector, entity, moment, finding.level, changed=True)
@@ -273,14 +273,14 @@ class _Work:
             parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
                 common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
-                for to in policy.recipients(kind, alert.facts.owner, self._rules.paged)
+                for to in alert_policy.recipients(kind, alert.facts.owner, self._rules.paged)
             ]
         return rows
 
     def _leaving(self, kind: Kind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
         """When and why a notification leaves."""
         waits = kind is Kind.DELAYED or (kind is Kind.EMAIL and finding.window_end is not None)
-        patience = policy.patience(finding, facts, self._rules.incomplete_after, self._now)
+        patience = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
         return {
             "kind": kind.value,
             "state": "waiting" if waits else "pending",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tocsin.finding import Finding
+from tocsin.model.finding import Finding
 
 MAX_POINTS = 200
 Points = list[tuple[int, float]]

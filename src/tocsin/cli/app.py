@@ -13,29 +13,20 @@ from typing import Annotated
 
 import typer
 
-from tocsin import private
-from tocsin.cli import (
-    alerts,
-    backfill,
-    check,
-    demo,
-    dev,
-    doctor,
-    findings,
-    history,
-    parity,
-    quality,
-    quarantine,
-    send,
-    skip,
-    status,
-    topics,
-    trials,
-    usage,
-    versions,
+from tocsin.cli.data import history_command, quality_command, quarantine_command, send_command, topics_command
+from tocsin.cli.detectors import (
+    backfill_command,
+    check_command,
+    findings_command,
+    parity_command,
+    skip_command,
+    trial_command,
+    versions_command,
 )
+from tocsin.cli.operate import alerts_command, demo_command, dev_command, doctor_command, status_command, usage_command
 from tocsin.cli.output import note
-from tocsin.errors import ConfigError, TocsinError
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.runtime import private
 
 app = typer.Typer(
     name="tocsin",
@@ -45,27 +36,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.add_typer(dev.app, name="dev")
-app.command("send")(send.send)
-app.command("status")(status.status)
-app.command("usage")(usage.usage)
-app.command("findings")(findings.findings)
-app.add_typer(alerts.app, name="alerts")
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(history.app, name="history")
-app.add_typer(quality.app, name="quality")
-app.command("backfill")(backfill.backfill)
-app.command("backtest")(trials.backtest)
-app.command("diff")(trials.diff)
-app.command("parity")(parity.parity)
-app.command("detectors")(check.detectors)
-app.command("skip-backlog")(skip.skip_backlog)
-app.command("versions")(versions.versions)
-app.command("rollback")(versions.rollback)
-app.command("check")(check.check)
-app.command("topics")(topics.topics)
-app.command("doctor")(doctor.doctor)
+app.command("demo")(demo_command.demo)
+app.add_typer(dev_command.app, name="dev")
+app.command("send")(send_command.send)
+app.command("status")(status_command.status)
+app.command("usage")(usage_command.usage)
+app.command("findings")(findings_command.findings)
+app.add_typer(alerts_command.app, name="alerts")
+app.add_typer(quarantine_command.app, name="quarantine")
+app.add_typer(history_command.app, name="history")
+app.add_typer(quality_command.app, name="quality")
+app.command("backfill")(backfill_command.backfill)
+app.command("backtest")(trial_command.backtest)
+app.command("diff")(trial_command.diff)
+app.command("parity")(parity_command.parity)
+app.command("detectors")(check_command.detectors)
+app.command("skip-backlog")(skip_command.skip_backlog)
+app.command("versions")(versions_command.versions)
+app.command("rollback")(versions_command.rollback)
+app.command("check")(check_command.check)
+app.command("topics")(topics_command.topics)
+app.command("doctor")(doctor_command.doctor)
 
 
 def _say_version(wanted: bool) -> None:

@@ -14,15 +14,15 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tocsin.alerts.database import Database
-from tocsin.catalog import Catalog
-from tocsin.cli.shapes import Diagnosis, Standing
-from tocsin.errors import ConfigError, TocsinError
+from tocsin.alerts.store.database import Database
+from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.dev.servers.ports import accepts, owner_of
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
-from tocsin.settings import RUNNING_FILE, Settings
-from tocsin.stack.ports import accepts, owner_of
 
 _GIB = 1024**3
 _SECONDS = 3.0

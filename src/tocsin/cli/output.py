@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.printable import printable
+from tocsin.model.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -10,23 +10,23 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
-from tocsin.backfill.standing import BackfillDay
-from tocsin.backfill.trials import Backtest, Change, DayCount, Diff, TopEntity
-from tocsin.cli import shapes as shapes_module
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
+from tocsin.backfill.backfill_status import BackfillDay
+from tocsin.backfill.parity.comparison import Difference, Told
+from tocsin.backfill.parity.parity_report import ParityReport
+from tocsin.backfill.trial_report import Backtest, Change, DayCount, Diff, TopEntity
+from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
-from tocsin.finding import Finding
-from tocsin.history.facts import DayFacts, Hole, PartitionFacts
-from tocsin.history.standing import DayStanding
-from tocsin.history.versions import DayVersion, SealedFile
-from tocsin.ingest.quarantined import Origin, QuarantinedRecord
-from tocsin.metrics import JobReport
-from tocsin.parity.comparison import Difference, Told
-from tocsin.parity.report import ParityReport
-from tocsin.quality.profile import ProfileRow
+from tocsin.cli.json_shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
+from tocsin.dev.control import ComponentStatus
+from tocsin.history.day_status import DayStanding
+from tocsin.history.day_versions import DayVersion, SealedFile
+from tocsin.ingest.quarantined_record import Origin, QuarantinedRecord
+from tocsin.model.finding import Finding
+from tocsin.model.job_report import JobReport
+from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
+from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import Check, DaySummary, Verdict
-from tocsin.stack.control import ComponentStatus
 
 _INTRODUCTION = """# The command `tocsin`
 

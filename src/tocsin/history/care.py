@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
-from tocsin.errors import ConfigError, Fault, nearest
-from tocsin.history.files import fault as fault_of
-from tocsin.history.ledger import Entry, LandedFile, read_ledger
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
+from tocsin.history.land.landing_ledger import Entry, LandedFile, read_ledger
+from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places, end
-from tocsin.history.planning import oldest_kept
-from tocsin.history.table import DayTable
-from tocsin.history.versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
-from tocsin.lock import hold
-from tocsin.names import sealing_job
-from tocsin.settings import Settings
-from tocsin.source import Source
+from tocsin.history.seal_planning import oldest_kept
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.names import sealing_job
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.runtime.lock import hold
 
 
 def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tocsin.settings import Settings
+from tocsin.project.settings import Settings
 
 VERSION_FILE = "_version.json"
 IMPORTED = "import-"

@@ -1,4 +1,4 @@
 """Records on their way in: topics, producers, quarantine and replay, ticks.
 
-No Spark here: the ingest job itself is `tocsin.spark.ingest`.
+No Spark here: the ingest job itself is `tocsin.ingest.spark.ingestion`.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from tocsin.metrics import JobReport, JobState
+from tocsin.model.job_report import JobReport, JobState
 
 LONGEST_WAIT = timedelta(seconds=20)
 """A detector that is not ready by then will find the backlog in its own topic when it starts."""

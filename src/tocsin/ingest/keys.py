@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
-from tocsin.source import Format, Source, numbered_groups
+from tocsin.model.source import Format, Source, numbered_groups
 
 KeyOf = Callable[[bytes], bytes | None]
 

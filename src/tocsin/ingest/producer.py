@@ -7,11 +7,11 @@ from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.errors import ConfigError, TransientError
 from tocsin.ingest.keys import key_reader
-from tocsin.settings import Settings
-from tocsin.sizes import RAW_BYTES
-from tocsin.source import Source
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.sizes import RAW_BYTES
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
 
 _BATCH_BYTES = 1_000_000
 

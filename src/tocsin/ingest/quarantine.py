@@ -17,14 +17,14 @@ from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.errors import ConfigError, TransientError
-from tocsin.ingest.quarantined import QuarantinedRecord, read_record
-from tocsin.ingest.rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
-from tocsin.ingest.tail import newest_first, read_one
-from tocsin.quality.suites import read_row_rules
-from tocsin.settings import Settings
-from tocsin.sizes import RAW_BYTES
-from tocsin.source import Source
+from tocsin.ingest.parsing_rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
+from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
+from tocsin.kafka.tail import newest_first, read_one
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.sizes import RAW_BYTES
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.suites.suite_catalog import read_row_rules
 
 _OURS = (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tocsin.metrics import MUCH_QUARANTINED
+from tocsin.model.job_report import MUCH_QUARANTINED
 
 RATIO_RECORDS = 1_000
 """The ratio is taken over at least so many of the latest records."""

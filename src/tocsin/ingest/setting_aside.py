@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.errors import TransientError
-from tocsin.ingest.rules import Reason, rule_parts, rules_version
-from tocsin.ingest.tail import read_one
-from tocsin.quality.suites import read_row_rules
-from tocsin.settings import Settings
-from tocsin.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
-from tocsin.source import Source
+from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
+from tocsin.kafka.tail import read_one
+from tocsin.model.errors import TransientError
+from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.suites.suite_catalog import read_row_rules
 
 
 def quarantine(settings: Settings, source: Source, partition: int, offset: int, error: str) -> None:
@@ -48,7 +48,7 @@ def quarantine(settings: Settings, source: Source, partition: int, offset: int, 
 
 
 def _record(message: Message, source: Source, parts: dict[str, str], error: str) -> dict[str, object]:
-    """The fields of `tocsin.ingest.quarantined.QuarantinedRecord`, and `error`."""
+    """The fields of `tocsin.ingest.quarantined_record.QuarantinedRecord`, and `error`."""
     appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     headers = message.headers() or []
     place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}

@@ -16,9 +16,9 @@ from datetime import datetime
 import structlog
 from confluent_kafka import KafkaException, Producer
 
-from tocsin.errors import TransientError
-from tocsin.reporting import Reporter
-from tocsin.settings import Settings
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import Reporter
 
 EVERY_SECONDS = 1.0
 _MARGIN_SECONDS = 0.01

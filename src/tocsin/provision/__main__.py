@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from tocsin.errors import ConfigError, TocsinError
-from tocsin.provision import browser, jars, java, node, python_env, state
-from tocsin.provision.lock import lock
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.provision import browser, install_stamp, jars, java, node, python_env
+from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
 
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     paths = here()
     try:
-        with state.alone(paths.home):
+        with install_stamp.alone(paths.home):
             if given.verb == "lock":
                 lock(paths, given.upgrade)
             elif given.verb == "browser":

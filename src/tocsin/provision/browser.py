@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 from tocsin.provision.process import Command, run
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

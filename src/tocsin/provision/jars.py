@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tocsin.errors import ConfigError, Fault
-from tocsin.provision import state
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.provision import install_stamp
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command, run
@@ -97,7 +97,7 @@ def install(paths: Paths, configurations: Iterable[str]) -> list[str]:
     fetched = fetch(paths, stale)
     check(paths, {jar: fetched / name / jar.file for name, jars in stale.items() for jar in jars})
     for name, jars in stale.items():
-        with state.replacing(paths.jars(name), made_from[name]) as folder:
+        with install_stamp.replacing(paths.jars(name), made_from[name]) as folder:
             for jar in jars:
                 (fetched / name / jar.file).rename(folder / jar.file)
     return sorted(stale)
@@ -162,9 +162,9 @@ def sha256_of(path: Path) -> str:
 
 
 def _digest(jars: list[Jar]) -> str:
-    return state.digest(*(f"{jar} {jar.sha256}" for jar in jars))
+    return install_stamp.digest(*(f"{jar} {jar.sha256}" for jar in jars))
 
 
 def _is_current(paths: Paths, configuration: str, jars: list[Jar], made_from: str) -> bool:
     folder = paths.jars(configuration)
-    return state.is_current(folder, made_from) and all((folder / jar.file).is_file() for jar in jars)
+    return install_stamp.is_current(folder, made_from) and all((folder / jar.file).is_file() for jar in jars)

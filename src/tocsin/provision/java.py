@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.errors import ConfigError, Fault
+from tocsin.model.errors import ConfigError, Fault
 from tocsin.provision.paths import Paths, here
 from tocsin.provision.trust import trust_options
 
@@ -168,3 +168,23 @@ def _has_vectors(executable: Path) -> bool:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def archive_path(paths: Paths, java_home: Path) -> Path:
+    """Name the AppCDS archive for this Java, Spark and connector; `tocsin.sparkjob.class_archive` makes it.
+
+    A JVM ignores an archive that does not fit its version or class path, without a word; so the name is a hash of both.
+
+    Raises:
+        ConfigError: PySpark is not installed.
+    """
+    spark = paths.package("pyspark")
+    jars = [*paths.jars("spark").glob("*.jar"), *(spark / "jars").glob("*.jar"), *java_home.glob("bin/java")]
+    places = map(str, (java_home, spark))
+    parts = [*places, *(f"{jar}:{jar.stat().st_size}:{jar.stat().st_mtime_ns}" for jar in sorted(jars))]
+    return paths.home / "archive" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.jsa"
+
+
+def use_archive(archive: Path) -> list[str]:
+    """Give the JVM options that use `archive`; none while it is not made."""
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from tocsin.errors import ConfigError
-from tocsin.provision import state
+from tocsin.model.errors import ConfigError
+from tocsin.provision import install_stamp
 from tocsin.provision.paths import Paths, here
 from tocsin.provision.process import Command, run
 
@@ -43,10 +43,10 @@ def install(paths: Paths) -> bool:
         TransientError: a download failed, or a package is not what was locked.
     """
     locks = [paths.locks / "npm" / name for name in _LOCK_FILES]
-    made_from = state.digest(*locks)
-    if state.is_current(paths.node, made_from):
+    made_from = install_stamp.digest(*locks)
+    if install_stamp.is_current(paths.node, made_from):
         return False
-    with state.replacing(paths.node, made_from) as folder:
+    with install_stamp.replacing(paths.node, made_from) as folder:
         for lock in locks:
             shutil.copy(lock, folder)
         # Scripts of packages are not run: none of these needs one, and they run as the user.

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 
 
 @dataclass(frozen=True)

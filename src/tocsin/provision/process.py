@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tocsin.errors import TransientError
+from tocsin.model.errors import TransientError
 
 _TAIL_LINES = 40
 

@@ -10,8 +10,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from tocsin.errors import ConfigError
-from tocsin.provision import state
+from tocsin.model.errors import ConfigError
+from tocsin.provision import install_stamp
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command, run
 
@@ -45,11 +45,11 @@ def install_bench(paths: Paths) -> bool:
         ConfigError, TransientError: as `install`.
     """
     folder, lock = paths.bench / "venv", paths.locks / "bench.txt"
-    made_from = state.digest(sys.version, lock, paths.locks / "uv.txt")
-    if state.is_current(folder, made_from):
+    made_from = install_stamp.digest(sys.version, lock, paths.locks / "uv.txt")
+    if install_stamp.is_current(folder, made_from):
         return False
     _fill(paths, install_uv(paths), folder, [lock])
-    state.mark_current(folder, made_from)
+    install_stamp.mark_current(folder, made_from)
     return True
 
 
@@ -61,9 +61,9 @@ def install_uv(paths: Paths) -> Path:
         TransientError: the download failed or is not what was locked.
     """
     lock = paths.locks / "uv.txt"
-    made_from = state.digest(lock)
-    if not state.is_current(paths.uv, made_from):
-        with state.replacing(paths.uv, made_from) as folder, tempfile.TemporaryDirectory() as scratch:
+    made_from = install_stamp.digest(lock)
+    if not install_stamp.is_current(paths.uv, made_from):
+        with install_stamp.replacing(paths.uv, made_from) as folder, tempfile.TemporaryDirectory() as scratch:
             command: Command = [_with_pip(Path(scratch)), "-m", "pip", "install", "--quiet"]
             command += ["--disable-pip-version-check", "--require-hashes", "--no-deps", "--target", folder, "-r", lock]
             run(command, "installation of uv")
@@ -73,15 +73,17 @@ def install_uv(paths: Paths) -> Path:
 def _install(paths: Paths, folder: Path, names: list[str]) -> bool:
     """Make `folder` hold what the locks `names` say, and Tocsin without what it asks for: that is in the locks."""
     locks = [paths.locks / name for name in names]
-    made_from = state.digest(sys.version, *locks, paths.locks / "build.txt", paths.locks / "uv.txt", _package(paths))
-    if state.is_current(folder, made_from):
+    made_from = install_stamp.digest(
+        sys.version, *locks, paths.locks / "build.txt", paths.locks / "uv.txt", _package(paths)
+    )
+    if install_stamp.is_current(folder, made_from):
         return False
     uv = install_uv(paths)
     _fill(paths, uv, folder, locks)
     command: Command = [uv, "pip", "install", "--quiet", "--python", _python(folder), "--no-deps"]
     command += ["--build-constraints", paths.locks / "build.txt", "--editable", paths.root]
     run(command, "installation of Tocsin")
-    state.mark_current(folder, made_from)
+    install_stamp.mark_current(folder, made_from)
     return True
 
 
@@ -102,8 +104,8 @@ def _fill(paths: Paths, uv: Path, folder: Path, locks: list[Path]) -> None:
     another Python too. That takes seconds: the packages are in uv's cache.
     """
     started = folder / _STARTED
-    if (folder / state.STAMP).exists() and started.read_text(encoding="utf-8") == sys.version:
-        (folder / state.STAMP).unlink()
+    if (folder / install_stamp.STAMP).exists() and started.read_text(encoding="utf-8") == sys.version:
+        (folder / install_stamp.STAMP).unlink()
     else:
         if folder.exists() and not started.exists():
             raise ConfigError.one(folder, "was not made by this set-up, which would replace it; move it away first")

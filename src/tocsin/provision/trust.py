@@ -10,7 +10,7 @@ import struct
 import time
 from pathlib import Path
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 
 # Debian and Ubuntu; Fedora and Red Hat; openSUSE; Arch.
 _SYSTEM_STORES = (

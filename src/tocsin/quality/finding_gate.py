@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from tocsin.finding import Finding
+from tocsin.model.finding import Finding
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
 from tocsin.quality.judging import finding_checks
-from tocsin.quality.page import day_page, index_page
-from tocsin.quality.records import Record, Records, subject_of
-from tocsin.quality.suites import read_suites
+from tocsin.quality.report_page import day_page, index_page
+from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Verdict
-from tocsin.settings import Settings
-from tocsin.source import Source
+from tocsin.quality.verdict_files import Record, Records, subject_of
 
 
 @dataclass(frozen=True)

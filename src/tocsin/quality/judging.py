@@ -7,15 +7,15 @@ from datetime import date, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tocsin.finding import Finding, canonical_entity
-from tocsin.history.facts import DayFacts
-from tocsin.quality.drift import Usual
-from tocsin.quality.expecting import Outcome, outcomes
-from tocsin.quality.parameters import DAY_HOURS, usual
-from tocsin.quality.profile import Profile, bounds
-from tocsin.quality.rows import RowRule
-from tocsin.quality.suite import Rule, Suite, shown
-from tocsin.quality.suites import FINDING_COLUMNS
+from tocsin.model.finding import Finding, canonical_entity
+from tocsin.quality.data_drift import Usual
+from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.day_profile import Profile, bounds
+from tocsin.quality.expectation_run import Outcome, outcomes
+from tocsin.quality.suites.parameters import DAY_HOURS, usual
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.suites.suite import Rule, Suite, shown
+from tocsin.quality.suites.suite_catalog import FINDING_COLUMNS
 from tocsin.quality.verdict import Check, Severity, Stage
 
 if TYPE_CHECKING:

@@ -13,16 +13,28 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.errors import ConfigError, TransientError
-from tocsin.heartbeat import Beat, read_beat
-from tocsin.lock import LockHeld, hold
-from tocsin.metrics import JobState
-from tocsin.supervision.chronicle import Event, Look, What, record
-from tocsin.supervision.history import read_history, write_history
-from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Pace, Past, Start, Stop
-from tocsin.supervision.policy import reconcile, restarted, under_way
-from tocsin.supervision.runner import Launch, Process, Runner
-from tocsin.supervision.standing import Standing, memory_of, standings
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.job_report import JobState
+from tocsin.runtime.heartbeat import Beat, read_beat
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.supervision.incidents.chronicle import Event, Look, What, record
+from tocsin.supervision.job_states import (
+    Action,
+    Actual,
+    Change,
+    Condition,
+    Desired,
+    History,
+    Live,
+    Pace,
+    Past,
+    Start,
+    Stop,
+)
+from tocsin.supervision.job_status import Standing, memory_of, standings
+from tocsin.supervision.memory import read_history, write_history
+from tocsin.supervision.restart_policy import reconcile, restarted, under_way
+from tocsin.supervision.runners.runner import Launch, Process, Runner
 
 _FORCED_SECONDS = 5.0
 _LOCK_SECONDS = 10.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tocsin.backfill.ledger import Attempt, End, Made, Published
-from tocsin.declaration import read_spec
-from tocsin.finding import Finding, Origin, finding_id
+from tocsin.backfill.backfill_ledger import Attempt, End, Made, Published
 from tocsin.history.places import begin
+from tocsin.model.finding import Finding, Origin, finding_id
+from tocsin.project.declaration import read_spec
 
 DAY = date(2026, 11, 19)
 NEXT = date(2026, 11, 20)

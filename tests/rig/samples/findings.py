@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tocsin.finding import Finding, Origin, finding_id
-from tocsin.parity.comparison import Streamed, Told
+from tocsin.backfill.parity.comparison import Streamed, Told
+from tocsin.model.finding import Finding, Origin, finding_id
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 V1, V2 = "aaaaaaaaaaaa", "bbbbbbbbbbbb"

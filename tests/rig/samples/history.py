@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from tocsin.history.facts import DayFacts, Hole
-from tocsin.history.ledger import Entry, ImportedFile, LandedFile, Ledger, Span
-from tocsin.history.versions import DayVersion
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, Ledger, Span
+from tocsin.quality.day_facts import DayFacts, Hole
 
 DAY = date(2026, 11, 19)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

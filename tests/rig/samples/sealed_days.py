@@ -9,16 +9,16 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tests.rig.samples.history import DAY, NOON, facts_of
-from tocsin.history.events import PARTITION, arrow_schema, columns_of
-from tocsin.history.files import digest
-from tocsin.history.landing import LandingWriter
-from tocsin.history.ledger import Entry, Span, read_ledger, record
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
+from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
+from tocsin.history.land.landing import LandingWriter
+from tocsin.history.land.landing_ledger import Entry, Span, read_ledger, record
+from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, begin
-from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion, SealedFile, paths, write_version
-from tocsin.settings import Settings
-from tocsin.source import Source
-from tocsin.source_file import read_source
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
 
 ROOT = Path(__file__).parents[3]
 LOGINS = read_source(ROOT / "sources" / "logins.toml").model_copy(update={"history_days": 3650})

@@ -7,12 +7,12 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from tocsin.errors import ConfigError, Fault
-from tocsin.quality.profile import HOURS, Figure, Profile, bounds
-from tocsin.quality.rows import RowRule
-from tocsin.quality.suite import Suite
-from tocsin.quality.suites import read_suites
-from tocsin.source import Format, Source
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.source import Format, Source
+from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.suites.suite import Suite
+from tocsin.quality.suites.suite_catalog import read_suites
 
 DAY = date(2026, 11, 21)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.airflow.cards import Card, cards
-from tocsin.catalog import Catalog, read_catalog
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.supervision.job_cards import Card, cards
 
 ROOT = Path(__file__).resolve().parents[3]
 

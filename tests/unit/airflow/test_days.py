@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.history import version
-from tocsin.airflow.days import asked_day, due_days, outcomes, sealed
-from tocsin.backfill.ledger import Attempt, Backfills, End, Made, Published
-from tocsin.backfill.standing import BackfillDay, BackfillState
+from tocsin.airflow.tasks.run_days import asked_day, due_days, outcomes, sealed
+from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published
+from tocsin.backfill.backfill_status import BackfillDay, BackfillState
+from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
-from tocsin.history.sealings import begin_sealing
-from tocsin.history.versions import write_version
-from tocsin.quality.records import Record, Records
-from tocsin.quality.unsealed import note
+from tocsin.history.seal_runs import begin_sealing
+from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.settings import Settings
+from tocsin.quality.verdict_files import Record, Records
 
 FIRST, SECOND = date(2026, 1, 30), date(2026, 1, 31)
 MADE = Made(version="v1", inputs={})

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.airflow.jobs import Jobs
-from tocsin.catalog import read_catalog
-from tocsin.drains import Drains, asked_at, finish_drain, read_drains
-from tocsin.settings import Settings
-from tocsin.supervision.desired import desired_jobs
-from tocsin.supervision.history import write_history
-from tocsin.supervision.model import Condition, History, Past
-from tocsin.supervision.standing import memory_of
+from tocsin.airflow.installation import Jobs
+from tocsin.detect.drain_request import Drains, asked_at, finish_drain, read_drains
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.job_states import Condition, History, Past
+from tocsin.supervision.job_status import memory_of
+from tocsin.supervision.memory import write_history
 from tocsin.supervision.switches import ask_switches, note_turn
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -96,7 +96,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, m
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
     assert jobs.drift() == frozenset()
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.airflow.jobs.catalog_in_force", lambda _: pytest.fail("read again"))
+        patch.setattr("tocsin.airflow.installation.catalog_in_force", lambda _: pytest.fail("read again"))
         assert jobs.drift() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")
@@ -120,5 +120,5 @@ def test_an_old_incident_is_not_shown_again_when_its_run_was_removed(
     remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
     assert len(jobs.watch(lambda dag, run: False)) == 1
     now = time.time()
-    monkeypatch.setattr("tocsin.airflow.jobs.time.time", lambda: now + 86_401)
+    monkeypatch.setattr("tocsin.airflow.installation.time.time", lambda: now + 86_401)
     assert jobs.watch(lambda dag, run: False) == []

@@ -1,4 +1,4 @@
-from tocsin.airflow.sending import Sender
+from tocsin.airflow.diff_events import Sender
 
 A, B, NONE = frozenset({"a"}), frozenset({"b"}), frozenset[str]()
 

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from tests.rig.postgres import emptied, running_postgres
-from tocsin.alerts.database import Database
+from tocsin.alerts.store.database import Database
 
 
 @pytest.fixture(autouse=True)

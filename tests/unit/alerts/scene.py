@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import Record
-from tocsin.alerts.policy import DetectorFacts
 from tocsin.alerts.recording import Rules
-from tocsin.finding import Finding, finding_id
+from tocsin.model.finding import Finding, finding_id
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -11,15 +11,16 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.event import listen
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
-from tocsin.alerts import backfills, staging, store
-from tocsin.alerts.backfills import Applied, Days, UnusableDay
-from tocsin.alerts.database import Database
+from tocsin.alerts.backfilled import published_day, staging
+from tocsin.alerts.backfilled.published_day import Applied, Days, UnusableDay
 from tocsin.alerts.recording import Recorded, Rules, record
-from tocsin.alerts.rows import StoredFinding
-from tocsin.alerts.schema import findings, staged_findings
-from tocsin.alerts.store import AlertFilter, FindingFilter
-from tocsin.backfill.ledger import Made, Published
-from tocsin.finding import Finding, Origin
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import StoredFinding
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import findings, staged_findings
+from tocsin.backfill.backfill_ledger import Made, Published
+from tocsin.model.finding import Finding, Origin
 
 T = TypeVar("T")
 DAY = NOON.date()
@@ -41,7 +42,7 @@ def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datet
 def apply(
     database: Database, found: Sequence[Finding], one: Published, *, rules: Rules = RULES, day: date = DAY
 ) -> Applied:
-    ready = backfills.read("failed_logins", day, one, list(found))
+    ready = published_day.read("failed_logins", day, one, list(found))
     return drain(days_of(database, rules, one.at + MINUTE).apply(ready))
 
 
@@ -65,14 +66,16 @@ def drain(steps: Generator[None, None, T]) -> T:
 
 def stored(database: Database, user: str = "mallory", day: date = DAY) -> StoredFinding:
     (one,) = [
-        one for one in store.findings_of_day(database, "failed_logins", day) if one.finding.entity == {"user_id": user}
+        one
+        for one in queries.findings_of_day(database, "failed_logins", day)
+        if one.finding.entity == {"user_id": user}
     ]
     return one
 
 
 def told(database: Database) -> list[tuple[str, str, str]]:
     """All that was ever planned to leave: kind, state, recipient."""
-    shown = [store.show_alert(database, alert.id) for alert in store.list_alerts(database, AlertFilter())]
+    shown = [queries.show_alert(database, alert.id) for alert in queries.list_alerts(database, AlertFilter())]
     return sorted((n.kind, n.state, n.recipient) for one in shown if one is not None for n in one.notifications)
 
 
@@ -96,8 +99,8 @@ def test_what_the_backfill_does_not_reproduce_is_superseded_and_not_deleted(data
     assert done.superseded == 1
     gone = stored(database, "trent")
     assert (gone.superseded_at, gone.superseded_by) == (MORNING + MINUTE, "id-r1")
-    assert [one.finding.entity["user_id"] for one in store.list_findings(database, FindingFilter())] == ["mallory"]
-    assert len(store.list_findings(database, FindingFilter(superseded=True))) == 2
+    assert [one.finding.entity["user_id"] for one in queries.list_findings(database, FindingFilter())] == ["mallory"]
+    assert len(queries.list_findings(database, FindingFilter(superseded=True))) == 2
     assert apply(database, [finding(60), finding(70, user="trent")], published("r2")).superseded == 0
     back = stored(database, "trent")
     assert (back.superseded_at, back.superseded_by, back.finding.origin) == (None, "", Origin.BACKFILL)
@@ -112,7 +115,7 @@ def test_it_makes_no_difference_whether_the_topic_or_the_ledger_is_read_first(da
     apply(database, [finding(64), finding(55, user="carol")], published())
     if first == "ledger":
         stream(database, *topic, now=MORNING + MINUTE)
-    rows = store.findings_of_day(database, "failed_logins", DAY)
+    rows = queries.findings_of_day(database, "failed_logins", DAY)
     seen = {
         one.finding.entity["user_id"]: (
             one.finding.score, one.finding.origin, one.stream and one.stream.score, one.superseded_by,
@@ -139,7 +142,7 @@ def test_other_days_and_other_detectors_are_left_alone(database: Database) -> No
     ]
     stream(database, *others, *inside)
     assert apply(database, [], published()).superseded == 2
-    assert {one.finding.finding_id for one in store.list_findings(database, FindingFilter())} == {
+    assert {one.finding.finding_id for one in queries.list_findings(database, FindingFilter())} == {
         one.finding_id for one in others
     }
 
@@ -164,10 +167,10 @@ def test_a_second_application_tells_nobody_and_changes_no_row(database: Database
     stream(database, *burst(60))
     day = [finding(120), finding(70, user="trent"), finding(130, user="carol")]
     apply(database, day, published())
-    before, said = store.findings_of_day(database, "failed_logins", DAY), told(database)
+    before, said = queries.findings_of_day(database, "failed_logins", DAY), told(database)
     again = apply(database, day, published())
     assert (again.recorded.findings, again.recorded.alerts, again.recorded.notifications) == (0, 0, {})
-    assert (store.findings_of_day(database, "failed_logins", DAY), told(database)) == (before, said)
+    assert (queries.findings_of_day(database, "failed_logins", DAY), told(database)) == (before, said)
     apply(database, day, published("r2", at=MORNING + timedelta(hours=1)))
     assert told(database) == said
 
@@ -175,7 +178,7 @@ def test_a_second_application_tells_nobody_and_changes_no_row(database: Database
 def test_what_the_stream_has_missed_is_listed_as_delayed_and_pages_nobody(database: Database) -> None:
     apply(database, [finding(120)], published())
     assert told(database) == [("delayed", "waiting", FACTS.owner)]
-    (alert,) = store.list_alerts(database, AlertFilter())
+    (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.level, alert.score) == ("urgent", 120)
 
 
@@ -183,18 +186,18 @@ def test_a_first_run_over_history_opens_no_alert_for_what_is_long_over(database:
     old = NOON - timedelta(days=30)
     apply(database, [finding(120, at=old)], published(), day=old.date())
     assert stored(database, day=old.date()).alert is None
-    assert store.list_alerts(database, AlertFilter()) == []
+    assert queries.list_alerts(database, AlertFilter()) == []
 
 
 def seen(database: Database) -> set[tuple[str, float, str]]:
     """What readers know of the day: the findings that count, their scores and their origins."""
-    rows = store.findings_of_day(database, "failed_logins", DAY)
+    rows = queries.findings_of_day(database, "failed_logins", DAY)
     counting = {
         (one.finding.entity["user_id"], one.finding.score, one.finding.origin.value)
         for one in rows
         if one.superseded_at is None
     }
-    listed = store.list_findings(database, FindingFilter(limit=5_000))
+    listed = queries.list_findings(database, FindingFilter(limit=5_000))
     assert {(one.finding.entity["user_id"], one.finding.score, one.finding.origin.value) for one in listed} == counting
     return counting
 
@@ -211,12 +214,12 @@ def large_day(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[Findi
 def test_readers_see_a_large_day_as_before_or_whole(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     day = large_day(database, monkeypatch)
     before = seen(database)
-    (alert,) = [one for one in store.list_alerts(database, AlertFilter()) if one.entity == {"user_id": "user-3"}]
+    (alert,) = [one for one in queries.list_alerts(database, AlertFilter()) if one.entity == {"user_id": "user-3"}]
     views, scores = [], []
-    steps = days_of(database).apply(backfills.read("failed_logins", DAY, published(), day))
+    steps = days_of(database).apply(published_day.read("failed_logins", DAY, published(), day))
     for _ in steps:
         views.append(seen(database))
-        details = store.show_alert(database, alert.id)
+        details = queries.show_alert(database, alert.id)
         assert details is not None
         scores.append((details.alert.score, details.highest.finding.score))
     after = {(f"user-{n}", 70.0, "backfill") for n in range(50)}
@@ -225,7 +228,10 @@ def test_readers_see_a_large_day_as_before_or_whole(database: Database, monkeypa
     assert views == [before] * views.count(before) + [after] * views.count(after)
     assert views.count(before) > 5 < views.count(after)
     assert scores == [(60, 60)] * views.count(before) + [(70, 70)] * views.count(after)
-    assert {one.superseded_by for one in store.list_findings(database, FindingFilter(superseded=True))} == {"", "id-r1"}
+    assert {one.superseded_by for one in queries.list_findings(database, FindingFilter(superseded=True))} == {
+        "",
+        "id-r1",
+    }
 
 
 def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
@@ -233,12 +239,12 @@ def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
 ) -> None:
     day = large_day(database, monkeypatch)
     before, after = seen(database), {(f"user-{n}", 70.0, "backfill") for n in range(50)}
-    ready = backfills.read("failed_logins", DAY, published(), day)
+    ready = published_day.read("failed_logins", DAY, published(), day)
     for died_after in range(100):
         steps = days_of(database).apply(ready)
         ended = sum(1 for _ in itertools.islice(steps, died_after)) < died_after
         steps.close()
-        is_shown = bool(store.list_backfilled(database, "failed_logins"))
+        is_shown = bool(queries.list_backfilled(database, "failed_logins"))
         assert seen(database) == (after if is_shown else before)
         drain(days_of(database).settle())
         assert seen(database) == (after if is_shown else before)
@@ -249,7 +255,7 @@ def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
             break
     assert is_shown
     assert not ended
-    assert len(store.list_alerts(database, AlertFilter(limit=200))) == 70
+    assert len(queries.list_alerts(database, AlertFilter(limit=200))) == 70
 
 
 def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +267,7 @@ def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pyte
 
     listen(database.engine, "before_execute", count)
     listen(database.engine, "begin", lambda _: written.append(0))
-    drain(days_of(database).apply(backfills.read("failed_logins", DAY, published(), day)))
+    drain(days_of(database).apply(published_day.read("failed_logins", DAY, published(), day)))
     assert len(written) > 20
     assert max(written) <= 5 * staging.CHUNK
 
@@ -271,7 +277,7 @@ def test_what_the_stream_says_while_a_day_comes_in_is_not_lost(
 ) -> None:
     day = large_day(database, monkeypatch)
     number = 0
-    for number, _ in enumerate(days_of(database, V2).apply(backfills.read("failed_logins", DAY, published(), day))):
+    for number, _ in enumerate(days_of(database, V2).apply(published_day.read("failed_logins", DAY, published(), day))):
         stream(database, finding(90, user=f"late-{number}"), finding(64, user="user-0"), rules=V2)
         stream(database, finding(95, user=f"x-{number}", version="v2"), rules=V2)
     assert number > 10
@@ -303,13 +309,13 @@ def test_the_days_that_are_in_the_db_are_known_with_their_run(database: Database
     apply(database, [finding(60)], published("r1"))
     apply(database, [finding(60), finding(70, user="trent")], published("r2", version="v2"))
     apply(database, [], published("r1"), day=DAY - timedelta(days=1))
-    newest, oldest = store.list_backfilled(database, "failed_logins")
+    newest, oldest = queries.list_backfilled(database, "failed_logins")
     assert (newest.day, newest.run, newest.run_id, newest.version, newest.findings) == (DAY, "r2", "id-r2", "v2", 2)
     assert newest.applied_at == MORNING + MINUTE
     assert (oldest.day, oldest.findings) == (DAY - timedelta(days=1), 0)
     with database.read() as connection:
-        assert backfills.applied(connection, "failed_logins") == {DAY: "r2", DAY - timedelta(days=1): "r1"}
-        assert backfills.applied(connection, "other") == {}
+        assert published_day.applied(connection, "failed_logins") == {DAY: "r2", DAY - timedelta(days=1): "r1"}
+        assert published_day.applied(connection, "other") == {}
 
 
 def test_a_day_with_more_findings_than_a_statement_takes_values(database: Database) -> None:
@@ -317,7 +323,7 @@ def test_a_day_with_more_findings_than_a_statement_takes_values(database: Databa
     stream(database, *day[:700], finding(60, user="gone"))
     done = apply(database, day, published())
     assert (done.recorded.findings, done.superseded) == (500, 1)
-    assert len(store.list_findings(database, FindingFilter(limit=5_000))) == 1_200
+    assert len(queries.list_findings(database, FindingFilter(limit=5_000))) == 1_200
 
 
 @pytest.mark.parametrize(
@@ -331,7 +337,7 @@ def test_a_day_with_more_findings_than_a_statement_takes_values(database: Databa
 )
 def test_a_day_that_holds_what_cannot_be_its_own_is_refused_whole(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UnusableDay, match=why):
-        backfills.read("failed_logins", DAY, published(), [finding(60), finding(60, **changes)])
+        published_day.read("failed_logins", DAY, published(), [finding(60), finding(60, **changes)])
 
 
 def test_an_event_of_its_own_belongs_to_the_day_of_its_event(database: Database) -> None:
@@ -343,15 +349,15 @@ def test_an_event_of_its_own_belongs_to_the_day_of_its_event(database: Database)
 def test_sums_of_an_alert_leave_out_what_is_superseded_unless_nothing_else_is_left(database: Database) -> None:
     stream(database, *burst(60), *burst(120, at=NOON + 2 * WINDOW))
     apply(database, [finding(60)], published())
-    (alert,) = store.list_alerts(database, AlertFilter())
+    (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.findings, alert.score, alert.last_seen) == (1, 60, NOON + WINDOW)
-    details = store.show_alert(database, alert.id)
+    details = queries.show_alert(database, alert.id)
     assert details is not None
     assert details.highest.finding.score == 60
     assert [one.finding.score for one in details.findings] == [60]
     apply(database, [], published("r2"))
-    (alert,) = store.list_alerts(database, AlertFilter())
+    (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.findings, alert.score, alert.first_seen, alert.last_seen) == (2, 120, NOON, NOON + 3 * WINDOW)
-    details = store.show_alert(database, alert.id)
+    details = queries.show_alert(database, alert.id)
     assert details is not None
     assert details.highest.finding.score == 120

@@ -15,13 +15,13 @@ from sqlalchemy import event, text
 
 from tests.rig.postgres import emptied
 from tests.unit.alerts.scene import NOON, RULES, burst, finding
-from tocsin.alerts import migrations, store
-from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
-from tocsin.alerts.schema import metadata
-from tocsin.alerts.store import AlertFilter, FindingFilter
-from tocsin.errors import ConfigError, TransientError
-from tocsin.supervision.model import Pace
+from tocsin.alerts.store import migrations, queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import metadata
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.supervision.job_states import Pace
 
 Open = Callable[..., Database]
 
@@ -39,7 +39,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(database: Database) -
 
 def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: Database) -> None:
     index(database)
-    before = store.list_findings(database, FindingFilter())
+    before = queries.list_findings(database, FindingFilter())
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.set_main_option("path_separator", "os")
@@ -48,7 +48,7 @@ def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: 
         command.downgrade(config, "0002")
     assert not database.is_ready()
     database.migrate()
-    assert store.list_findings(database, FindingFilter()) == before != []
+    assert queries.list_findings(database, FindingFilter()) == before != []
 
 
 def test_a_transaction_that_reads_sees_one_state(database: Database) -> None:
@@ -93,11 +93,11 @@ def test_a_schema_of_a_newer_tocsin_is_a_config_error(database: Database) -> Non
 
 def test_before_the_first_start_there_is_nothing_to_read_and_nothing_is_made(address: str, opened: Open) -> None:
     reader = opened(address, read_only=True)
-    assert store.list_findings(reader, FindingFilter()) == []
-    assert store.list_alerts(reader, AlertFilter()) == []
-    assert store.show_alert(reader, 1) is None
-    assert store.list_invalid(reader) == []
-    assert store.list_usage(reader, NOON.date()) == []
+    assert queries.list_findings(reader, FindingFilter()) == []
+    assert queries.list_alerts(reader, AlertFilter()) == []
+    assert queries.show_alert(reader, 1) is None
+    assert queries.list_invalid(reader) == []
+    assert queries.list_usage(reader, NOON.date()) == []
     assert not reader.is_ready()
 
 
@@ -111,14 +111,14 @@ def test_a_reader_sees_what_was_written_and_does_not_disturb_a_writer(
         with database.write() as writer:
             writer.execute(text("UPDATE findings SET score = 70"))
         assert connection.execute(text("SELECT score FROM findings")).scalar() in (60, 70)
-    assert store.list_findings(reader, FindingFilter())[0].finding.score == 70
+    assert queries.list_findings(reader, FindingFilter())[0].finding.score == 70
 
 
 def test_the_file_is_readable_after_all_writers_have_gone(sqlite: Database, opened: Open) -> None:
     index(sqlite)
     sqlite.close()
     reader = opened(str(sqlite.url), read_only=True)
-    assert len(store.list_findings(reader, FindingFilter())) == 1
+    assert len(queries.list_findings(reader, FindingFilter())) == 1
     with pytest.raises(TransientError, match="readonly"):
         index(reader, "trent")
 
@@ -131,7 +131,7 @@ def test_a_locked_database_is_transient_and_works_again_when_the_lock_is_gone(sq
     other.execute("ROLLBACK")
     other.close()
     index(sqlite)
-    assert len(store.list_findings(sqlite, FindingFilter())) == 1
+    assert len(queries.list_findings(sqlite, FindingFilter())) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_read_only_or_full_database_is_transient_with_advice(
         index_large()
     now = back
     index_large()
-    assert len(store.list_findings(sqlite, FindingFilter())) == 1
+    assert len(queries.list_findings(sqlite, FindingFilter())) == 1
 
 
 def test_an_unreachable_server_is_transient_and_its_password_is_not_shown(opened: Open) -> None:

@@ -10,16 +10,16 @@ import structlog
 
 from tests.unit.alerts.scene import NOON, finding
 from tests.unit.alerts.test_backfills import DAY, MORNING, published
-from tocsin.alerts import store
-from tocsin.alerts.backfills import Applied, Backfilled
-from tocsin.alerts.database import Database
-from tocsin.alerts.following import FollowedBackfills
+from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
+from tocsin.alerts.backfilled.published_day import Applied, Backfilled
 from tocsin.alerts.indexer import Indexer
-from tocsin.alerts.store import FindingFilter
-from tocsin.backfill.ledger import Backfills, Ledger, Published
-from tocsin.errors import TransientError
-from tocsin.finding import Finding
-from tocsin.settings import Settings
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import FindingFilter
+from tocsin.backfill.backfill_ledger import Backfills, Ledger, Published
+from tocsin.model.errors import TransientError
+from tocsin.model.finding import Finding
+from tocsin.project.settings import Settings
 
 Logged = list[structlog.typing.EventDict]
 
@@ -62,7 +62,7 @@ def file_of(settings: Settings, one: Published, day: date = DAY) -> Path:
 
 
 def users(database: Database) -> list[str]:
-    return sorted(one.finding.entity["user_id"] for one in store.list_findings(database, FindingFilter()))
+    return sorted(one.finding.entity["user_id"] for one in queries.list_findings(database, FindingFilter()))
 
 
 def test_published_days_come_into_the_db_one_at_a_time_the_newest_first(
@@ -77,7 +77,7 @@ def test_published_days_come_into_the_db_one_at_a_time_the_newest_first(
     assert followed.step()
     assert not followed.step()
     assert users(database) == ["of-0", "of-1", "of-2"]
-    assert [one.day for one in store.list_backfilled(database, "failed_logins")] == [
+    assert [one.day for one in queries.list_backfilled(database, "failed_logins")] == [
         DAY - timedelta(days=back) for back in range(3)
     ]
 
@@ -114,14 +114,14 @@ def test_a_new_process_stores_no_day_again_and_a_new_db_is_filled_again(
 ) -> None:
     publish(settings, [finding(60)])
     follow(settings, database, clock).step()
-    (before,) = store.list_backfilled(database, "failed_logins")
+    (before,) = queries.list_backfilled(database, "failed_logins")
 
     class Never(Indexer):
         def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
             raise AssertionError(f"{backfilled.day} is in the DB")
 
     assert not FollowedBackfills(settings, database, Never(settings, database), clock).step()
-    assert store.list_backfilled(database, "failed_logins") == [before]
+    assert queries.list_backfilled(database, "failed_logins") == [before]
     follow(settings, sqlite, clock).step()
     assert users(sqlite) == ["mallory"]
 
@@ -195,7 +195,7 @@ def test_a_detector_that_is_not_declared_is_stored_without_an_alert(
 ) -> None:
     publish(settings, [finding(120, detector="unheard_of")], detector="unheard_of")
     follow(settings, database, clock).step()
-    (one,) = store.findings_of_day(database, "unheard_of", DAY)
+    (one,) = queries.findings_of_day(database, "unheard_of", DAY)
     assert (one.finding.score, one.alert) == (120, None)
 
 

@@ -14,17 +14,19 @@ from sqlalchemy import event
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tests.unit.alerts.test_following import publish
-from tocsin.alerts import indexer, outbox, store
-from tocsin.alerts.database import Database
+from tocsin.alerts import indexer
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import Record
-from tocsin.alerts.store import AlertFilter, FindingFilter
-from tocsin.errors import TransientError
-from tocsin.metrics import JobState
-from tocsin.reporting import Reporter
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.settings import Settings
-from tocsin.stack.ports import free_ports
+from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.dev.servers.ports import free_ports
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobState
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import Reporter
 
 Open = Callable[..., Database]
 
@@ -46,7 +48,7 @@ def indexer_of(project: Path, database: Database) -> Indexer:
 def test_a_finding_is_detected_when_its_record_was_appended(project: Path, database: Database) -> None:
     appended = NOON + 6 * SECOND
     indexer_of(project, database).store([record(one, appended_at=appended) for one in burst(60)])
-    (stored,) = store.list_findings(database, FindingFilter())
+    (stored,) = queries.list_findings(database, FindingFilter())
     assert (stored.finding.detected_at, stored.first_detected_at) == (appended, appended)
 
 
@@ -72,11 +74,11 @@ def test_what_is_no_finding_is_put_aside_with_its_origin_and_holds_nothing_up(
     good = [record(one) for one in burst(60)]
     indexer_of(project, database).store([*bad[:5], *good, *bad[5:]])
     indexer_of(project, database).store(bad)
-    aside = store.list_invalid(database)
+    aside = queries.list_invalid(database)
     assert {(one.topic, one.partition, one.offset) for one in aside} == {("findings", 3, n) for n in range(len(BAD))}
     assert all(one.reasons for one in aside)
     assert {one.offset: one.size for one in aside} == {n: len(value or b"") for n, value in enumerate(BAD)}
-    assert [one.finding.score for one in store.list_findings(database, FindingFilter())] == [60]
+    assert [one.finding.score for one in queries.list_findings(database, FindingFilter())] == [60]
 
 
 def test_what_the_database_refuses_is_put_aside_alone(project: Path, database: Database) -> None:
@@ -84,10 +86,10 @@ def test_what_the_database_refuses_is_put_aside_alone(project: Path, database: D
     hostile = raw(broken(finding_id="n", run_id="\x00", entity={"user_id": "trent"}), offset=7)
     good = [record(one) for one in burst(60)]
     indexer_of(project, database).store([*good[:5], hostile, *good[5:]])
-    assert [one.finding.score for one in store.list_findings(database, FindingFilter(entity="mallory"))] == [60]
+    assert [one.finding.score for one in queries.list_findings(database, FindingFilter(entity="mallory"))] == [60]
     refused = database.url.get_backend_name() == "postgresql"
-    assert [one.offset for one in store.list_invalid(database)] == ([7] if refused else [])
-    assert len(store.list_findings(database, FindingFilter(entity="trent"))) == (0 if refused else 1)
+    assert [one.offset for one in queries.list_invalid(database)] == ([7] if refused else [])
+    assert len(queries.list_findings(database, FindingFilter(entity="trent"))) == (0 if refused else 1)
 
 
 def test_declarations_are_those_of_the_moment(project: Path, database: Database) -> None:
@@ -95,11 +97,11 @@ def test_declarations_are_those_of_the_moment(project: Path, database: Database)
     detector = project / "detectors" / "failed_logins.py"
     detector.write_text(detector.read_text().replace('stage="live"', 'stage="shadow"'))
     indexer.store([record(one) for one in burst(60)])
-    assert store.list_alerts(database, AlertFilter()) == []
+    assert queries.list_alerts(database, AlertFilter()) == []
     changed = detector.read_text().replace('stage="shadow"', 'stage="live"')
     detector.write_text(changed.replace("security@example.com", "red-team@example.com"))
     indexer.store([record(one) for one in burst(60, user="trent")])
-    (alert,) = store.list_alerts(database, AlertFilter())
+    (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.owner, alert.email_limit, alert.urgent_limit) == ("red-team@example.com", 50, 100)
 
 
@@ -111,15 +113,15 @@ def test_a_broken_or_missing_file_does_not_silence_its_running_job(
     assert callable(ruin)
     ruin(project / "detectors" / "failed_logins.py")
     indexer_of(project, database).store([record(one) for one in burst(120, user="trent")])
-    assert {alert.entity["user_id"] for alert in store.list_alerts(database, AlertFilter())} == {"mallory", "trent"}
+    assert {alert.entity["user_id"] for alert in queries.list_alerts(database, AlertFilter())} == {"mallory", "trent"}
 
 
 def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, database: Database) -> None:
     source = project / "sources" / "logins.toml"
     source.write_text(source.read_text().replace('lateness = "10 seconds"', 'lateness = "7 minutes"'))
     indexer_of(project, database).store([record(one) for one in burst(60)])
-    (alert,) = store.list_alerts(database, AlertFilter())
-    details = store.show_alert(database, alert.id)
+    (alert,) = queries.list_alerts(database, AlertFilter())
+    details = queries.show_alert(database, alert.id)
     assert details is not None
     until = details.notifications[0].wait_until
     assert until is not None
@@ -128,9 +130,9 @@ def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, databas
 
 def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, database: Database) -> None:
     indexer_of(project, database).store([record(finding(60, detector="unheard_of"))])
-    (stored,) = store.list_findings(database, FindingFilter(detector="unheard_of"))
+    (stored,) = queries.list_findings(database, FindingFilter(detector="unheard_of"))
     assert stored.alert is None
-    assert FACTS.name not in {alert.detector for alert in store.list_alerts(database, AlertFilter())}
+    assert FACTS.name not in {alert.detector for alert in queries.list_alerts(database, AlertFilter())}
 
 
 def test_backfilled_days_come_in_while_kafka_is_away(project: Path, tmp_path: Path, opened: Open) -> None:
@@ -144,7 +146,7 @@ def test_backfilled_days_come_in_while_kafka_is_away(project: Path, tmp_path: Pa
     reader = opened(settings.alerts_database, read_only=True)
     job.start()
     try:
-        await_that(lambda: len(store.list_backfilled(reader, FACTS.name)) == 3, 20)
+        await_that(lambda: len(queries.list_backfilled(reader, FACTS.name)) == 3, 20)
         assert reporter.report().state is JobState.WAITING
     finally:
         stop.set()
@@ -163,7 +165,7 @@ class Topic:
         return self.records
 
     def commit(self, _: list[Record]) -> None:
-        self.stored_at_commit.append(len(store.list_findings(self.reader, FindingFilter())))
+        self.stored_at_commit.append(len(queries.list_findings(self.reader, FindingFilter())))
         self.stop.set()
 
     def measure(self) -> bool:
@@ -229,7 +231,7 @@ def test_an_indexer_that_dies_at_any_statement_loses_no_notification_once_kafka_
                 survived = False
         indexing.store(batch)
         with database.read() as connection:
-            waiting = len(outbox.waiting_emails(connection))
+            waiting = len(notification_outbox.waiting_emails(connection))
         assert waiting == statements + 1, f"it died at statement {statements}"
         if survived:
             break

@@ -12,14 +12,14 @@ from typing import cast
 import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
-from tocsin.alerts import store
-from tocsin.alerts.database import Database
-from tocsin.alerts.mail import chart, compose, plain
-from tocsin.alerts.mail.compose import Envelope
+from tocsin.alerts.notify.mail import chart, compose, plain_text
+from tocsin.alerts.notify.mail.compose import Envelope
 from tocsin.alerts.recording import record
-from tocsin.alerts.rows import AlertDetails
-from tocsin.alerts.store import AlertFilter
-from tocsin.finding import Finding
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
+from tocsin.model.finding import Finding
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -40,7 +40,7 @@ HOSTILE = [
 def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
     with database.write() as connection:
         record(connection, findings, RULES, NOON + 8 * SECOND)
-    details = store.show_alert(database, store.list_alerts(database, AlertFilter())[0].id)
+    details = queries.show_alert(database, queries.list_alerts(database, AlertFilter())[0].id)
     assert details is not None
     return details
 
@@ -183,9 +183,9 @@ def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str, monk
 
 
 def test_a_readable_name_is_shown_as_it_is() -> None:
-    assert plain.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
-    assert plain.plain("a\tb\u202e") == "a\\tb\\u202e"
-    assert plain.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+    assert plain_text.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
+    assert plain_text.plain("a\tb\u202e") == "a\\tb\\u202e"
+    assert plain_text.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_readable_name_is_shown_as_it_is() -> None:
     [(120, "120"), (1_234_567, "1,234,567"), (0.1834, "0.183"), (3.14159, "3.14"), (-2.5, "-2.50"), (1e300, "1e+300")],
 )
 def test_scores_are_written_as_people_write_them(score: float, shown: str) -> None:
-    assert plain.number(score) == shown
+    assert plain_text.number(score) == shown
 
 
 @pytest.mark.parametrize("runbook", ["javascript:alert(1)", "docs/runbooks/x.md"])

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
-from tocsin.alerts import merging, policy
+from tocsin.alerts import alert_policy, merging
 from tocsin.alerts.merging import Kept, LastWord, Said
-from tocsin.finding import Finding, Origin
+from tocsin.model.finding import Finding, Origin
 
 V1 = LastWord("v1", "nightly")
 
@@ -78,7 +78,7 @@ def test_what_a_day_that_is_backfilled_has_not_got_counts_only_for_a_newer_versi
     one = kept(finding(60, version=version), declared=declared, last_word=V1)
     assert (one.superseded_at is None) == counts
     assert one.superseded_by == ("" if counts else "nightly")
-    assert policy.has_last_word("v1", version, declared) != counts
+    assert alert_policy.has_last_word("v1", version, declared) != counts
 
 
 def test_a_superseded_finding_comes_back_with_a_newer_version_or_a_backfill_that_finds_it() -> None:

@@ -10,19 +10,20 @@ from sqlalchemy import Connection
 
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
-from tocsin.alerts import notifier, outbox, store
-from tocsin.alerts.database import Database
-from tocsin.alerts.mail import chart, compose
-from tocsin.alerts.notifier import Notifier
+from tocsin.alerts.notify import notification_outbox, notifier
+from tocsin.alerts.notify.mail import chart, compose
+from tocsin.alerts.notify.mailer import Mailer
+from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.rows import AlertDetails, Notification
-from tocsin.alerts.schema import notifications
-from tocsin.alerts.store import AlertFilter
-from tocsin.errors import TransientError
-from tocsin.mailer import Mailer
-from tocsin.metrics import JobReport, JobState
-from tocsin.setting_blocks import SmtpSettings
-from tocsin.settings import Settings
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import AlertDetails, Notification
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
+from tocsin.alerts.store.schema import notifications
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.project.settings import Settings
 
 OWNER, PAGED = FACTS.owner, "oncall@example.com"
 
@@ -68,8 +69,8 @@ class Scene:
     @property
     def notifications(self) -> list[Notification]:
         found = []
-        for alert in store.list_alerts(self.database, AlertFilter()):
-            details = store.show_alert(self.database, alert.id)
+        for alert in queries.list_alerts(self.database, AlertFilter()):
+            details = queries.show_alert(self.database, alert.id)
             assert details is not None
             found += details.notifications
         return found
@@ -274,7 +275,7 @@ def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(outbox, "mark_sent", die)
+        patch.setattr(notification_outbox, "mark_sent", die)
         scene.send()
     assert len(scene.server.mails) == 1
     scene.notifier = scene.new_notifier()
@@ -288,14 +289,14 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.index(120)
-    mark, locked = outbox.mark_sent, [True, True]
+    mark, locked = notification_outbox.mark_sent, [True, True]
 
     def locked_at_first(connection: Connection, ids: list[int], at: datetime) -> None:
         if locked and locked.pop():
             raise TransientError("database is locked")
         mark(connection, ids, at)
 
-    monkeypatch.setattr(outbox, "mark_sent", locked_at_first)
+    monkeypatch.setattr(notification_outbox, "mark_sent", locked_at_first)
     for _ in range(2):
         with pytest.raises(TransientError):
             scene.send()
@@ -352,7 +353,7 @@ def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeyp
 
     def counted(connection: Connection, alert: int) -> AlertDetails | None:
         read.append(alert)
-        return store.alert_details(connection, alert)
+        return queries.alert_details(connection, alert)
 
     monkeypatch.setattr(notifier, "alert_details", counted)
     scene.send()
@@ -373,7 +374,7 @@ def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkey
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(outbox, "mark_sent", die)
+        patch.setattr(notification_outbox, "mark_sent", die)
         scene.send()
     scene.index(120, user="trent")
     scene.notifier = scene.new_notifier()
@@ -389,10 +390,10 @@ def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scen
     scene.index(60)
     scene.now = NOON + FACTS.dedup_period
     scene.notifier.tidy()
-    assert [a.state for a in store.list_alerts(scene.database, AlertFilter())] == ["open"]
+    assert [a.state for a in queries.list_alerts(scene.database, AlertFilter())] == ["open"]
     scene.send()
     scene.notifier.tidy()
-    assert [a.state for a in store.list_alerts(scene.database, AlertFilter())] == ["resolved"]
+    assert [a.state for a in queries.list_alerts(scene.database, AlertFilter())] == ["resolved"]
 
 
 def test_the_time_that_many_mails_take_is_no_standstill(scene: Scene) -> None:
@@ -419,7 +420,7 @@ def test_what_is_old_is_removed_in_passing(scene: Scene) -> None:
     scene.send()
     scene.now = NOON + timedelta(days=1)
     scene.notifier.tidy()
-    assert [alert.state for alert in store.list_alerts(scene.database, AlertFilter())] == ["resolved"]
+    assert [alert.state for alert in queries.list_alerts(scene.database, AlertFilter())] == ["resolved"]
     scene.now += timedelta(days=401)
     scene.notifier.tidy()
-    assert store.list_alerts(scene.database, AlertFilter()) == []
+    assert queries.list_alerts(scene.database, AlertFilter()) == []

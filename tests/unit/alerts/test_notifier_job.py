@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import awaited
-from tocsin.alerts.notifier import Notifier, NotifierJob
-from tocsin.names import NOTIFIER
-from tocsin.reporting import Reporter
-from tocsin.settings import Settings
+from tocsin.alerts.notify.notifier import Notifier, NotifierJob
+from tocsin.model.names import NOTIFIER
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import Reporter
 
 
 def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, select, text
 from tests.rig.postgres import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
-from tocsin.alerts import outbox
-from tocsin.alerts.database import Database
-from tocsin.alerts.outbox import Claimed
+from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify.notification_outbox import Claimed
 from tocsin.alerts.recording import record
-from tocsin.alerts.schema import notifications
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import notifications
 
 ALONE = replace(RULES, paged=())
 
@@ -25,9 +25,9 @@ ALONE = replace(RULES, paged=())
 def test_an_email_that_an_urgent_one_replaced_since_it_was_read_is_not_released(database: Database) -> None:
     with database.write() as connection:
         record(connection, burst(60), ALONE, NOON + 8 * SECOND)
-        (waiting,) = outbox.waiting_emails(connection)
+        (waiting,) = notification_outbox.waiting_emails(connection)
         record(connection, burst(120), ALONE, NOON + 9 * SECOND)
-        outbox.release(connection, waiting, "")
+        notification_outbox.release(connection, waiting, "")
         states = connection.execute(select(notifications.c.kind, notifications.c.state)).all()
     assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
 
@@ -46,8 +46,8 @@ def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
     second: list[Claimed | None] = []
 
     def claim(connection: Connection) -> Claimed | None:
-        found = outbox.claim(connection, now, MINUTE)
-        return found or outbox.claim_summary(connection, now, MINUTE, RULES.domain)
+        found = notification_outbox.claim(connection, now, MINUTE)
+        return found or notification_outbox.claim_summary(connection, now, MINUTE, RULES.domain)
 
     def claim_second() -> None:
         with database.write() as connection:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
-from tocsin.alerts import policy
-from tocsin.alerts.policy import Jobs, Kind, Told
-from tocsin.catalog import read_catalog
-from tocsin.detector import Stage
-from tocsin.finding import Finding, Origin
-from tocsin.metrics import JobReport, JobState
+from tocsin.alerts import alert_policy
+from tocsin.alerts.alert_policy import Jobs, Kind, Told
+from tocsin.model.detector import Stage
+from tocsin.model.finding import Finding, Origin
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.catalog import read_catalog
 
 END = NOON + WINDOW
 
@@ -36,7 +36,7 @@ def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records:
     def fold(order: tuple[Finding, ...]) -> Finding:
         stays = order[0]
         for one in order[1:]:
-            stays = policy.merged(stays, one, "v1")
+            stays = alert_policy.merged(stays, one, "v1")
         return stays
 
     results = [fold(order) for order in permutations(records)]
@@ -46,22 +46,22 @@ def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records:
 
 def test_an_exact_score_beats_an_equal_lower_bound() -> None:
     exact, bound = finding(120), finding(120, at_least=True)
-    assert policy.merged(bound, exact, "v1") is exact
-    assert policy.merged(exact, bound, "v1") is exact
+    assert alert_policy.merged(bound, exact, "v1") is exact
+    assert alert_policy.merged(exact, bound, "v1") is exact
 
 
 def test_a_level_weighs_more_than_a_score() -> None:
     urgent, high = finding(101), finding(200, level="email", limit=50)
-    assert policy.merged(high, urgent, "v1") is urgent
-    assert policy.merged(urgent, high, "v1") is urgent
+    assert alert_policy.merged(high, urgent, "v1") is urgent
+    assert alert_policy.merged(urgent, high, "v1") is urgent
 
 
 def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
     stream, backfill = finding(120), finding(90, origin=Origin.BACKFILL)
-    assert policy.merged(stream, backfill, "v1") is backfill
-    assert policy.merged(backfill, stream, "v1") is backfill
+    assert alert_policy.merged(stream, backfill, "v1") is backfill
+    assert alert_policy.merged(backfill, stream, "v1") is backfill
     again = finding(95, origin=Origin.BACKFILL)
-    assert policy.merged(backfill, again, "v1") is again
+    assert alert_policy.merged(backfill, again, "v1") is again
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
 def test_across_versions_the_declared_one_stays_else_the_later(
     stored: str, new: str, declared: str | None, stays: str
 ) -> None:
-    kept = policy.merged(finding(300, version=stored), finding(60, version=new), declared)
+    kept = alert_policy.merged(finding(300, version=stored), finding(60, version=new), declared)
     assert kept.version == stays
 
 
@@ -96,13 +96,13 @@ HOUR = timedelta(hours=1)
     ],
 )
 def test_a_finding_joins_the_alert_whose_period_it_is_in(moment: datetime, joins: bool) -> None:
-    assert policy.alert_start(moment, [NOON], HOUR) == (NOON if joins else None)
+    assert alert_policy.alert_start(moment, [NOON], HOUR) == (NOON if joins else None)
 
 
 def test_the_period_a_finding_is_in_wins_over_one_that_begins_later() -> None:
     starts = [NOON, NOON + HOUR]
-    assert policy.alert_start(NOON + 59 * MINUTE, starts, HOUR) == NOON
-    assert policy.alert_start(NOON - MINUTE, starts, HOUR) == NOON
+    assert alert_policy.alert_start(NOON + 59 * MINUTE, starts, HOUR) == NOON
+    assert alert_policy.alert_start(NOON - MINUTE, starts, HOUR) == NOON
 
 
 moments = st.lists(st.integers(0, 10_000), min_size=1, max_size=30)
@@ -114,7 +114,7 @@ def test_alerts_of_one_entity_never_overlap_and_take_every_finding(seconds: list
     starts: list[datetime] = []
     for second in seconds:
         moment = NOON + second * SECOND
-        start = policy.alert_start(moment, starts, period)
+        start = alert_policy.alert_start(moment, starts, period)
         if start is None:
             starts.append(moment)
         else:
@@ -142,7 +142,7 @@ def test_alerts_of_one_entity_never_overlap_and_take_every_finding(seconds: list
 def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
     level: int, told: Told, expected: Kind | None
 ) -> None:
-    assert policy.notification(finding(level), FACTS, told, NOON + 12 * SECOND) == expected
+    assert alert_policy.notification(finding(level), FACTS, told, NOON + 12 * SECOND) == expected
 
 
 @pytest.mark.parametrize(
@@ -159,20 +159,20 @@ def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
 )
 def test_an_old_finding_only_ever_goes_to_the_delayed_summary(level: int, told: Told, expected: Kind | None) -> None:
     late = END + FACTS.page_within + SECOND
-    assert policy.notification(finding(level), FACTS, told, late) == expected
+    assert alert_policy.notification(finding(level), FACTS, told, late) == expected
 
 
 def test_page_within_is_measured_from_the_end_of_the_window() -> None:
-    assert policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within) == Kind.URGENT
-    assert policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within + SECOND) == Kind.DELAYED
+    assert alert_policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within) == Kind.URGENT
+    assert alert_policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within + SECOND) == Kind.DELAYED
 
 
 @pytest.mark.parametrize("now", [NOON, NOON + timedelta(days=1)])
 @pytest.mark.parametrize("origin", list(Origin))
 def test_shadow_and_signals_notify_nobody(now: datetime, origin: Origin) -> None:
     silent = FACTS.model_copy(update={"live": False})
-    assert policy.notification(finding(120, origin=origin), silent, Told(), now) is None
-    assert policy.notification(finding(120, origin=Origin.REPLAY), FACTS, Told(), now) is not None
+    assert alert_policy.notification(finding(120, origin=origin), silent, Told(), now) is None
+    assert alert_policy.notification(finding(120, origin=Origin.REPLAY), FACTS, Told(), now) is not None
 
 
 @pytest.mark.parametrize(
@@ -184,21 +184,21 @@ def test_shadow_and_signals_notify_nobody(now: datetime, origin: Origin) -> None
         (END + timedelta(hours=20), Told(), Kind.DELAYED),
         (END + timedelta(hours=20), Told(at_once="urgent"), None),
         (END + timedelta(hours=20), Told(delayed="urgent"), None),
-        (END + policy.BACKFILLS_ARE_NEWS, Told(), Kind.DELAYED),
-        (END + policy.BACKFILLS_ARE_NEWS + SECOND, Told(), None),
+        (END + alert_policy.BACKFILLS_ARE_NEWS, Told(), Kind.DELAYED),
+        (END + alert_policy.BACKFILLS_ARE_NEWS + SECOND, Told(), None),
     ],
 )
 def test_a_backfill_only_ever_goes_to_the_delayed_summary_and_only_while_it_is_news(
     now: datetime, told: Told, expected: Kind | None
 ) -> None:
-    assert policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, told, now) == expected
+    assert alert_policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, told, now) == expected
 
 
 def test_the_nightly_backfill_of_the_whole_day_before_is_news() -> None:
     midnight, nightly = datetime(2026, 11, 21, tzinfo=UTC), timedelta(days=1, hours=4.5)
-    assert nightly + timedelta(hours=12) <= policy.BACKFILLS_ARE_NEWS
+    assert nightly + timedelta(hours=12) <= alert_policy.BACKFILLS_ARE_NEWS
     first = finding(120, at=midnight, origin=Origin.BACKFILL)
-    assert policy.notification(first, FACTS, Told(), midnight + nightly) is Kind.DELAYED
+    assert alert_policy.notification(first, FACTS, Told(), midnight + nightly) is Kind.DELAYED
 
 
 steps = st.lists(st.tuples(st.integers(51, 150), st.booleans()), max_size=20)
@@ -209,7 +209,7 @@ def test_one_alert_is_told_at_most_twice_at_once_and_never_as_less(findings: lis
     told, at_once = Told(), []
     for score, fresh in findings:
         now = END if fresh else END + timedelta(days=1)
-        kind = policy.notification(finding(score), FACTS, told, now)
+        kind = alert_policy.notification(finding(score), FACTS, told, now)
         if kind is not None:
             assert fresh == (kind is not Kind.DELAYED)
             told = told.plus(kind, finding(score).level)
@@ -221,9 +221,9 @@ def test_one_alert_is_told_at_most_twice_at_once_and_never_as_less(findings: lis
 
 def test_only_urgent_notifications_reach_those_who_are_paged() -> None:
     paged = ("oncall@example.com", "security@example.com")
-    assert policy.recipients(Kind.EMAIL, "security@example.com", paged) == ("security@example.com",)
-    assert policy.recipients(Kind.DELAYED, "security@example.com", paged) == ("security@example.com",)
-    assert policy.recipients(Kind.URGENT, "security@example.com", paged) == (
+    assert alert_policy.recipients(Kind.EMAIL, "security@example.com", paged) == ("security@example.com",)
+    assert alert_policy.recipients(Kind.DELAYED, "security@example.com", paged) == ("security@example.com",)
+    assert alert_policy.recipients(Kind.URGENT, "security@example.com", paged) == (
         "security@example.com",
         "oncall@example.com",
     )
@@ -231,10 +231,10 @@ def test_only_urgent_notifications_reach_those_who_are_paged() -> None:
 
 def test_stage_and_notify_decide_whether_a_detector_is_live() -> None:
     spec = read_catalog(Path(__file__).parents[3]).detector("failed_logins")
-    assert policy.DetectorFacts.of(spec, 10 * SECOND).live
+    assert alert_policy.DetectorFacts.of(spec, 10 * SECOND).live
     for stage in set(Stage) - {Stage.LIVE}:
-        assert not policy.DetectorFacts.of(replace(spec, stage=stage), 10 * SECOND).live
-    assert not policy.DetectorFacts.of(replace(spec, notify=False), 10 * SECOND).live
+        assert not alert_policy.DetectorFacts.of(replace(spec, stage=stage), 10 * SECOND).live
+    assert not alert_policy.DetectorFacts.of(replace(spec, notify=False), 10 * SECOND).live
 
 
 # --- closing ----------------------------------------------------------------------------------------------------------
@@ -247,15 +247,15 @@ def test_an_email_leaves_when_the_job_has_passed_its_window_and_the_indexer_is_a
     behind = report(END + 19 * SECOND, at=END + 21 * SECOND)
     level = report(END + 20 * SECOND, at=END + 21 * SECOND)
     now = END + 21 * SECOND
-    assert not policy.closing(END, UNTIL, Jobs(passed, behind), now, None).ready
-    closed = policy.closing(END, UNTIL, Jobs(passed, level), now, None)
+    assert not alert_policy.closing(END, UNTIL, Jobs(passed, behind), now, None).ready
+    closed = alert_policy.closing(END, UNTIL, Jobs(passed, level), now, None)
     assert closed.ready
     assert closed.incomplete == ""
 
 
 def test_an_email_waits_while_the_watermark_is_before_the_end_of_its_window() -> None:
     not_yet = Jobs(report(END - SECOND, at=END + 60 * SECOND), report(END + 60 * SECOND, at=END + 60 * SECOND))
-    assert not policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
+    assert not alert_policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
 
 
 def test_an_email_leaves_too_when_the_job_says_between_two_boundaries_that_the_window_is_complete() -> None:
@@ -263,18 +263,18 @@ def test_an_email_leaves_too_when_the_job_says_between_two_boundaries_that_the_w
     open_still = report(END - MINUTE, at=said)
     complete = open_still.model_copy(update={"complete_through": END})
     not_yet = open_still.model_copy(update={"complete_through": END - SECOND})
-    assert not policy.closing(END, UNTIL, Jobs(not_yet, report(said, at=said)), said, None).ready
-    assert not policy.closing(END, UNTIL, Jobs(complete, report(said - SECOND, at=said)), said, None).ready
-    assert policy.closing(END, UNTIL, Jobs(complete, report(said, at=said)), said, None).ready
+    assert not alert_policy.closing(END, UNTIL, Jobs(not_yet, report(said, at=said)), said, None).ready
+    assert not alert_policy.closing(END, UNTIL, Jobs(complete, report(said - SECOND, at=said)), said, None).ready
+    assert alert_policy.closing(END, UNTIL, Jobs(complete, report(said, at=said)), said, None).ready
 
 
 def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_reach() -> None:
     """Both report in turns: asking for an indexer beyond the newest report might wait for ever."""
-    closed_at = policy.closing(
+    closed_at = alert_policy.closing(
         END, UNTIL, Jobs(report(END, at=END + 20 * SECOND), None), END + 20 * SECOND, None
     ).closed_at
     later = Jobs(report(END + 5 * SECOND, at=END + 25 * SECOND), report(END + 24 * SECOND, at=END + 24 * SECOND))
-    assert policy.closing(END, UNTIL, later, END + 25 * SECOND, closed_at).ready
+    assert alert_policy.closing(END, UNTIL, later, END + 25 * SECOND, closed_at).ready
 
 
 @pytest.mark.parametrize(
@@ -287,22 +287,22 @@ def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_rea
     ],
 )
 def test_patience_ends_and_the_mail_says_why_it_may_be_incomplete(jobs: Jobs, reason: str) -> None:
-    assert not policy.closing(END, UNTIL, jobs, UNTIL - SECOND, None).ready
-    closing = policy.closing(END, UNTIL, jobs, UNTIL, None)
+    assert not alert_policy.closing(END, UNTIL, jobs, UNTIL - SECOND, None).ready
+    closing = alert_policy.closing(END, UNTIL, jobs, UNTIL, None)
     assert closing.ready
     assert reason in closing.incomplete
 
 
 def test_patience_counts_from_the_end_of_the_window_and_its_lateness() -> None:
     two_minutes = timedelta(minutes=2)
-    assert policy.patience(finding(), FACTS, two_minutes, NOON + 5 * SECOND) == END + 10 * SECOND + two_minutes
+    assert alert_policy.patience(finding(), FACTS, two_minutes, NOON + 5 * SECOND) == END + 10 * SECOND + two_minutes
     late = END + 5 * MINUTE
-    assert policy.patience(finding(), FACTS, two_minutes, late) == late + 10 * SECOND + two_minutes
+    assert alert_policy.patience(finding(), FACTS, two_minutes, late) == late + 10 * SECOND + two_minutes
 
 
 def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() -> None:
     ahead = finding(at=NOON + timedelta(days=365))
-    assert policy.patience(ahead, FACTS, 2 * MINUTE, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE
+    assert alert_policy.patience(ahead, FACTS, 2 * MINUTE, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE
 
 
 # --- what no table can hold -------------------------------------------------------------------------------------------
@@ -322,6 +322,6 @@ def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() 
     ],
 )
 def test_absurd_findings_are_named(changes: dict[str, object], fault: str) -> None:
-    assert policy.faults_of(finding()) == []
+    assert alert_policy.faults_of(finding()) == []
     changed = finding().model_copy(update=changes)
-    assert any(fault in one for one in policy.faults_of(changed))
+    assert any(fault in one for one in alert_policy.faults_of(changed))

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import event
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
-from tocsin.alerts import store
-from tocsin.alerts.database import Database
 from tocsin.alerts.recording import Recorded, Rules, record
-from tocsin.alerts.rows import AlertDetails
-from tocsin.alerts.schema import notifications
-from tocsin.alerts.store import AlertFilter, FindingFilter
-from tocsin.finding import Finding, Origin
-from tocsin.sizes import shortened
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import notifications
+from tocsin.model.finding import Finding, Origin
+from tocsin.model.sizes import shortened
 
 NOW = NOON + 8 * SECOND
 
@@ -26,8 +26,8 @@ def index(database: Database, batch: Sequence[Finding], rules: Rules = RULES, no
 
 
 def only_alert(database: Database) -> AlertDetails:
-    (alert,) = store.list_alerts(database, AlertFilter())
-    details = store.show_alert(database, alert.id)
+    (alert,) = queries.list_alerts(database, AlertFilter())
+    details = queries.show_alert(database, alert.id)
     assert details is not None
     return details
 
@@ -111,7 +111,7 @@ def test_nothing_downgrades(database: Database) -> None:
 def test_entities_and_periods_have_alerts_of_their_own(database: Database) -> None:
     hour = FACTS.dedup_period
     index(database, [*burst(60), *burst(60, user="trent"), *burst(60, at=NOON + hour)], now=NOON + hour)
-    alerts = store.list_alerts(database, AlertFilter())
+    alerts = queries.list_alerts(database, AlertFilter())
     assert sorted((alert.entity["user_id"], alert.period_start) for alert in alerts) == [
         ("mallory", NOON),
         ("mallory", NOON + hour),
@@ -157,9 +157,9 @@ def test_a_delayed_line_does_not_take_the_place_of_an_email(database: Database, 
 def test_findings_of_shadow_and_unknown_detectors_are_stored_without_an_alert(database: Database, rules: Rules) -> None:
     done = index(database, burst(120), rules)
     assert done.undeclared == (0 if rules.facts else 70)
-    (stored,) = store.list_findings(database, FindingFilter())
+    (stored,) = queries.list_findings(database, FindingFilter())
     assert (stored.finding.score, stored.alert) == (120, None)
-    assert store.list_alerts(database, AlertFilter()) == []
+    assert queries.list_alerts(database, AlertFilter()) == []
 
 
 def test_a_detector_that_goes_live_opens_an_alert_for_a_finding_that_is_already_stored(database: Database) -> None:
@@ -178,8 +178,8 @@ def test_a_backfill_corrects_the_score_and_pages_nobody(database: Database) -> N
     index(database, burst(120))
     assert only_alert(database).alert.score == 110
     index(database, [finding(190, user="trent", origin=Origin.BACKFILL)])
-    (other,) = [one for one in store.list_alerts(database, AlertFilter()) if one.entity["user_id"] == "trent"]
-    details = store.show_alert(database, other.id)
+    (other,) = [one for one in queries.list_alerts(database, AlertFilter()) if one.entity["user_id"] == "trent"]
+    details = queries.show_alert(database, other.id)
     assert details is not None
     assert alive(details) == [("delayed", "waiting", OWNER, 1)]
 
@@ -189,7 +189,7 @@ def test_a_new_version_replaces_the_old_one_and_not_the_other_way_round(database
     declared = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})})
     index(database, [finding(70, version="v2", event_time_max=NOON + SECOND)], declared)
     index(database, burst(120), declared)
-    (stored,) = store.list_findings(database, FindingFilter())
+    (stored,) = queries.list_findings(database, FindingFilter())
     assert (stored.finding.version, stored.finding.score, len(stored.trajectory)) == ("v2", 70, 1)
 
 
@@ -209,8 +209,8 @@ def test_message_ids_differ_by_recipient_and_revision_and_are_the_same_in_any_da
         index(one, burst(60))
         mark_all(one, "sent")
         index(one, burst(120, at=NOON + WINDOW))
-        (alert,) = [alert for alert in store.list_alerts(one, AlertFilter()) if alert.entity["user_id"] == "mallory"]
-        details = store.show_alert(one, alert.id)
+        (alert,) = [alert for alert in queries.list_alerts(one, AlertFilter()) if alert.entity["user_id"] == "mallory"]
+        details = queries.show_alert(one, alert.id)
         assert details is not None
         ids.append([notification.message_id for notification in details.notifications])
     assert len(set(ids[0])) == 3
@@ -220,13 +220,13 @@ def test_message_ids_differ_by_recipient_and_revision_and_are_the_same_in_any_da
 
 def test_the_trajectory_holds_how_the_score_rose_within_its_bound(database: Database) -> None:
     index(database, burst(120))
-    (stored,) = store.list_findings(database, FindingFilter())
+    (stored,) = queries.list_findings(database, FindingFilter())
     assert [score for _, score in stored.trajectory] == list(range(51, 121))
     index(
         database,
         [finding(n, user="trent", event_time_max=NOON + n * timedelta(milliseconds=5)) for n in range(51, 1200)],
     )
-    (stored,) = store.list_findings(database, FindingFilter(entity="trent"))
+    (stored,) = queries.list_findings(database, FindingFilter(entity="trent"))
     times, scores = zip(*stored.trajectory, strict=True)
     assert 100 <= len(scores) <= 200
     assert (scores[0], scores[-1]) == (51, 1199)
@@ -237,9 +237,9 @@ def test_hostile_entities_are_stored_as_they_are_but_for_their_length(database: 
     names = ["a" * 10_000, "\x00\x1f", "'; DROP TABLE alerts; --", "\u202egnp", "Mallory", "mallory", '"', "%_"]
     index(database, [one for name in names for one in burst(52, user=name)])
     for name in names:
-        (stored,) = store.list_findings(database, FindingFilter(entity=name))
+        (stored,) = queries.list_findings(database, FindingFilter(entity=name))
         assert stored.finding.entity == {"user_id": shortened(name)}
-    assert len(store.list_alerts(database, AlertFilter())) == len(names)
+    assert len(queries.list_alerts(database, AlertFilter())) == len(names)
 
 
 def test_a_finding_that_changes_keeps_its_key_untouched(database: Database) -> None:

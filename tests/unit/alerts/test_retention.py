@@ -5,12 +5,13 @@ from sqlalchemy import func, insert, select
 
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
 from tests.unit.alerts.test_backfills import apply, published, stored
-from tocsin.alerts import outbox, retention, store
-from tocsin.alerts.database import Database
 from tocsin.alerts.intake import Record, Rejected, put_aside
+from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.schema import alerts, findings, invalid_findings, job_usage, notifications
-from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.alerts.store import alert_retention, queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import alerts, findings, invalid_findings, job_usage, notifications
 
 OLD, LATER = NOON, NOON + timedelta(days=400)
 BEFORE = NOON + timedelta(days=200)
@@ -28,8 +29,8 @@ def fill(database: Database) -> None:
             connection.execute(insert(job_usage).values(job="indexer", day=now.date(), **dict.fromkeys(FIGURES, 0)))
     with database.write() as connection:
         ids = list(connection.execute(select(notifications.c.id).where(notifications.c.alert_id != 1)).scalars())
-        outbox.mark_sent(connection, ids, OLD)
-        outbox.resolve(connection, OLD + timedelta(days=1))
+        notification_outbox.mark_sent(connection, ids, OLD)
+        notification_outbox.resolve(connection, OLD + timedelta(days=1))
 
 
 FIGURES = ("seconds", "cpu_seconds", "rss_bytes", "rows_in", "rows_out", "restarts")
@@ -44,7 +45,7 @@ def counts(database: Database) -> dict[str, int]:
 def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "CHUNK", 7)
+    monkeypatch.setattr(alert_retention, "CHUNK", 7)
     fill(database)
     assert counts(database) == {
         "findings": 120, "alerts": 60, "notifications": 120, "job_usage": 2, "invalid_findings": 2,
@@ -52,15 +53,15 @@ def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     removed = [-1]
     while removed[-1]:
         with database.write() as connection:
-            removed.append(retention.prune(connection, BEFORE))
+            removed.append(alert_retention.prune(connection, BEFORE))
     assert len(removed) > 8
     assert max(removed) <= 4 * 7
     assert counts(database) == {
         "findings": 61, "alerts": 31, "notifications": 62, "job_usage": 1, "invalid_findings": 1,
     }  # fmt: skip
-    left = store.list_findings(database, FindingFilter(limit=200))
+    left = queries.list_findings(database, FindingFilter(limit=200))
     assert [one.finding.entity["user_id"] for one in left if one.finding.moment < BEFORE] == ["user-0"]
-    assert len(store.list_alerts(database, AlertFilter(limit=200))) == 31
+    assert len(queries.list_alerts(database, AlertFilter(limit=200))) == 31
 
 
 def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: Database) -> None:
@@ -69,6 +70,6 @@ def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: 
     apply(database, [], published(), rules=Rules(facts={}))
     assert stored(database).superseded_by
     with database.write() as connection:
-        assert retention.prune(connection, BEFORE) == 1
-        assert retention.prune(connection, BEFORE) == 0
-    assert [one.day for one in store.list_backfilled(database, "failed_logins")] == [date(2026, 11, 21)]
+        assert alert_retention.prune(connection, BEFORE) == 1
+        assert alert_retention.prune(connection, BEFORE) == 0
+    assert [one.day for one in queries.list_backfilled(database, "failed_logins")] == [date(2026, 11, 21)]

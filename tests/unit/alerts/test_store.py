@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, burst
-from tocsin.alerts import store
-from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
-from tocsin.alerts.store import AlertFilter, FindingFilter
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def filled(database: Database) -> Database:
 def test_findings_are_listed_by_what_is_asked_for_newest_first(
     filled: Database, wanted: FindingFilter, scores: list[float]
 ) -> None:
-    assert [one.finding.score for one in store.list_findings(filled, wanted)] == scores
+    assert [one.finding.score for one in queries.list_findings(filled, wanted)] == scores
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_findings_are_listed_by_what_is_asked_for_newest_first(
 def test_alerts_are_listed_by_what_is_asked_for_last_change_first(
     filled: Database, wanted: AlertFilter, users: list[str]
 ) -> None:
-    assert [one.entity["user_id"] for one in store.list_alerts(filled, wanted)] == users
+    assert [one.entity["user_id"] for one in queries.list_alerts(filled, wanted)] == users
 
 
 def test_an_alert_shows_what_its_findings_add_up_to(filled: Database) -> None:
-    (alert,) = [one for one in store.list_alerts(filled, AlertFilter()) if one.entity["user_id"] == "mallory"]
+    (alert,) = [one for one in queries.list_alerts(filled, AlertFilter()) if one.entity["user_id"] == "mallory"]
     assert (alert.findings, alert.score, alert.level) == (2, 120, "urgent")
     assert (alert.first_seen, alert.last_seen) == (NOON, NOON + 3 * WINDOW)
-    details = store.show_alert(filled, alert.id)
+    details = queries.show_alert(filled, alert.id)
     assert details is not None
     assert details.highest.finding.score == 120
     assert [one.finding.score for one in details.findings] == [120, 60]
-    assert store.show_alert(filled, 10_000) is None
+    assert queries.show_alert(filled, 10_000) is None

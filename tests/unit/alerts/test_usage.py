@@ -9,15 +9,15 @@ import pytest
 from sqlalchemy import update
 
 from tests.unit.alerts.scene import RULES, finding
-from tocsin.alerts.database import Database
 from tocsin.alerts.recording import record
-from tocsin.alerts.rows import JobUsage
-from tocsin.alerts.schema import findings
-from tocsin.alerts.store import list_usage
-from tocsin.alerts.usage import Usage
-from tocsin.errors import TransientError
-from tocsin.finding import Origin
-from tocsin.metrics import JobReport, JobState
+from tocsin.alerts.store.alert_rows import JobUsage
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.job_usage import Usage
+from tocsin.alerts.store.queries import list_usage
+from tocsin.alerts.store.schema import findings
+from tocsin.model.errors import TransientError
+from tocsin.model.finding import Origin
+from tocsin.model.job_report import JobReport, JobState
 
 JOB = "detector:failed_logins"
 DAY = date(2026, 1, 1)

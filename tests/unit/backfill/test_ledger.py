@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, finding, published
-from tocsin import durable
-from tocsin import kept as kept_files
-from tocsin.backfill.ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts
-from tocsin.settings import Settings
+from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts
+from tocsin.project.settings import Settings
+from tocsin.runtime import durable
+from tocsin.runtime import state_file as kept_files
 
 MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
 
@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_what_counted(backfills: Backfills, monkeypatch: pyte
             raise OSError(28, "No space left on device")
         durable.write_whole(path, content, mode=mode)
 
-    monkeypatch.setattr("tocsin.backfill.ledger.write_whole", write)
+    monkeypatch.setattr("tocsin.backfill.backfill_ledger.write_whole", write)
     monkeypatch.setattr(kept_files, "write_whole", write)
     with pytest.raises(OSError, match="No space"):
         backfills.publish(DAY, [finding("v")], published(MADE, backfills.next_run(DAY)))

@@ -8,8 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
-from tocsin.backfill.ledger import End, Ledger
-from tocsin.backfill.planning import Sealed, chunks, inputs, made_of, plan, reach
+from tocsin.backfill.backfill_ledger import End, Ledger
+from tocsin.backfill.backfill_planning import Sealed, chunks, inputs, made_of, plan
+from tocsin.model.detector import reach
 
 SEALED = {DAY: "v1", NEXT: "v1"}
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)

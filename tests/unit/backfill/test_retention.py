@@ -9,18 +9,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.rig.samples.backfills import SPEC, finding, published
-from tocsin.backfill.ledger import Backfills, Made
-from tocsin.backfill.retention import tidy_beside
-from tocsin.catalog import Catalog
-from tocsin.errors import ConfigError
-from tocsin.lock import hold
-from tocsin.names import backfill_job
-from tocsin.parity.comparison import Comparison
-from tocsin.parity.report import ParityReport, keep, latest, summed
-from tocsin.quality.records import INDEX, Record, Records, subject_of
+from tocsin.backfill.backfill_ledger import Backfills, Made
+from tocsin.backfill.backfill_retention import tidy_beside
+from tocsin.backfill.parity.comparison import Comparison
+from tocsin.backfill.parity.parity_report import ParityReport, keep, latest, summed
+from tocsin.model.errors import ConfigError
+from tocsin.model.names import backfill_job
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
 from tocsin.quality.verdict import Verdict
-from tocsin.settings import Settings
-from tocsin.source_file import read_source
+from tocsin.quality.verdict_files import INDEX, Record, Records, subject_of
+from tocsin.runtime.lock import hold
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 NOW = datetime(2026, 11, 22, 3, tzinfo=UTC)

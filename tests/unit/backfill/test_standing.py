@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
-from tocsin.backfill.ledger import End, Ledger
-from tocsin.backfill.planning import Sealed, made_of
-from tocsin.backfill.standing import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
+from tocsin.backfill.backfill_ledger import End, Ledger
+from tocsin.backfill.backfill_planning import Sealed, made_of
+from tocsin.backfill.backfill_status import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
 
 SEALED = {DAY: "v1", NEXT: "v1"}
 ROWS = {DAY: 2_000_000, NEXT: 1_000_000}

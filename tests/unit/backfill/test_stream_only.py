@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.backfills import finding
-from tocsin.backfill.ledger import Backfills, End
-from tocsin.detector import DetectorSpec
+from tocsin.backfill.backfill_ledger import Backfills, End
+from tocsin.backfill.spark import backfill_run as module
+from tocsin.backfill.spark.backfill_run import Outcome, backfill
+from tocsin.backfill.spark.day_findings import Found
+from tocsin.detect.spark.plan import StreamOnly
+from tocsin.model.detector import DetectorSpec
+from tocsin.project.settings import Settings
 from tocsin.quality.verdict import Severity
-from tocsin.settings import Settings
-from tocsin.spark import backfill as module
-from tocsin.spark.backfill import Outcome, backfill
-from tocsin.spark.days import Found
-from tocsin.spark.plan import StreamOnly
 
 ROOT = Path(__file__).parents[3]
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]

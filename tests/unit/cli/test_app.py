@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli import app
-from tocsin.errors import ConfigError, Fault, TransientError
+from tocsin.model.errors import ConfigError, Fault, TransientError
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 from tests.rig.samples.backfills import SPEC, attempt, finding, published
 from tests.rig.samples.history import DAY
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
-from tocsin.backfill.ledger import Backfills, End, Made
+from tocsin.backfill.backfill_ledger import Backfills, End, Made
+from tocsin.backfill.spark.backfill_run import Outcome
 from tocsin.cli.app import app
-from tocsin.settings import Settings
-from tocsin.spark.backfill import Outcome
+from tocsin.project.settings import Settings
 
 MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
 
@@ -52,7 +52,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr("tocsin.spark.backfill.backfill", made)
+    monkeypatch.setattr("tocsin.backfill.spark.backfill_run.backfill", made)
     return made
 
 

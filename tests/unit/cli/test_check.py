@@ -5,9 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli.app import app
-from tocsin.cli.shapes import DetectorShape, FaultShape
-from tocsin.errors import ConfigError
-from tocsin.spark import gaps
+from tocsin.cli.json_shapes import DetectorShape, FaultShape
+from tocsin.model.errors import ConfigError
+from tocsin.sparkjob.query import gaps
 
 GOOD_SOURCE = """
 title = "Logins"

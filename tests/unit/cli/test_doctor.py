@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.alerts.database import Database
-from tocsin.catalog import Catalog, read_catalog
+from tocsin.alerts.store.database import Database
 from tocsin.cli import diagnosis
-from tocsin.cli.shapes import Diagnosis, Standing
-from tocsin.errors import ConfigError, Fault
+from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
-from tocsin.setting_blocks import KafkaSettings, SmtpSettings
-from tocsin.settings import RUNNING_FILE, Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 

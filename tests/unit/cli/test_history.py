@@ -11,12 +11,12 @@ from typer.testing import CliRunner, Result
 from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.cli.app import app, tell
-from tocsin.errors import ConfigError, TransientError
-from tocsin.history.ledger import record
+from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
-from tocsin.quality.unsealed import note
-from tocsin.settings import Settings
-from tocsin.spark.importing import Imported
+from tocsin.history.spark.import_files import Imported
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import note
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_folder_stands_for_its_files_in_the_order_of_their_names(
         for _path in paths:
             yield Imported(imported("import-1", DAY), None, {}, known=True)
 
-    monkeypatch.setattr("tocsin.spark.importing.import_files", import_files)
+    monkeypatch.setattr("tocsin.history.spark.import_files.import_files", import_files)
     for name in ("past/b.csv", "past/a.jsonl", "past/.hidden", "past/deeper/c.jsonl", "z.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_come_in(
         yield ConfigError.one("a.jsonl", "cannot be read: no such file")
         yield Imported(imported("import-1", DAY), None, {})
 
-    monkeypatch.setattr("tocsin.spark.importing.import_files", import_files)
+    monkeypatch.setattr("tocsin.history.spark.import_files.import_files", import_files)
     done = run("import", "--source", "logins", "a.jsonl", "b.jsonl")
     assert done.exit_code == 1
     assert "a.jsonl: cannot be read: no such file" in done.output
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_is_told_as_such(settings: Settings, mon
     def land(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tocsin.history.landing.land", land)
+    monkeypatch.setattr("tocsin.history.land.landing.land", land)
     done = run("land", "--source", "logins")
     assert isinstance(done.exception, TransientError)
     assert "history cannot be used: No space left on device" in str(done.exception)

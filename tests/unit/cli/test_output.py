@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tocsin.cli import output
-from tocsin.cli.shapes import Diagnosis, Standing
-from tocsin.durations import span
-from tocsin.printable import printable
+from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.model.durations import span
+from tocsin.model.printable import printable
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
 

@@ -10,20 +10,20 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
-from tocsin.alerts.database import Database
 from tocsin.alerts.recording import Rules, record
-from tocsin.backfill.ledger import Backfills, Made, Published
-from tocsin.catalog import read_catalog
+from tocsin.alerts.store.database import Database
+from tocsin.backfill.backfill_ledger import Backfills, Made, Published
+from tocsin.backfill.parity.comparison import Reason, Told
+from tocsin.backfill.parity.parity_report import read
+from tocsin.backfill.parity.reasons import Trial
+from tocsin.backfill.spark.recompute import Doubt
 from tocsin.cli.app import app
-from tocsin.finding import Finding, Origin, finding_id
-from tocsin.heartbeat import beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.parity.comparison import Reason, Told
-from tocsin.parity.reasons import Trial
-from tocsin.parity.report import read
-from tocsin.settings import Settings
-from tocsin.spark.parity import Doubt
-from tocsin.versions import keep_version
+from tocsin.model.finding import Finding, Origin, finding_id
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import keep_version
+from tocsin.runtime.heartbeat import beat
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SPEC = read_catalog(ROOT).detector("failed_logins")
@@ -56,9 +56,9 @@ class Installation:
         self.trials: list[Trial] = []
         self.doubts: list[Doubt] = []
         self.whole: dict[str, Told] = {}
-        monkeypatch.setattr("tocsin.cli.jobs.reports", self._reports)
+        monkeypatch.setattr("tocsin.cli.reported_jobs.reports", self._reports)
         monkeypatch.setattr("tocsin.ingest.quarantine.list_quarantined", lambda *_: [])
-        monkeypatch.setattr("tocsin.spark.parity.recompute", self._recompute)
+        monkeypatch.setattr("tocsin.backfill.spark.recompute.recompute", self._recompute)
 
     def stream(self, *findings: Finding) -> None:
         database = Database(self.settings.alerts_database)

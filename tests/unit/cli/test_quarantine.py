@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tocsin.cli.app import app
-from tocsin.errors import ConfigError
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import ReplayResult, Selection
-from tocsin.ingest.quarantined import QuarantinedRecord
-from tocsin.settings import Settings
-from tocsin.source import Source
+from tocsin.ingest.quarantined_record import QuarantinedRecord
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime.now(UTC).replace(microsecond=0)

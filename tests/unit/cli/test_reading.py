@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import update
 from typer.testing import CliRunner
 
-from tocsin.alerts.database import Database
-from tocsin.alerts.policy import DetectorFacts
+from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.rows import Alert, AlertDetails, JobUsage, StoredFinding
-from tocsin.alerts.schema import findings
-from tocsin.alerts.usage import Usage
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, StoredFinding
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.job_usage import Usage
+from tocsin.alerts.store.schema import findings
 from tocsin.cli.app import app
-from tocsin.finding import Finding, finding_id
-from tocsin.metrics import JobReport, JobState
-from tocsin.settings import load_settings
+from tocsin.model.finding import Finding, finding_id
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import load_settings
 
 HOSTILE = "trudy\x1b[2J[bold]\r\nBcc: x"
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner, Result
 
-from tocsin.cli import pacing, send
 from tocsin.cli.app import app
+from tocsin.cli.data import send_command
+from tocsin.dev import pacing
+from tocsin.dev.generator import Line, window_start
 from tocsin.ingest import producer
-from tocsin.ingest.generator import Line, window_start
-from tocsin.sizes import RAW_BYTES
+from tocsin.model.sizes import RAW_BYTES
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +51,7 @@ class Sent:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
     monkeypatch.setattr(producer, "LineProducer", Sent)
-    monkeypatch.setattr(send, "on_signals", lambda stop: None)
+    monkeypatch.setattr(send_command, "on_signals", lambda stop: None)
 
 
 def call(*words: str, given: bytes = b"") -> Result:
@@ -89,7 +90,7 @@ def test_a_line_that_no_topic_takes_is_told_and_the_others_arrive(tmp_path: Path
 
 @pytest.mark.parametrize("size", [RAW_BYTES - 1, RAW_BYTES, RAW_BYTES + 1, RAW_BYTES + 2, RAW_BYTES + 3, 4 * RAW_BYTES])
 def test_long_lines_keep_their_neighbours_apart(size: int) -> None:
-    lines = list(send.whole_lines(io.BytesIO(b"a\n" + b"x" * size + b"\nb\n")))
+    lines = list(send_command.whole_lines(io.BytesIO(b"a\n" + b"x" * size + b"\nb\n")))
     assert (len(lines), lines[0], lines[2]) == (3, b"a\n", b"b\n")
     assert (len(lines[1].rstrip(b"\n")) > RAW_BYTES) == (size > RAW_BYTES)
     assert len(lines[1]) <= RAW_BYTES + 2

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tocsin import heartbeat
-from tocsin.cli import jobs
+from tocsin.cli import reported_jobs
 from tocsin.cli.app import app
-from tocsin.cli.shapes import JobStatus, Standing
-from tocsin.errors import TransientError
-from tocsin.metrics import JobReport, JobState
-from tocsin.settings import Settings
+from tocsin.cli.json_shapes import JobStatus, Standing
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime import heartbeat
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,23 +40,25 @@ def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> 
     ],
 )
 def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Standing) -> None:
-    (one,) = jobs.statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {}, NOW)
+    (one,) = reported_jobs.statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {}, NOW)
     assert (one.standing, one.age_seconds) == (standing, age)
     assert one.state is state
 
 
 def test_a_silent_job_says_what_it_last_did() -> None:
-    (one,) = jobs.statuses(["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {}, NOW)
+    (one,) = reported_jobs.statuses(["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {}, NOW)
     assert one.reason == "silent since its last report, when it was running: it hangs or is gone"
 
 
 def test_a_job_that_failed_keeps_its_own_words() -> None:
-    (one,) = jobs.statuses(["a"], {"a": report("a", JobState.FAILED, age=60, reason="the disk is full")}, {}, NOW)
+    (one,) = reported_jobs.statuses(
+        ["a"], {"a": report("a", JobState.FAILED, age=60, reason="the disk is full")}, {}, NOW
+    )
     assert one.reason == "the disk is full"
 
 
 def test_a_job_that_never_ran_is_a_problem() -> None:
-    (one,) = jobs.statuses(["notifier"], {}, {}, NOW)
+    (one,) = reported_jobs.statuses(["notifier"], {}, {}, NOW)
     assert (one.standing, one.age_seconds, one.reason) == (Standing.PROBLEM, None, "never ran here")
 
 
@@ -66,12 +68,12 @@ def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
         "detector:stopped": report("detector:stopped", JobState.STOPPED),
         "detector:old": report("detector:old", JobState.RUNNING, age=600),
     }
-    assert [one.job for one in jobs.statuses([], reports, {}, NOW)] == ["detector:gone"]
+    assert [one.job for one in reported_jobs.statuses([], reports, {}, NOW)] == ["detector:gone"]
 
 
 def test_the_last_finding_stands_beside_its_job() -> None:
     found = {"detector:x": NOW - timedelta(hours=1)}
-    (one,) = jobs.statuses(["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found, NOW)
+    (one,) = reported_jobs.statuses(["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found, NOW)
     assert one.last_finding_at == NOW - timedelta(hours=1)
 
 
@@ -88,7 +90,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             return {one.job: one.model_copy(update={"at": datetime.now(UTC)}) for one in known}
 
-        monkeypatch.setattr(jobs, "read_reports", read)
+        monkeypatch.setattr(reported_jobs, "read_reports", read)
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = CliRunner().invoke(app, ["status", *words])
@@ -144,7 +146,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             raise TransientError("Kafka is away")
 
-        monkeypatch.setattr(jobs, "read_reports", read)
+        monkeypatch.setattr(reported_jobs, "read_reports", read)
         waiting = report("ingest:logins", JobState.WAITING, reason="waits for Kafka")
         heartbeat.beat(self.state, waiting.model_copy(update={"at": datetime.now(UTC)}))
         code, out, err = self.call("ingest:logins")

@@ -2,10 +2,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.alerts.rows import StoredFinding
-from tocsin.cli.mailbox import Mail
-from tocsin.cli.story import BAD_LINES, MANY, MORE, Story
-from tocsin.finding import Finding
+from tocsin.alerts.store.alert_rows import StoredFinding
+from tocsin.cli.demo.demo_story import BAD_LINES, MANY, MORE, Story
+from tocsin.dev.servers.mailbox import Mail
+from tocsin.model.finding import Finding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EMAIL = Mail(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.catalog import read_catalog
-from tocsin.detector import Levels
-from tocsin.durations import parse_duration, spark_interval
-from tocsin.errors import ConfigError, Fault
-from tocsin.names import Names, detector_job, file_name, ingest_job
+from tocsin.model.detector import Levels
+from tocsin.model.durations import parse_duration, spark_interval
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.names import Names, detector_job, file_name, ingest_job
+from tocsin.project.catalog import read_catalog
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,7 +43,7 @@ def test_a_broken_file_hides_nothing_but_itself(project: Path) -> None:
 
 def test_a_file_is_read_again_when_it_has_changed_and_only_then(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, parsed = project / "detectors/failed_logins.py", itertools.count()
-    monkeypatch.setattr("tocsin.declaration.version_of", lambda *_: str(next(parsed)))
+    monkeypatch.setattr("tocsin.project.declaration.version_of", lambda *_: str(next(parsed)))
     for moment in (1_000, 2_000):
         path.write_text(path.read_text().replace("urgent=100", "urgent=200"))
         os.utime(path, (moment, moment))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declaration import read_spec
-from tocsin.detector import Levels, ScoreKind, Stage
-from tocsin.errors import ConfigError
+from tocsin.model.detector import Levels, ScoreKind, Stage
+from tocsin.model.errors import ConfigError
+from tocsin.project.declaration import read_spec
 
 GOOD = '''"""Bursts.
 

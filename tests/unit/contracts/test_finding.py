@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.errors import InvalidEvent
-from tocsin.finding import Finding, canonical_entity, finding_id
-from tocsin.sizes import TEXT_BYTES, shortened
+from tocsin.model.errors import InvalidEvent
+from tocsin.model.finding import Finding, canonical_entity, finding_id
+from tocsin.model.sizes import TEXT_BYTES, shortened
 
 START = datetime(2026, 1, 2, 3, 4, 10, tzinfo=UTC)
 END = START + timedelta(seconds=10)

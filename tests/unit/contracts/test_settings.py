@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
-from tocsin.setting_blocks import KafkaSettings, SmtpSettings
-from tocsin.settings import Settings, load_settings
+from tocsin.model.errors import ConfigError
+from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.project.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
     """In this process and in its children; a stack of a person may serve there."""
-    code = "from tocsin.settings import *; s = load_settings(); print(s.kafka.bootstrap_servers, s.smtp.port)"
+    code = "from tocsin.project.settings import *; s = load_settings(); print(s.kafka.bootstrap_servers, s.smtp.port)"
     child = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     settings = load_settings(tmp_path)
     assert f"{settings.kafka.bootstrap_servers} {settings.smtp.port}\n" == child.stdout == "127.0.0.1:1 1\n"

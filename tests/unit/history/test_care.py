@@ -9,11 +9,11 @@ import pytest
 
 from tests.rig.samples.history import DAY
 from tests.rig.samples.sealed_days import LOGINS, landed, sealed
-from tocsin.errors import ConfigError
 from tocsin.history.care import roll_back, verify
+from tocsin.history.day_table import DayTable
 from tocsin.history.places import VERSION_FILE, Places
-from tocsin.history.table import DayTable
-from tocsin.settings import Settings
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
 
 
 @pytest.fixture

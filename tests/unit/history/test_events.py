@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.history.events import PARTITION, columns_of, parse
-from tocsin.source_file import read_source
+from tocsin.history.land.arrow_events import PARTITION, columns_of, parse
+from tocsin.project.source_file import read_source
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 AT = "2026-11-19T12:00:00.000001Z"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
-from tocsin.history.facts import Hole
-from tocsin.history.ledger import BrokenLedger, Quarantined, forget, read_ledger, record
+from tocsin.history.land.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record
 from tocsin.history.places import Places, stamp
+from tocsin.quality.day_facts import Hole
 
 HOUR = timedelta(hours=1)
 

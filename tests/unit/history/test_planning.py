@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
-from tocsin.history.ledger import Ledger
-from tocsin.history.planning import Known, Plan, due, plan
-from tocsin.quality.unsealed import Unsealed
+from tocsin.history.land.landing_ledger import Ledger
+from tocsin.history.seal_planning import Known, Plan, due, plan
+from tocsin.quality.unsealed_days import Unsealed
 
 NEXT = DAY + timedelta(days=1)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, version
 from tests.rig.samples.sealed_days import LOGINS, landed, sealed
-from tocsin.history.ledger import read_ledger
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.history_retention import Held, Leftovers, leftovers, tidy
+from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.history.retention import Held, Leftovers, leftovers, tidy
-from tocsin.history.table import DayTable
-from tocsin.history.versions import DayVersion
-from tocsin.settings import Settings
+from tocsin.project.settings import Settings
 
 WEEK = timedelta(days=7)
 

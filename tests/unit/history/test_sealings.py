@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.history import DAY, NOON, version
+from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
-from tocsin.history.sealings import begin_sealing, read_sealing, sealed_since
-from tocsin.history.versions import write_version
-from tocsin.settings import Settings
+from tocsin.history.seal_runs import begin_sealing, read_sealing, sealed_since
+from tocsin.project.settings import Settings
 
 BEFORE = DAY - timedelta(days=1)
 

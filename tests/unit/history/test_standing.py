@@ -9,11 +9,11 @@ from typing import Any
 from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
-from tocsin.history.ledger import Ledger
-from tocsin.history.planning import Known
-from tocsin.history.standing import DayStanding, DayState, standing, why_not
-from tocsin.quality.unsealed import Unsealed
-from tocsin.settings import Settings
+from tocsin.history.day_status import DayStanding, DayState, standing, why_not
+from tocsin.history.land.landing_ledger import Ledger
+from tocsin.history.seal_planning import Known
+from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import Unsealed
 
 FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}
 SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"

@@ -15,14 +15,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.rig.postgres import emptied, running_postgres
 from tests.rig.samples.history import DAY
-from tocsin.errors import ConfigError
-from tocsin.history.events import arrow_schema, columns_of
+from tocsin.history.day_table import DayTable, audit_branch
+from tocsin.history.land.arrow_events import arrow_schema, columns_of
 from tocsin.history.places import Places, begin
-from tocsin.history.table import DayTable, audit_branch
-from tocsin.setting_blocks import HistorySettings
-from tocsin.settings import Settings
-from tocsin.source import Source
-from tocsin.source_file import read_source
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Source
+from tocsin.project.setting_blocks import HistorySettings
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 NEXT = DAY + timedelta(days=1)

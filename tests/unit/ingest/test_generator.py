@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.detector import Levels
-from tocsin.ingest.generator import (
-    FAILED,
-    Burst,
-    Line,
-    Traffic,
-    burst_times,
-    expected_findings,
-    parse_burst,
-    window_start,
-)
+from tocsin.dev.generator import FAILED, Burst, Line, Traffic, burst_times, expected_findings, parse_burst, window_start
+from tocsin.model.detector import Levels
 
 START = datetime(2026, 1, 1, 12, 0, 8, 500_000, tzinfo=UTC)
 LEVELS = Levels(email=50, urgent=100)

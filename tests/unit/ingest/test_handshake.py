@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.ingest.handshake import not_ready
-from tocsin.metrics import JobReport, JobState
+from tocsin.model.job_report import JobReport, JobState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tocsin.ingest.keys import key_reader
-from tocsin.source import Format, Source
+from tocsin.model.source import Format, Source
 
 
 def source(*formats: Format, **more: Any) -> Source:

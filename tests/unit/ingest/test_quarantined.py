@@ -12,9 +12,9 @@ import pytest
 
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import Selection, by_reason, changed_rules
-from tocsin.ingest.quarantined import QuarantinedRecord, read_record
-from tocsin.settings import Settings
-from tocsin.source_file import read_source
+from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
 
 PROJECT = Path(__file__).parents[3]
 LOGINS = read_source(PROJECT / "sources" / "logins.toml")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tocsin.ingest.rules import reason_class, rule_parts, rules_version
-from tocsin.quality.suites import read_row_rules
-from tocsin.source import Source
-from tocsin.source_file import read_source
+from tocsin.ingest.parsing_rules import reason_class, rule_parts, rules_version
+from tocsin.model.source import Source
+from tocsin.project.source_file import read_source
+from tocsin.quality.suites.suite_catalog import read_row_rules
 
 ROOT = Path(__file__).parents[3]
 LOGINS = read_source(ROOT / "sources/logins.toml")

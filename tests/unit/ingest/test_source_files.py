@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
-from tocsin.source import Format, Source, numbered_groups
-from tocsin.source_file import read_source
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Format, Source, numbered_groups
+from tocsin.project.source_file import read_source
 
 GOOD = """
 title = "Visits"

@@ -3,9 +3,9 @@ import itertools
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
-from tocsin.finding import next_rung
-from tocsin.parity.comparison import Side, Told, agree, compare
-from tocsin.spark.findings import rungs
+from tocsin.backfill.parity.comparison import Side, Told, agree, compare
+from tocsin.detect.spark.findings import rungs
+from tocsin.model.finding import next_rung
 
 
 def test_equal_findings_are_the_same_whatever_their_order() -> None:

@@ -5,13 +5,13 @@ import pytest
 
 from tests.rig.samples.history import DAY, NOON, entry, ledger
 from tests.rig.samples.sealed_days import LOGINS, landed, sealed
-from tocsin.backfill.ledger import Made, Published
-from tocsin.errors import ConfigError
-from tocsin.history.facts import Hole
-from tocsin.history.ledger import read_ledger
+from tocsin.backfill.backfill_ledger import Made, Published
+from tocsin.backfill.parity.evidence import inputs, lacks
+from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.parity.evidence import inputs, lacks
-from tocsin.settings import Settings
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
+from tocsin.quality.day_facts import Hole
 
 ROUND = timedelta(seconds=1)
 

@@ -3,9 +3,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, V2, found, streamed
-from tocsin.parity.comparison import Difference, Reason, Told, compare
-from tocsin.parity.reasons import Circumstances, Lack, Trial, explained, proved, unexplained
-from tocsin.versions import Version
+from tocsin.backfill.parity.comparison import Difference, Reason, Told, compare
+from tocsin.backfill.parity.reasons import Circumstances, Lack, Trial, explained, proved, unexplained
+from tocsin.runtime.detector_versions import Version
 
 HOUR = timedelta(hours=1)
 

@@ -3,8 +3,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tests.rig.samples.findings import V1, found
-from tocsin.parity.comparison import Reason, compare
-from tocsin.parity.report import KEPT, ParityReport, keep, latest, read, summed
+from tocsin.backfill.parity.comparison import Reason, compare
+from tocsin.backfill.parity.parity_report import KEPT, ParityReport, keep, latest, read, summed
 
 DAY = date(2026, 11, 19)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 from tocsin.provision import jars
 from tocsin.provision.jars import Jar
 from tocsin.provision.paths import Paths

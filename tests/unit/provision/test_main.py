@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError, TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.provision import __main__ as program
 from tocsin.provision import paths as places
 from tocsin.provision.paths import Paths

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError, TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.provision import node
 from tocsin.provision.paths import Paths
 

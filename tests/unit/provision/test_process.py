@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tocsin.errors import TransientError
+from tocsin.model.errors import TransientError
 from tocsin.provision.process import run
 
 

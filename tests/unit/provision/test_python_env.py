@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError, TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.provision import python_env
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command

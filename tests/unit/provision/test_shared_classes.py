@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
+from tocsin.provision.java import archive_path, use_archive
 from tocsin.provision.paths import Paths
-from tocsin.provision.shared_classes import archive_path, use
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def test_it_is_the_same_as_long_as_nothing_changes_and_another_for_any_change(pa
 
 def test_one_that_is_not_made_is_not_used(paths: Paths, tmp_path: Path) -> None:
     path = archive_path(paths, tmp_path / "java")
-    assert use(path) == []
+    assert use_archive(path) == []
     path.parent.mkdir()
     path.touch()
-    assert use(path) == [f"-XX:SharedArchiveFile={path}"]
+    assert use_archive(path) == [f"-XX:SharedArchiveFile={path}"]
 
 
 def test_without_spark_there_is_none(tmp_path: Path) -> None:

@@ -6,39 +6,39 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import patient
-from tocsin.provision import state
+from tocsin.provision import install_stamp
 
 
 def test_a_digest_tells_parts_apart(tmp_path: Path) -> None:
     file = tmp_path / "lock"
     file.write_text("ab")
-    assert state.digest(file) == state.digest("ab")
-    assert state.digest("ab", "c") != state.digest("a", "bc")
+    assert install_stamp.digest(file) == install_stamp.digest("ab")
+    assert install_stamp.digest("ab", "c") != install_stamp.digest("a", "bc")
 
 
 def test_a_folder_is_current_only_for_what_it_was_made_from(tmp_path: Path) -> None:
     folder = tmp_path / "jars"
-    assert not state.is_current(folder, "one")
-    with state.replacing(folder, "one") as partial:
+    assert not install_stamp.is_current(folder, "one")
+    with install_stamp.replacing(folder, "one") as partial:
         (partial / "a.jar").touch()
         assert not folder.exists()
-    assert state.is_current(folder, "one")
-    assert not state.is_current(folder, "two")
+    assert install_stamp.is_current(folder, "one")
+    assert not install_stamp.is_current(folder, "two")
     assert (folder / "a.jar").exists()
 
 
 def test_a_broken_off_replacement_leaves_the_old_folder_and_is_made_from_scratch_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "jars"
-    with state.replacing(folder, "one") as partial:
+    with install_stamp.replacing(folder, "one") as partial:
         (partial / "old").touch()
-    with pytest.raises(KeyboardInterrupt), state.replacing(folder, "two") as partial:
+    with pytest.raises(KeyboardInterrupt), install_stamp.replacing(folder, "two") as partial:
         (partial / "half").touch()
         raise KeyboardInterrupt
-    assert state.is_current(folder, "one")
+    assert install_stamp.is_current(folder, "one")
     assert (folder / "old").exists()
-    with state.replacing(folder, "two") as partial:
+    with install_stamp.replacing(folder, "two") as partial:
         assert list(partial.iterdir()) == []
-    assert state.is_current(folder, "two")
+    assert install_stamp.is_current(folder, "two")
     assert not (folder / "old").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["jars"]
 
@@ -47,10 +47,10 @@ def test_a_second_set_up_waits_for_the_first(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with state.alone(tmp_path / ".tocsin"):
+        with install_stamp.alone(tmp_path / ".tocsin"):
             order.append("second")
 
-    with state.alone(tmp_path / ".tocsin"):
+    with install_stamp.alone(tmp_path / ".tocsin"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(0.2)

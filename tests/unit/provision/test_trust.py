@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
+from tocsin.model.errors import ConfigError
 from tocsin.provision.trust import java_key_store, trust_options
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.visits import DAY, profile
-from tocsin.quality.drift import WEEKS, band, drift_checks, usual_figures, weekdays_before
-from tocsin.quality.parameters import evaluate, names_in
-from tocsin.quality.profile import Profile
-from tocsin.quality.records import Record, Records
+from tocsin.quality.data_drift import WEEKS, band, drift_checks, usual_figures, weekdays_before
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.suites.parameters import evaluate, names_in
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.quality.verdict_files import Record, Records
 
 NOW = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 

@@ -15,18 +15,18 @@ import pytest
 
 from tests.rig.samples.history import facts_of
 from tests.rig.samples.visits import DAY, VISITS, day_suite, expect, profile, write
-from tocsin.finding import Finding
-from tocsin.history.facts import DayFacts
-from tocsin.quality.drift import Usual
-from tocsin.quality.expectations import KNOWN
+from tocsin.model.finding import Finding
+from tocsin.project.settings import Settings
+from tocsin.project.source_file import read_source
+from tocsin.quality.data_drift import Usual
+from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import day_checks, finding_checks, quarantine_checks
-from tocsin.quality.records import Records
-from tocsin.quality.suite import Suite
-from tocsin.quality.suites import read_suites
+from tocsin.quality.suites.expectations import KNOWN
+from tocsin.quality.suites.suite import Suite
+from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Check, Severity, Stage
-from tocsin.settings import Settings
-from tocsin.source_file import read_source
+from tocsin.quality.verdict_files import Records
 
 ROOT = Path(__file__).parents[3]
 BETWEEN = "column_values_to_be_between"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.visits import DAY, VISITS, profile
-from tocsin.quality.drift import drift_checks, usual_figures, weekdays_before
-from tocsin.quality.page import day_page, index_page
-from tocsin.quality.profile import Profile
-from tocsin.quality.records import INDEX, Record, Records
+from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.quality.verdict_files import INDEX, Record, Records
 
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.visits import VISITS, expect, faults, write
-from tocsin.catalog import read_catalog
-from tocsin.quality.expectations import KNOWN
-from tocsin.quality.suites import faults_of_suites, read_suites
+from tocsin.project.catalog import read_catalog
+from tocsin.quality.suites.expectations import KNOWN
+from tocsin.quality.suites.suite_catalog import faults_of_suites, read_suites
 from tocsin.quality.verdict import Severity, Stage
 
 ROOT = Path(__file__).parents[3]

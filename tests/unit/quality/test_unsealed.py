@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.rig.samples.visits import DAY, profile
-from tocsin.quality.page import index_page
-from tocsin.quality.records import Record, Records
-from tocsin.quality.unsealed import forget, note, unsealed_days
+from tocsin.quality.report_page import index_page
+from tocsin.quality.unsealed_days import forget, note, unsealed_days
 from tocsin.quality.verdict import Verdict
+from tocsin.quality.verdict_files import Record, Records
 
 BEFORE = DAY - timedelta(days=1)
 

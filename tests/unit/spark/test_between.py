@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tocsin.detector import ScoreKind
-from tocsin.metrics import JobReport, JobState
-from tocsin.settings import Settings
-from tocsin.spark.between import SETTLE_SECONDS, UNSENT_SECONDS, Between, Reading
-from tocsin.spark.closed_windows import ClosedWindows
-from tocsin.spark.ingest_lag import IngestLag
-from tocsin.spark.plan import MICRO_BATCH, REAL_TIME
+from tocsin.detect.closed_windows import ClosedWindows
+from tocsin.ingest.ingest_lag import IngestLag
+from tocsin.model.detector import ScoreKind
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Between, Reading
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW, LATENESS = timedelta(seconds=10), timedelta(seconds=10)

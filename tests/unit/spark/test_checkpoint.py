@@ -10,11 +10,11 @@ from typing import Never
 import pytest
 
 from tests.unit.spark.test_reading import batch
-from tocsin.lock import hold
-from tocsin.spark import checkpoint as module
-from tocsin.spark import gaps
-from tocsin.spark.checkpoint import Checkpoint, forget, open_checkpoint
-from tocsin.spark.gaps import Cause, Hole, read_gaps
+from tocsin.runtime.lock import hold
+from tocsin.sparkjob.query import checkpoint as module
+from tocsin.sparkjob.query import gaps
+from tocsin.sparkjob.query.checkpoint import Checkpoint, forget, open_checkpoint
+from tocsin.sparkjob.query.gaps import Cause, Hole, read_gaps
 
 NAME = "events.logins"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.errors import TransientError
-from tocsin.spark.drain import FEW_RECORDS, SLACK, Backlog, Unread, decide, ingested_at, too_narrow
+from tocsin.detect.drain import FEW_RECORDS, SLACK, Backlog, Unread, decide, ingested_at, too_narrow
+from tocsin.model.errors import TransientError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(seconds=10)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.drains import ask_drain, end_drain, read_drains
-from tocsin.errors import TransientError
-from tocsin.spark.drain_asked import AskedDrain
-from tocsin.spark.topic import Offsets
+from tocsin.detect.drain_request import ask_drain, end_drain, read_drains
+from tocsin.detect.spark.requested_drain import AskedDrain
+from tocsin.kafka.offsets import Offsets
+from tocsin.model.errors import TransientError
 
 JOB = "detector:a"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.waiting import awaited
-from tocsin.spark.exact import ExactScores, Open
+from tocsin.detect.spark.exact_scores import ExactScores, Open
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(seconds=10)

@@ -7,8 +7,8 @@ from typing import Never
 
 import pytest
 
-from tocsin.errors import TocsinError
-from tocsin.spark.failures import in_a_line, is_disk, refusal
+from tocsin.model.errors import TocsinError
+from tocsin.sparkjob.failures import in_a_line, is_disk, refusal
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.spark.test_reading import batch
-from tocsin.settings import Settings
-from tocsin.spark.ingest import Ingest
+from tocsin.ingest.spark.ingestion import Ingest
+from tocsin.project.settings import Settings
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tocsin.settings import Settings
-from tocsin.spark.failures import Unwritable
-from tocsin.spark.job import Run
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.failures import Unwritable
+from tocsin.sparkjob.query.query_loop import Run
 
 
 def end(tmp_path: Path, *, tries_again: bool) -> list[str]:

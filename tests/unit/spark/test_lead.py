@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.rig.waiting import patient
-from tocsin.lock import LockHeld, hold
-from tocsin.spark import lead
-from tocsin.spark.lead import Lead, own
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.sparkjob.query import leadership
+from tocsin.sparkjob.query.leadership import Lead, own
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_checkpoint_has_one_writer(tmp_path: Path, process: subprocess.Popen[b
 def test_the_jvm_of_a_killed_writer_is_ended_before_another_one_writes(
     tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lead, "_OUTLIVES_SECONDS", 0.3)
+    monkeypatch.setattr(leadership, "_OUTLIVES_SECONDS", 0.3)
     own(tmp_path, process.pid).release()
     own(tmp_path, psutil.Process().pid).release()
     assert not psutil.pid_exists(process.pid)

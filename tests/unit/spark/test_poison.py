@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
-from tocsin.errors import TransientError
-from tocsin.settings import Settings
-from tocsin.spark.poison import Poison, SetAside, Span, find_poison
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.query.poison import Poison, SetAside, Span, find_poison
 
 TOPIC = "raw.a"
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tocsin.spark.checkpoint import committed
-from tocsin.spark.failures import is_kafka, is_unwritable, unwritable
-from tocsin.spark.findings import rungs
-from tocsin.spark.progress import parse_progress
-from tocsin.spark.tree import normalised, parse_tree
+from tocsin.detect.spark.findings import rungs
+from tocsin.sparkjob.failures import is_kafka, is_unwritable, unwritable
+from tocsin.sparkjob.plan_tree import normalised, parse_tree
+from tocsin.sparkjob.query.checkpoint import committed
+from tocsin.sparkjob.query.progress import parse_progress
 
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 

@@ -14,18 +14,19 @@ import pytest
 from tests.rig.samples.backfills import attempt
 from tests.rig.samples.history import DAY, entry, version
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin import logs
-from tocsin.backfill.ledger import Backfills, End
-from tocsin.history.ledger import record
+from tocsin.backfill import backfill_entry
+from tocsin.backfill.backfill_ledger import Backfills, End
+from tocsin.backfill.spark.backfill_run import Outcome
+from tocsin.history import sealing
+from tocsin.history.day_versions import DayVersion, write_version
+from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
-from tocsin.history.versions import DayVersion, write_version
+from tocsin.history.spark.seal import Sealed
+from tocsin.project.settings import Settings
+from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.settings import Settings
-from tocsin.spark import backfilling, sealing
-from tocsin.spark.backfill import Outcome
-from tocsin.spark.entry import FAILED, OK, REFUSED
-from tocsin.spark.gate import Gate
-from tocsin.spark.seal import Sealed
+from tocsin.runtime import logs
+from tocsin.sparkjob.entry import FAILED, OK, REFUSED
 
 GOOD = DAY - timedelta(days=1)
 NIGHT = "scheduled__2026-11-22T02:10:00+00:00"
@@ -98,13 +99,13 @@ def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Ro
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfilling, "load_settings", lambda: settings)
+    monkeypatch.setattr(backfill_entry, "load_settings", lambda: settings)
     monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
-    monkeypatch.setattr(backfilling, "backfill", lambda *given: Outcome())
+    monkeypatch.setattr(backfill_entry, "backfill", lambda *given: Outcome())
     held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
     Backfills(settings, "bursts").note(DAY, held)
     words = ["quiet", "bursts", "--run-id"]
-    assert backfilling.main([*words, NIGHT], doc="") == REFUSED
-    assert backfilling.main([*words, "the next night"], doc="") == OK
+    assert backfill_entry.main([*words, NIGHT], doc="") == REFUSED
+    assert backfill_entry.main([*words, "the next night"], doc="") == OK
     Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
-    assert backfilling.main([*words, NIGHT], doc="") == OK, "a day that failed is told by the try in which it did"
+    assert backfill_entry.main([*words, NIGHT], doc="") == OK, "a day that failed is told by the try in which it did"

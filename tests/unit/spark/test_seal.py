@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.spark.seal import tasks
+from tocsin.history.spark.seal import tasks
 
 
 @pytest.mark.parametrize(

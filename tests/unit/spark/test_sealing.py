@@ -8,12 +8,13 @@ import pytest
 
 from tests.rig.samples.history import DAY, version
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin.quality.records import Record, Records
+from tocsin.backfill.backfill_retention import tidy_after_sealing
+from tocsin.history.sealing import Outcome, seal
+from tocsin.history.spark.seal import Sealed
+from tocsin.project.settings import Settings
+from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.settings import Settings
-from tocsin.spark.gate import Gate
-from tocsin.spark.seal import Sealed
-from tocsin.spark.sealing import Outcome, seal
+from tocsin.quality.verdict_files import Record, Records
 
 
 def sealed(severity: Severity) -> Sealed:
@@ -52,4 +53,5 @@ def test_a_night_without_a_day_to_seal_tidies_up(tmp_path: Path) -> None:
     verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
     records.write(Record(verdict=verdict), "page")
     seal(settings, LOGINS, Gate)
+    tidy_after_sealing(settings, LOGINS)
     assert records.subjects() == []

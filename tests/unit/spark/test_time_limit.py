@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.backfills import SPEC
-from tocsin.errors import ConfigError
-from tocsin.spark.function import load_detect, scored
+from tocsin.detect.spark.function import load_detect, scored
+from tocsin.model.errors import ConfigError
 
 CODE = "def detect(events):\n    return events\n"
 ENDLESS = {
@@ -27,8 +27,8 @@ ENDLESS = {
 
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.spark.time_limit.LONGEST_SECONDS", 0.2)
-    monkeypatch.setattr("tocsin.spark.time_limit._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("tocsin.detect.time_limit.LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("tocsin.detect.time_limit._AGAIN_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("case", ENDLESS)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tocsin.errors import ConfigError
+from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
+from tocsin.dev.servers.ports import free_ports
+from tocsin.model.errors import ConfigError
+from tocsin.project.setting_blocks import AirflowSettings, SmtpSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.setting_blocks import AirflowSettings, SmtpSettings
-from tocsin.settings import Settings
-from tocsin.stack.airflow import COMPONENTS, Airflow
-from tocsin.stack.ports import free_ports
-from tocsin.supervision.labels import Labels, of_environment
+from tocsin.supervision.runners.process_labels import Labels, of_environment
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.unit.stack.test_airflow import Health, api
-from tocsin.stack import container
-from tocsin.stack.ports import free_ports
+from tocsin.dev import container
+from tocsin.dev.servers.ports import free_ports
 
 __all__ = ["api"]
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
-from tocsin.lock import hold
-from tocsin.settings import Settings
-from tocsin.stack import control, folder
-from tocsin.stack.running import Running, announce
+from tocsin.dev import control, state_folder
+from tocsin.dev.running_stack import Running, announce
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
+from tocsin.runtime.lock import hold
 from tocsin.supervision.switches import ask_switches
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,7 +40,7 @@ def test_a_file_that_cannot_be_read_is_listed_with_its_fault(settings: Settings)
 
 
 def test_the_holder_of_the_lock_is_the_launcher(settings: Settings) -> None:
-    with hold(settings.state / folder.LOCK):
+    with hold(settings.state / state_folder.LOCK):
         assert control.launcher_pid(settings) is not None
     assert control.launcher_pid(settings) is None
 

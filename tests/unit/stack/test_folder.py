@@ -3,28 +3,28 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.errors import ConfigError
-from tocsin.stack import folder
+from tocsin.dev import state_folder
+from tocsin.model.errors import ConfigError
 
 
 def test_a_new_folder_is_made_and_marked(tmp_path: Path) -> None:
-    folder.prepare(tmp_path / "a" / "state")
-    assert (tmp_path / "a" / "state" / folder.MARKER).exists()
-    folder.prepare(tmp_path / "a" / "state")
+    state_folder.prepare(tmp_path / "a" / "state")
+    assert (tmp_path / "a" / "state" / state_folder.MARKER).exists()
+    state_folder.prepare(tmp_path / "a" / "state")
 
 
 def test_what_jobs_left_without_the_stack_may_be_there(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "alerts.db-wal").touch()
-    folder.prepare(tmp_path)
+    state_folder.prepare(tmp_path)
 
 
 def test_a_folder_with_other_things_is_neither_used_nor_wiped(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match="holds other things"):
-        folder.prepare(tmp_path)
+        state_folder.prepare(tmp_path)
     with pytest.raises(ConfigError, match="not marked"):
-        folder.wipe(tmp_path)
+        state_folder.wipe(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
@@ -32,20 +32,20 @@ def test_wiping_takes_everything_but_the_lock_and_follows_no_link(tmp_path: Path
     state, outside = tmp_path / "state", tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
-    folder.prepare(state)
+    state_folder.prepare(state)
     (state / "kafka" / "data").mkdir(parents=True)
     (state / "alerts.db").touch()
     (state / "link").symlink_to(outside)
-    (state / folder.LOCK).touch()
-    folder.wipe(state)
-    assert [path.name for path in state.iterdir()] == [folder.LOCK]
+    (state / state_folder.LOCK).touch()
+    state_folder.wipe(state)
+    assert [path.name for path in state.iterdir()] == [state_folder.LOCK]
     assert (outside / "kept").exists()
 
 
 def test_a_file_in_its_place_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(ConfigError, match="cannot be used as state folder: File exists"):
-        folder.prepare(tmp_path / "state")
+        state_folder.prepare(tmp_path / "state")
 
 
 def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,11 +54,11 @@ def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        folder.prepare(tmp_path)
+        state_folder.prepare(tmp_path)
 
 
 def test_a_nearly_full_disk_is_told_before_kafka_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(10**9, 10**9, 5 * 2**20))
     with pytest.raises(ConfigError, match="the disk has 5 MB left; 500 MB are needed"):
-        folder.prepare(tmp_path)
+        state_folder.prepare(tmp_path)

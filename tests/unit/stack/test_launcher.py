@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.settings import Settings
-from tocsin.stack.launcher import servers_instance, sweep
-from tocsin.supervision.labels import Labels, instance_of
-from tocsin.supervision.local import LocalRunner
+from tocsin.dev.launcher import servers_instance, sweep
+from tocsin.project.settings import Settings
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels, instance_of
 
 
 @pytest.mark.parametrize("jobs", [True, False])

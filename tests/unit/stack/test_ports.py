@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tocsin.errors import ConfigError
-from tocsin.setting_blocks import AirflowSettings, KafkaSettings, SmtpSettings
-from tocsin.settings import Settings
-from tocsin.stack.ports import accepts, choose, free_ports, owner_of, require_free
+from tocsin.dev.servers.ports import accepts, choose, free_ports, owner_of, require_free
+from tocsin.model.errors import ConfigError
+from tocsin.project.setting_blocks import AirflowSettings, KafkaSettings, SmtpSettings
+from tocsin.project.settings import Settings
 
 
 @pytest.fixture

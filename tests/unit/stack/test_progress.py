@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from tocsin.stack.progress import Line, Plain, Redrawn, progress
+from tocsin.dev.startup_progress import Line, Plain, Redrawn, progress
 
 WAITING = Line("kafka", False, "waiting for port 9092")
 READY = Line("kafka", True, "ready")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.settings import load_settings
-from tocsin.stack.running import Running, announce, read_running, withdraw
+from tocsin.dev.running_stack import Running, announce, read_running, withdraw
+from tocsin.project.settings import load_settings
 
 RUNNING = Running(pid=7, kafka_port=29092, smtp_port=2525, mail_url="http://127.0.0.1:2080")
 

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from tocsin.supervision.labels import Labels
-from tocsin.supervision.runner import Launch
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Launch
 
 SLEEP = "import time; time.sleep(600)"
 OBEDIENT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(600)"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.supervision.chronicle import LIMIT_BYTES, Event, Look, What, read_events, record
-from tocsin.supervision.model import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
-from tocsin.supervision.policy import end_reason, reconcile, restarted
+from tocsin.supervision.incidents.chronicle import LIMIT_BYTES, Event, Look, What, read_events, record
+from tocsin.supervision.job_states import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
+from tocsin.supervision.restart_policy import end_reason, reconcile, restarted
 
 JOB = "detector:bursts"
 OTHER = "notifier"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tocsin.metrics import JobReport, JobState
-from tocsin.supervision.conditions import Bounds, Facts, Memory, is_due, judge
-from tocsin.supervision.model import HUNG, Condition, Past
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.supervision.incidents.conditions import Bounds, Facts, Memory, is_due, judge
+from tocsin.supervision.job_states import HUNG, Condition, Past
 
 JOB, INGEST = "detector:bad", "ingest:logins"
 BOUNDS = Bounds(lag=300.0, late_share=0.01, patience={INGEST: 3600.0})

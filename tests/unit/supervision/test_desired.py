@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.catalog import read_catalog
-from tocsin.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
-from tocsin.settings import Settings
-from tocsin.supervision.desired import desired_jobs
-from tocsin.supervision.model import UNREADABLE, Desired
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.project.settings import Settings
+from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.job_states import UNREADABLE, Desired
 
 ROOT = Path(__file__).resolve().parents[3]
 INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"
@@ -53,8 +53,8 @@ def test_another_process_comes_to_the_same(project: Path) -> None:
     with (project / "sources" / "logins.toml").open("a") as source:
         source.writelines(f'{name} = "string"\n' for name in ("country", "device", "session", "tenant", "browser"))
     code = (
-        "import sys; from pathlib import Path; from tocsin.catalog import read_catalog;"
-        "from tocsin.settings import Settings; from tocsin.supervision.desired import desired_jobs;"
+        "import sys; from pathlib import Path; from tocsin.project.catalog import read_catalog;"
+        "from tocsin.project.settings import Settings; from tocsin.supervision.desired_jobs import desired_jobs;"
         "p = Path(sys.argv[1]); print(desired_jobs(read_catalog(p), Settings(project=p)))"
     )
     said = {

@@ -11,8 +11,8 @@ import pytest
 
 from tests.rig.waiting import await_that
 from tests.unit.supervision.test_supervisor import FAILING, GOOD, Bench
-from tocsin.lock import hold
-from tocsin.supervision.model import Condition, Desired
+from tocsin.runtime.lock import hold
+from tocsin.supervision.job_states import Condition, Desired
 
 JOB, OTHER = "notifier", "indexer"
 NOTHING: frozenset[str] = frozenset()
@@ -75,7 +75,7 @@ def test_a_restart_waits_for_the_supervisor_that_looks(bench: Bench, monkeypatch
 
 
 def test_the_exit_code_is_known_to_a_supervisor_that_did_not_start_the_process(bench: Bench) -> None:
-    bench.codes[JOB] = "from tocsin import exits; raise SystemExit(exits.told(2))"
+    bench.codes[JOB] = "from tocsin.runtime import process_exit; raise SystemExit(process_exit.told(2))"
     bench.tick({JOB: GOOD})
     await_that(lambda: bench.pid(JOB) is None)
     bench.supervisor = bench.new_supervisor(bench.new_runner())

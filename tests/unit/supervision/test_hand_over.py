@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.model import Desired, Pace, Start
+from tocsin.supervision.job_states import Desired, Pace, Start
 
 JOB = "detector:failed_logins"
 V1, V2, V3 = (Desired(spec, hands_over=True) for spec in ("v1", "v2", "v3"))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from tocsin.supervision.history import read_history, write_history
-from tocsin.supervision.model import Condition, History, Past
+from tocsin.supervision.job_states import Condition, History, Past
+from tocsin.supervision.memory import read_history, write_history
 
 HISTORY = History(
     jobs={

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings, SparkSettings
-from tocsin.settings import Settings, load_settings
-from tocsin.supervision.jobs import job_environment, job_launch
-from tocsin.supervision.labels import Labels, of_command
+from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.project.settings import Settings, load_settings
+from tocsin.supervision.runners.job_command import job_environment, job_launch
+from tocsin.supervision.runners.process_labels import Labels, of_command
 
 
 @pytest.fixture

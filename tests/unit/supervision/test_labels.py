@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from tocsin.settings import Settings
-from tocsin.supervision.labels import Labels, instance_of, of_command, of_environment
+from tocsin.project.settings import Settings
+from tocsin.supervision.runners.process_labels import Labels, instance_of, of_command, of_environment
 
 LABELS = Labels("local-1a2b", "detector:failed_logins", "abc123")
 

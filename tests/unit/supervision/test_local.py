@@ -13,8 +13,8 @@ import pytest
 
 from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch
-from tocsin.supervision.labels import Labels
-from tocsin.supervision.local import LocalRunner
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels
 
 JOB = "detector:failed_logins"
 
@@ -172,7 +172,7 @@ def test_only_what_may_be_ours_is_looked_at_again_and_again(
     tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a look each second reads the command line and the environment of every process of the machine."""
-    monkeypatch.setattr("tocsin.supervision.process_list._SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("tocsin.supervision.runners.process_list._SETTLED_SECONDS", 0.0)
     pid, looked_at = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)), set()
     await_that(lambda: [process.pid for process in runner.list()] == [pid])
     look = psutil.Process.cmdline
@@ -231,8 +231,8 @@ def test_tethered_processes_end_with_a_starter_that_is_killed(
         import time
         from pathlib import Path
         from tests.unit.supervision.dummies import STUBBORN, launch
-        from tocsin.supervision.labels import Labels
-        from tocsin.supervision.local import LocalRunner
+        from tocsin.supervision.runners.process_labels import Labels
+        from tocsin.supervision.runners.local import LocalRunner
         runner = LocalRunner({instance!r}, lambda _: Path({str(tmp_path)!r}), tethered=True)
         runner.start(launch(Path({str(tmp_path)!r}), Labels({instance!r}, {JOB!r}, "abc"), STUBBORN))
         time.sleep(600)
@@ -251,10 +251,11 @@ def test_tethered_processes_end_with_a_starter_that_is_killed(
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
 def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None:
     """As the JVM does that a job starts to make an archive: it belongs to no pipe, and would live on by itself."""
-    below = f"import subprocess, time; from tocsin import tether; sleep = [{sys.executable!r}, '-c', {SLEEP!r}];"
-    below += "print(subprocess.Popen([*tether.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
-    above = f"import subprocess, time; from tocsin import tether; below = [{sys.executable!r}, '-c', {below!r}];"
-    above += "subprocess.Popen([*tether.prefix(), *below]); time.sleep(600)"
+    imports = "import subprocess, time; from tocsin.runtime import child_process;"
+    below = f"{imports} sleep = [{sys.executable!r}, '-c', {SLEEP!r}];"
+    below += "print(subprocess.Popen([*child_process.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
+    above = f"{imports} below = [{sys.executable!r}, '-c', {below!r}];"
+    above += "subprocess.Popen([*child_process.prefix(), *below]); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", above], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lowest = psutil.Process(int(process.stdout.readline()))

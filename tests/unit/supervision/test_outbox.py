@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tocsin.supervision.outbox import Mail, Outbox
+from tocsin.supervision.incidents.mail_outbox import Mail, Outbox
 
 MAIL = Mail(to="ann@example.com", subject="held", page="<p>why</p>")
 

@@ -2,7 +2,7 @@ import itertools
 from dataclasses import replace
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.model import UNREADABLE, Change, Condition, Desired, Live, Pace, Start, Stop
+from tocsin.supervision.job_states import UNREADABLE, Change, Condition, Desired, Live, Pace, Start, Stop
 
 JOB = "detector:failed_logins"
 OTHER = "ingest:logins"

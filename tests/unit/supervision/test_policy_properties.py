@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.model import UNREADABLE, Desired, Pace, Start, Stop
+from tocsin.supervision.job_states import UNREADABLE, Desired, Pace, Start, Stop
 
 JOBS = ("ingest:a", "detector:b", "notifier")
 PACE = Pace(stagger=3.0)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.model import Actual, Condition, Desired, Stop
-from tocsin.supervision.policy import restarted, under_way
+from tocsin.supervision.job_states import Actual, Condition, Desired, Stop
+from tocsin.supervision.restart_policy import restarted, under_way
 
 JOB, OTHER = "detector:failed_logins", "ingest:logins"
 BOTH = {JOB: Desired("v1", heavy=True), OTHER: Desired("v1", heavy=True)}

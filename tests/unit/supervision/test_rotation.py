@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tocsin.supervision.rotation import rotate, tail
+from tocsin.supervision.runners.log_rotation import rotate, tail
 
 
 def test_a_long_log_is_moved_on_and_its_writer_goes_on_at_the_beginning(tmp_path: Path) -> None:

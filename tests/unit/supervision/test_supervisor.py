@@ -15,15 +15,15 @@ import pytest
 
 from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.errors import ConfigError
-from tocsin.heartbeat import Beat, beat, end_beside, read_beat
-from tocsin.lock import hold
-from tocsin.metrics import JobReport, JobState
-from tocsin.supervision.chronicle import What, read_events
-from tocsin.supervision.labels import Labels
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Action, Change, Condition, Desired, Pace, Start
-from tocsin.supervision.runner import Launch
+from tocsin.model.errors import ConfigError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.runtime.heartbeat import Beat, beat, end_beside, read_beat
+from tocsin.runtime.lock import hold
+from tocsin.supervision.incidents.chronicle import What, read_events
+from tocsin.supervision.job_states import Action, Change, Condition, Desired, Pace, Start
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Launch
 from tocsin.supervision.supervisor import Charge, Supervisor
 
 QUICK = Pace(
@@ -35,8 +35,8 @@ BEATS_THEN_HANGS = """
 import os, time
 from datetime import UTC, datetime
 from pathlib import Path
-from tocsin.heartbeat import beat
-from tocsin.metrics import JobReport, JobState
+from tocsin.runtime.heartbeat import beat
+from tocsin.model.job_report import JobReport, JobState
 for _ in range({beats}):
     about = {{"job": "notifier", "at": datetime.now(UTC), "pid": os.getpid(), "rss_bytes": {rss}}}
     beat(Path({state!r}), JobReport(state=JobState.WAITING, **about))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from tocsin.drains import ask_drain, asked_at, finish_drain
-from tocsin.supervision.model import UNREADABLE, Desired
+from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
+from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.switches import Switches, ask_switches, not_stopped, note_turn, read_switches, turned_since
 
 A, B, INGEST = "detector:a", "detector:b", "ingest:logins"

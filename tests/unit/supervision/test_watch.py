@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.rig.mail_server import MailServer
-from tocsin.catalog import read_catalog
-from tocsin.heartbeat import beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.setting_blocks import AlertSettings, SmtpSettings
-from tocsin.settings import Settings
-from tocsin.supervision.history import write_history
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Condition, History, Past
-from tocsin.supervision.outbox import Outbox, send_waiting
-from tocsin.supervision.standing import memory_of
-from tocsin.supervision.watch import Watch
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import beat
+from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
+from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.job_states import Condition, History, Past
+from tocsin.supervision.job_status import memory_of
+from tocsin.supervision.memory import write_history
+from tocsin.supervision.runners.local import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[3]
 DETECTOR = "detector:failed_logins"
@@ -65,7 +65,7 @@ def one(tmp_path: Path) -> Iterator[Installation]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr("tocsin.supervision.watch.time.time", lambda: seconds)
+    return lambda seconds: monkeypatch.setattr("tocsin.supervision.incidents.watch.time.time", lambda: seconds)
 
 
 def test_a_crash_loop_is_one_mail_once_the_server_takes_it(one: Installation) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tocsin.supervision.model import Action, Actual, Change, Desired, History, Live, Pace, Start, Stop
-from tocsin.supervision.policy import reconcile
+from tocsin.supervision.job_states import Action, Actual, Change, Desired, History, Live, Pace, Start, Stop
+from tocsin.supervision.restart_policy import reconcile
 
 FOREVER = float("inf")
 

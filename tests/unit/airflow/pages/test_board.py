@@ -15,22 +15,22 @@ import pytest
 
 from tests.rig.waiting import await_that, patient
 from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.airflow.pages import board as module
-from tocsin.airflow.pages.board import Installation
-from tocsin.airflow.pages.shapes import Board, Row, Severity, Today
-from tocsin.airflow.pages.usage import Taken
-from tocsin.drains import ask_drain, asked_at, finish_drain
-from tocsin.errors import TransientError
-from tocsin.heartbeat import beat
-from tocsin.metrics import JobReport, JobState
-from tocsin.settings import Settings
-from tocsin.supervision.chronicle import Event, What, record
-from tocsin.supervision.history import write_history
-from tocsin.supervision.labels import Labels, instance_of
-from tocsin.supervision.local import LocalRunner
-from tocsin.supervision.model import Condition, History, Past
-from tocsin.supervision.standing import memory_of
+from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import beat
+from tocsin.supervision.incidents.chronicle import Event, What, record
+from tocsin.supervision.job_states import Condition, History, Past
+from tocsin.supervision.job_status import memory_of
+from tocsin.supervision.memory import write_history
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.switches import ask_switches
+from tocsin.web import board as module
+from tocsin.web.board import Installation
+from tocsin.web.page_shapes import Board, Row, Severity, Today
+from tocsin.web.usage_query import Taken
 
 ROOT = Path(__file__).resolve().parents[4]
 JOB = "detector:failed_logins"

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.airflow.pages.episodes import episodes, last_restart
-from tocsin.airflow.pages.shapes import Restart
-from tocsin.supervision.chronicle import Event, What
-from tocsin.supervision.model import Condition
+from tocsin.supervision.incidents.chronicle import Event, What
+from tocsin.supervision.job_states import Condition
+from tocsin.web.episodes import episodes, last_restart
+from tocsin.web.page_shapes import Restart
 
 
 def start(at: float) -> Event:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.airflow.pages.load import Load, Loads
-from tocsin.metrics import JobReport, JobState
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.web.cpu_load import Load, Loads
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

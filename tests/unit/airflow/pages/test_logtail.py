@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.airflow.pages.logtail import LINES, tail_of
+from tocsin.web.log_tail import LINES, tail_of
 
 
 def test_a_short_log_is_shown_whole(tmp_path: Path) -> None:

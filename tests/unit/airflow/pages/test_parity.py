@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
-from tocsin.airflow.pages import board
-from tocsin.airflow.pages.board import Installation
-from tocsin.airflow.pages.parity import FEW_DAYS, FEW_DIFFERENCES, Comparisons
-from tocsin.airflow.pages.shapes import Said
-from tocsin.parity.comparison import Difference, Reason, compare
-from tocsin.parity.report import ParityReport, keep, summed
-from tocsin.settings import Settings
+from tocsin.backfill.parity.comparison import Difference, Reason, compare
+from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
+from tocsin.project.settings import Settings
+from tocsin.web import board
+from tocsin.web.board import Installation
+from tocsin.web.page_shapes import Said
+from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
 
 ROOT = Path(__file__).resolve().parents[4]
 DETECTOR, DAY = "failed_logins", NOON.date()

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.rig.waiting import patient
-from tocsin.airflow.pages.probe import ask
-from tocsin.errors import TransientError
-from tocsin.setting_blocks import KafkaSettings
-from tocsin.stack.ports import free_ports
+from tocsin.dev.servers.ports import free_ports
+from tocsin.kafka.probe import ask
+from tocsin.model.errors import TransientError
+from tocsin.project.setting_blocks import KafkaSettings
 
 # The question as the protocol has it: size, key 18, version 0, correlation 1, no client id.
 QUESTION = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))

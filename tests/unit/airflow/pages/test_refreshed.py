@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.rig.waiting import patient
-from tocsin.airflow.pages.refreshed import Got, Refreshed
+from tocsin.web.refreshed import Got, Refreshed
 
 
 def test_nobody_waits_and_the_next_one_is_told() -> None:
@@ -32,7 +32,7 @@ def test_who_has_patience_gets_the_first_value_and_a_fresh_one_for_a_stale(monke
     slow = Refreshed(lambda: threading.Event().wait(patient(10)), 60)
     assert slow.known(0.01) == Got(), "and waits no longer"
     now = time.time() + 1
-    monkeypatch.setattr("tocsin.airflow.pages.refreshed.time.time", lambda: now)
+    monkeypatch.setattr("tocsin.web.refreshed.time.time", lambda: now)
     assert value.known(patient(10)).value == 2
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tocsin.airflow.pages.shapes import Today
-from tocsin.airflow.pages.usage import Taken, parse_usage, read_usage
-from tocsin.errors import TransientError
-from tocsin.settings import Settings
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+from tocsin.web.page_shapes import Today
+from tocsin.web.usage_query import Taken, parse_usage, read_usage
 
 DAY = date(2026, 1, 2)
 JOB = "detector:bursts"

@@ -1,0 +1,1 @@
+"""Build the DAGs; the files in `dags/` only call these modules."""

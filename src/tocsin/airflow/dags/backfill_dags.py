@@ -1,0 +1,117 @@
+"""One DAG for each detector that runs it over days of history: one day, a range of days, or what is due each night."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import DAG, CronPartitionTimetable, Param, get_parsing_context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tocsin.airflow.component import BACKFILL_POOL
+from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
+from tocsin.airflow.tasks.backfill_mail import BackfillMail
+from tocsin.airflow.tasks.backfill_task import DAY, Backfill, asked, is_due
+from tocsin.airflow.tasks.command import tocsin
+from tocsin.backfill.backfill_ledger import Backfills
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.names import backfill_dag
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import load_settings
+
+# A Backfill in Airflow's page goes from midnight to midnight, so the last day is in it only if its run is stamped with
+# a midnight. Midnight of this zone is 04:00 UTC, when the days of the night are sealed. Its name means UTC-4.
+_ZONE = "Etc/GMT+4"
+_DOC = """
+Runs `{name}` over whole days of history and publishes what it finds, day by day. Nobody is paged for that, nor gets an
+e-mail of an alert.
+
+| to run | do |
+|---|---|
+| a range of days | Trigger, **Backfill**, first to last UTC day; *All Runs* takes also those that have one |
+| one day | Trigger, **Single Run**, with the day |
+| all days that need it | Trigger, **Single Run**, without a day; so does the run of the night, at 04:00 UTC |
+
+A day needs it that was never run, that failed, that another version of the detector has run, or that was sealed again
+since. `history__{source}` sees to that each night, and this DAG to what has become due later. Pause this DAG and
+neither does.
+
+The task `parity` then compares what the stream has found on that day, or on the latest one, with what is published, and
+gives a reason for each difference (late events, another version, data that is missing). A difference
+without one fails the run, and {owner} gets a mail.
+
+A red run: a gate holds the findings of a day, or a day could not be computed. What was published before goes on to
+count, other days are published, and {owner} gets one mail. A warning is in the log of the task and on the report, the
+button *Quality report* of the task `run`.
+"""
+
+
+_DIFFERS = "[tocsin] {{ dag.dag_id }}: stream and backfill differ, or could not be compared"
+_DIFFERENCES = """\
+<pre>{{ (exception or "The task failed") | string | e }}</pre>
+<p>What a backfill has published counts. Look at a difference soon: the events that can tell its reason are not kept for
+ever. This shows it again:</p>
+<pre>tocsin parity --detector {{ task.op_args[0] | e }} --day DAY</pre>
+<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
+"""
+
+
+def backfill_dags() -> list[DAG]:
+    """The DAG of each detector whose findings people see; in a task its own DAG alone."""
+    only = get_parsing_context().dag_id
+    found = read_catalog(load_settings().project).detectors.values()
+    return [_dag(spec) for spec in found if spec.stage.runs and only in (None, backfill_dag(spec.name))]
+
+
+def _dag(spec: DetectorSpec) -> DAG:
+    owners = {spec.name: spec.owner}
+    hint = "The one UTC day to run. Empty: all days that need it. A Backfill takes its own dates."
+    with DAG(
+        backfill_dag(spec.name),
+        description=f"Backfill: {spec.title}"[:200],
+        doc_md=_DOC.format(name=spec.name, source=spec.source, owner=spec.owner),
+        tags={"backfill", str(spec.stage), spec.source[:100]},
+        schedule=CronPartitionTimetable("0 0 * * *", timezone=_ZONE, run_offset=-1, key_format="%Y-%m-%d"),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        params={DAY: Param(None, type=["null", "string"], format="date", description_md=hint)},
+        on_failure_callback=FailedRunMail(spec.owner),
+        default_args={"owner": spec.owner, "retry_delay": timedelta(minutes=5)},
+    ) as dag:
+        # In the pool, so that it looks when what runs before it has ended.
+        due = ShortCircuitOperator(
+            task_id="due",
+            python_callable=_due,
+            op_args=[spec.name],
+            pool=BACKFILL_POOL,
+            retries=1,
+            on_failure_callback=BackfillMail(owners),
+            execution_timeout=timedelta(minutes=10),
+            ignore_downstream_trigger_rules=False,
+        )
+        parity = PythonOperator(
+            task_id="parity",
+            python_callable=_parity,
+            op_args=[spec.name],
+            pool=BACKFILL_POOL,
+            retries=1,
+            trigger_rule="none_failed",  # with nothing to run there is still what the night has published
+            on_failure_callback=RunMail(to=spec.owner, subject=_DIFFERS, html_content=_DIFFERENCES),
+            execution_timeout=timedelta(hours=1),
+        )
+        due >> Backfill(task_id="run", owners=owners) >> parity
+    return dag
+
+
+def _due(detector: str, **context: Any) -> bool:
+    return is_due(detector, context)
+
+
+def _parity(detector: str, **context: Any) -> None:
+    """Compare the day of the run, else the latest that is published; a difference without a reason is a failure."""
+    day = asked(context)
+    if not Backfills(load_settings(), detector).read().published:
+        raise AirflowSkipException("no day of it is published yet")
+    print(tocsin("parity", "--detector", detector, *([f"--day={day}"] if day else [])))

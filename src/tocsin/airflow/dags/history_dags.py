@@ -1,0 +1,97 @@
+"""One DAG for each source: land each hour, seal and publish days once they are ready, run the detectors over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
+
+from tocsin.airflow.addresses import REPORTS, address_of
+from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
+from tocsin.airflow.tasks.backfill_task import Backfill
+from tocsin.airflow.tasks.command import tocsin
+from tocsin.airflow.tasks.seal_task import Seal
+from tocsin.model.names import history_dag
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import load_settings
+
+_NIGHT = 2
+_DOC = """
+Each hour it lands what has come to the events topic since the hour before. When a day is ready that was never sealed it
+goes on at once, whatever the hour: a machine that was off at night catches up when it starts. So it does in the hour
+after 02:00 UTC, and in a run that somebody triggers. It seals the days that need it, judges each and publishes it.
+`catch_up` runs the detectors of the source over the published days that lack their findings, all in one Spark session.
+
+A day with a critical verdict is not published, and that fails the run, also when a second try mends what else went
+wrong: {owner} gets one mail with the rules that broke and the day's report. What was published of the day goes on to
+count, and other days are caught up with all the same. A warning is in the log and on the day's report, the button
+*Quality report* of the task. `tocsin history list` shows every day.
+"""
+_SUBJECT = "[tocsin] {{ dag.dag_id }}: {{ ti.task_id }} failed"
+_PAGE = f"""\
+<p>{{{{ (exception or "The task failed") | string | e }}}}</p>
+<p><a href="{{{{ ti.log_url | e }}}}">The run in Airflow</a></p>
+<p><a href="{address_of(REPORTS)}">The reports on all days</a></p>
+"""
+
+
+def history_dags() -> list[DAG]:
+    """The DAG of each source that can be read."""
+    catalog = read_catalog(load_settings().project)
+    found = []
+    for source in catalog.sources.values():
+        specs = [spec for spec in catalog.detectors.values() if spec.source == source.name and spec.stage.runs]
+        found.append(_dag(source, {spec.name: spec.owner for spec in specs}))
+    return found
+
+
+def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
+    mail = RunMail(to=source.owner, subject=_SUBJECT, html_content=_PAGE)
+    with DAG(
+        history_dag(source.name),
+        description=f"History of {source.title}",
+        doc_md=_DOC.format(owner=source.owner),
+        tags={"history", source.name},
+        schedule=CronTriggerTimetable("10 * * * *", timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        on_failure_callback=FailedRunMail(source.owner),
+        default_args={"owner": source.owner, "on_failure_callback": mail, "retry_delay": timedelta(minutes=5)},
+    ) as dag:
+        land = PythonOperator(
+            task_id="land",
+            python_callable=_land,
+            op_args=[source.name],
+            retries=2,
+            execution_timeout=timedelta(minutes=50),
+        )
+        due = ShortCircuitOperator(task_id="is_due", python_callable=_is_due, op_args=[source.name], retries=1)
+        seal = Seal(task_id="seal", source=source)
+        # A run has failed when its last task has: what is refused must not look well because what followed it was.
+        all_well = EmptyOperator(task_id="all_well")
+        land >> due >> seal >> all_well
+        if detectors:
+            # When seal has run, whatever came of it: one day that is refused holds up no other.
+            seal >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
+    return dag
+
+
+def _land(source: str) -> None:
+    print(tocsin("history", "land", "--source", source))
+
+
+def _is_due(source: str, dag_run: Any) -> bool:
+    """Whether this run is to seal: a day is due, or it is the run of the night, or one that somebody has triggered."""
+    moment = dag_run.logical_date or dag_run.run_after or datetime.now(UTC)
+    if dag_run.run_type == "manual" or moment.hour == _NIGHT:
+        return True
+    due = [one["day"] for one in json.loads(tocsin("history", "list", "--source", source, "--json")) if one["due"]]
+    print("due:", *due)
+    return bool(due)

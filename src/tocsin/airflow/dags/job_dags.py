@@ -1,0 +1,86 @@
+"""The DAGs in whose runs jobs are handled: their switch, their form, their incidents."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from tocsin.airflow.dags.mail_dag import RunMail
+from tocsin.airflow.tasks.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import load_settings
+from tocsin.supervision.job_cards import Card, cards
+from tocsin.supervision.switches import read_switches
+
+_SUBJECT = "[tocsin] {{ dag.dag_id }}: a run failed"
+_PAGE = """\
+<p>{{ (exception or "The task failed") | string | e }}</p>
+<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
+"""
+_ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
+_ASK_DRAIN = (
+    "`drain`: read all that there is now, stop then, and stay so until a `restart`, or until it is paused and unpaused."
+)
+_ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
+
+
+def job_dags() -> list[DAG]:
+    """The DAG of each detector, broken ones included, and that of all other jobs; in a task its own DAG alone."""
+    settings = load_settings()
+    only = get_parsing_context().dag_id
+    off = read_switches(settings.state).off
+    made = cards(read_catalog(settings.project), off, settings.alerts.urgent_recipients)
+    return [_dag(card) for card in made if only in (None, card.dag)]
+
+
+def _dag(card: Card) -> DAG:
+    with DAG(
+        card.dag,
+        description=card.title,
+        doc_md=card.doc,
+        tags=set(card.tags),
+        params=_form(card),
+        schedule=None,
+        catchup=False,
+        dagrun_timeout=timedelta(minutes=5),
+        is_paused_upon_creation=card.paused,
+        default_args={"owner": card.owner or "tocsin"},
+    ) as dag:
+        PythonOperator(
+            task_id="act",
+            python_callable=act,
+            op_kwargs={"jobs": card.jobs},
+            execution_timeout=timedelta(minutes=1),
+            retries=0,
+            on_failure_callback=_mail(card),
+        )
+    return dag
+
+
+def _form(card: Card) -> dict[str, Param]:
+    """What can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
+    if len(card.jobs) > 1:
+        job = Param(card.jobs[0], type="string", enum=list(card.jobs))
+        return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
+    actions = [RESTART, DRAIN, STATUS, ROLL_BACK, ROLL_FORWARD]
+    return {
+        "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_DRAIN} {_ASK_VERSION}"),
+        "version": Param("", type="string", title="version", description_md="To roll back to; empty: the one before."),
+    }
+
+
+class ActionMail(RunMail):
+    """The mail of a run that somebody has asked for; of a run that shows an incident, supervision has written one."""
+
+    def notify(self, context: Any) -> None:
+        """See `SmtpNotifier.notify`."""
+        if self.to and not (context["dag_run"].conf or {}).get("event"):
+            super().notify(context)
+
+
+def _mail(card: Card) -> ActionMail:
+    """To whom follows from the declared files, never from what a run says of itself."""
+    return ActionMail(to=card.recipients.get(card.jobs[-1], ""), subject=_SUBJECT, html_content=_PAGE)

@@ -1,0 +1,75 @@
+"""The DAG that keeps all jobs running: woken by drift within seconds, and each minute in any case."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+
+from tocsin.airflow.component import SUPERVISION_POOL
+from tocsin.airflow.diff_trigger import DRIFT
+from tocsin.airflow.installation import Jobs
+from tocsin.airflow.switch import is_paused
+from tocsin.model.names import MAILS_DAG, dag_of, detector_job
+from tocsin.project.settings import load_settings
+from tocsin.supervision.incidents.mail_outbox import Outbox
+
+SUPERVISOR_DAG = "supervisor"
+_UNDER_WAY = ["queued", "running"]
+_DOC = """
+Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
+the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
+failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
+
+`look` acts, and watches for conditions that people must hear of: crash loops, broken files, lag, late events, sources
+without input, and more. `tell` starts a run of the DAG of such a job; that run fails, so that the condition shows. For
+each mail that waits it starts a run of `mails`; as long as the mail cannot leave, the same run again each minute.
+
+Pause this DAG and nothing is started, stopped or restarted any more.
+"""
+
+
+def supervisor_dag() -> DAG:
+    """The DAG."""
+    with DAG(
+        SUPERVISOR_DAG,
+        description="Keeps all jobs running",
+        doc_md=_DOC,
+        tags={"platform"},
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("* * * * *", timezone="UTC"), assets=[DRIFT]),
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(minutes=2),
+        is_paused_upon_creation=False,
+        default_args={"owner": "tocsin", "retries": 0},
+    ) as dag:
+        look = PythonOperator(
+            task_id="look",
+            python_callable=_look,
+            pool=SUPERVISION_POOL,
+            execution_timeout=timedelta(seconds=60),
+        )
+        TriggerDagRunOperator.partial(
+            task_id="tell",
+            logical_date=None,
+            reset_dag_run=True,  # a mail that could not leave is tried by the same run, once more
+            map_index_template="{{ task.trigger_dag_id }}",
+        ).expand_kwargs(look.output)
+    return dag
+
+
+def _look(ti: Any) -> list[dict[str, Any]]:
+    def has_run(dag: str, run: str, states: list[str] | None = None) -> bool:
+        return bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=states))
+
+    settings = load_settings()
+    jobs = Jobs(settings)
+    jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
+    shown = jobs.watch(has_run)
+    mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
+    runs = shown + [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
+    # The DAG of a new file may not be there yet; then a later look starts its run.
+    return [one for one in runs if is_paused(ti, one["trigger_dag_id"]) is not None]

@@ -1,0 +1,52 @@
+"""Wakes the supervisor when what runs differs from what should run: sooner than its next minute."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import structlog
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from tocsin.airflow.diff_events import Sender
+from tocsin.airflow.installation import Jobs
+from tocsin.project.settings import load_settings
+
+log = structlog.get_logger()
+
+
+class Drift(BaseEventTrigger):
+    """Fires when a job is missing, dead, hung, unknown or changed, or a switch was turned.
+
+    An event is a hint, and Airflow may lose one that comes while a supervisor runs: it is sent again as long as the
+    drift lasts, ever more rarely. What a look is about to do is found by the look itself, which only does not act.
+    """
+
+    def __init__(self, every: float = 1.5) -> None:
+        super().__init__()
+        self._every = every
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """See `BaseTrigger.serialize`."""
+        return f"{Drift.__module__}.{Drift.__qualname__}", {"every": self._every}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Fire for ever; a look that fails is told in the log of the triggerer, and the next one tries again."""
+        sender, jobs = Sender(), None
+        while True:
+            try:
+                jobs = jobs or Jobs(await asyncio.to_thread(load_settings))
+                found = await asyncio.to_thread(jobs.drift)
+            except Exception:
+                log.exception("the jobs cannot be looked at")
+                found = frozenset()
+            if sender.sends(found, time.monotonic()):
+                yield TriggerEvent(sorted(found))
+            await asyncio.sleep(self._every)
+
+
+DRIFT = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=Drift())])
+"""Has an event whenever jobs and what should run differ."""

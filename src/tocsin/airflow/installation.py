@@ -1,0 +1,152 @@
+"""The jobs of this installation as tasks of Airflow see them: processes that outlive every task, and Airflow itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
+from tocsin.model.names import dag_of
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.runtime.detector_versions import catalog_in_force, pins_file, roll_back, roll_forward
+from tocsin.supervision.desired_jobs import desired_jobs, forget_code
+from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.job_states import Desired, Start
+from tocsin.supervision.job_status import Standing, standings
+from tocsin.supervision.runners.job_command import job_launch
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervision.runners.runner import Launch
+from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, turned_since
+
+_CHARGE = "jobs"
+# Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
+_LOOK_SECONDS = 30.0
+# A start that is due sooner is waited for: cheaper and quicker than another run of the DAG.
+_WAIT_SECONDS = 3.0
+_PAUSE_SECONDS = 0.5
+# An older incident has had its run, which housekeeping may have removed.
+_SHOWN_SECONDS = 86_400.0
+
+
+class Jobs:
+    """All jobs of one installation.
+
+    Attributes:
+        settings: of the installation.
+        runner: starts and finds the processes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.runner = LocalRunner(instance_of(settings), settings.log)
+        self._seen: frozenset[tuple[str, int, int]] = frozenset()
+        self._declared: dict[str, Desired] = {}
+        self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
+        self._watch = Watch(settings, _CHARGE, self.runner)
+
+    def look(self, is_off: Callable[[str], bool | None]) -> None:
+        """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
+
+        Args:
+            is_off: see `ask_switches`.
+
+        Raises:
+            OSError: the state folder cannot be written; the next look may find that it can.
+        """
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while True:
+            catalog = catalog_in_force(self.settings)
+            switches = ask_switches(self.settings.state, _detectors(catalog), is_off)
+            on = switches.applied(desired_jobs(catalog, self.settings))
+            end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
+            desired = read_drains(self.settings.state).applied(on)
+            self._supervisor.tick(desired)
+            if time.monotonic() > deadline or not self._supervisor.under_way(desired, _WAIT_SECONDS):
+                break
+            time.sleep(_PAUSE_SECONDS)
+        for job in desired:
+            rotate(self.settings.log(job))
+
+    def drift(self) -> frozenset[str]:
+        """The jobs that a look would now do something about, and "switch" if a switch was turned since the last one.
+
+        Cheap enough for every second: files are read again only when one has changed.
+        """
+        stamps = self._stamps()
+        if stamps != self._seen:
+            forget_code()
+            self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), stamps
+        state = self.settings.state
+        turned = {"switch"} if turned_since(state, read_switches(state)) else set()
+        return self._supervisor.drift(not_stopped(state, self._declared)) | turned
+
+    def watch(self, has_run: Callable[[str, str], bool]) -> list[dict[str, Any]]:
+        """Watch for conditions, and write their mails; returns the runs that are to show new incidents by failing.
+
+        For each a DAG, the id of its run there, and the `conf` of that run.
+
+        Args:
+            has_run: whether a DAG has a run with an id.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        runs = []
+        for one in self._watch.look(catalog_in_force(self.settings)):
+            dag = dag_of(one.job)
+            if time.time() - one.at < _SHOWN_SECONDS and not has_run(dag, one.name):
+                event = {"job": one.job, "condition": str(one.condition), "reason": one.reason}
+                runs.append({"trigger_dag_id": dag, "trigger_run_id": one.name, "conf": {"event": event}})
+        return runs
+
+    def restart(self, job: str) -> bool:
+        """See `Supervisor.restart`; a drain is over."""
+        end_drain(self.settings.state, job)
+        return self._supervisor.restart(job)
+
+    def drain(self, job: str) -> None:
+        """See `ask_drain`."""
+        ask_drain(self.settings.state, job)
+
+    def roll_back(self, detector: str, version: str | None) -> str:
+        """Put an earlier version of `detector` in force, `None` for the one before; see `roll_back`."""
+        return roll_back(self.settings, detector, version).version
+
+    def roll_forward(self, detector: str) -> bool:
+        """See `tocsin.runtime.detector_versions.roll_forward`."""
+        return roll_forward(self.settings, detector)
+
+    def standing(self, job: str) -> Standing:
+        """How `job` stands now."""
+        return standings(self.settings.state, _CHARGE, [job], self.runner.list())[0]
+
+    def _stamps(self) -> frozenset[tuple[str, int, int]]:
+        """Changes with every file from which the desired jobs follow."""
+        project, root = self.settings.project, here().root
+        declared = ((project, "sources/*.toml"), (project, "detectors/*.py"))
+        code = ((root, "src/tocsin/**/*.py"), (root, "spark_jobs/*.py"))
+        files = [path for folder, pattern in (*declared, *code) for path in folder.glob(pattern)]
+        files.append(pins_file(self.settings))
+        found = ((path, path.stat()) for path in files if path.exists())
+        return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
+
+    def _launch(self, start: Start) -> Launch:
+        given = Path(os.environ.get("JAVA_HOME", ""))
+        java_home = given if given.is_relative_to(here().java) else find_java().home
+        labels = Labels(instance_of(self.settings), start.job, start.spec)
+        return job_launch(self.settings, labels, java_home, beside=start.beside)
+
+
+def _detectors(catalog: Catalog) -> list[str]:
+    """The names of all detectors, broken ones included."""
+    broken = [name for folder, _, name in (place.partition("/") for place in catalog.broken) if folder == "detectors"]
+    return [*catalog.detectors, *broken]

@@ -1,0 +1,61 @@
+"""What the tasks of the jobs' DAGs do: restart a job, describe it, or carry news of it to its owner by failing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from airflow.sdk.exceptions import AirflowFailException
+
+from tocsin.airflow.installation import Jobs
+from tocsin.project.settings import load_settings
+
+RESTART, DRAIN, STATUS = "restart", "drain", "status"
+ROLL_BACK, ROLL_FORWARD = "roll back", "roll forward"
+_LINES = 50
+
+log = structlog.get_logger()
+
+
+def act(jobs: tuple[str, ...], **context: Any) -> None:
+    """Do what the run asks for.
+
+    Args:
+        jobs: those that the DAG handles; the param `job` names one of them, the first when there is no such param.
+        context: of the task.
+
+    Raises:
+        AirflowFailException: the run carries news; its failure is what tells them.
+        ConfigError: there is no version to go back to.
+        TransientError, OSError: see `Jobs.restart`, `Jobs.drain`.
+    """
+    event = (context["dag_run"].conf or {}).get("event")
+    if event:
+        raise AirflowFailException(f"{event['job']}: {event['condition']}: {event['reason']}")
+    params = context["params"]
+    job, installation = params.get("job", jobs[0]), Jobs(load_settings())
+    if params["action"] == RESTART:
+        ran = installation.restart(job)
+        log.info("asked to stop; it is started again at once" if ran else "did not run; its back-off is over", job=job)
+    elif params["action"] == DRAIN:
+        installation.drain(job)
+        log.info("reads all that there is now, is stopped then, and stays so until it is restarted", job=job)
+    elif params["action"] == ROLL_BACK:
+        version = installation.roll_back(job.partition(":")[2], params["version"] or None)
+        log.info("is in force until its file changes", job=job, version=version)
+    elif params["action"] == ROLL_FORWARD:
+        held = installation.roll_forward(job.partition(":")[2])
+        log.info("the version of its file is in force" + (" again" if held else "; it was already"), job=job)
+    else:
+        _describe(installation, job)
+
+
+def _describe(installation: Jobs, job: str) -> None:
+    """Write how `job` stands, and the end of its log, into the log of the task."""
+    standing = installation.standing(job)
+    usage = None if standing.process is None else installation.runner.usage(standing.process)
+    log.info("condition", job=job, condition=str(standing.condition), reason=standing.reason)
+    log.info("process", pid=None if standing.process is None else standing.process.pid, usage=usage)
+    log.info("report", report=None if standing.report is None else standing.report.model_dump(mode="json"))
+    for line in installation.runner.logs(job, _LINES):
+        log.info(line)

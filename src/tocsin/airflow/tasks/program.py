@@ -1,0 +1,142 @@
+"""Programs of `spark_jobs/`, run by tasks through Spark's own spark-submit."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tocsin.airflow.addresses import REPORTS, address_of
+from tocsin.airflow.component import BACKFILL_POOL
+from tocsin.airflow.tasks.command import MISCONFIGURED
+from tocsin.airflow.tasks.run_days import DayOutcome
+from tocsin.project.settings import load_settings
+from tocsin.provision.java import archive_path, use_archive
+from tocsin.provision.paths import here
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+FAILED, LOCKED, UNWRITABLE = 1, 3, 4
+"""Exit codes that a retry may mend."""
+
+WARNED, REFUSED = 10, 20
+"""Exit codes of a program that judges: something was published with a warning; something is held by a gate."""
+
+_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
+_CODE = re.compile(r"Error code is: (-?\d+)")
+_TAIL = "Last spark-submit output:"
+_LINES = 20
+_MEANING = {
+    FAILED: "failed",
+    MISCONFIGURED: "cannot work until a file or a setting is mended",
+    LOCKED: "has found another run at the same work",
+    UNWRITABLE: "has found the disk full, or cannot write to it",
+    REFUSED: "has made what a gate does not let pass",
+}
+
+
+class Program(SparkSubmitOperator):
+    """Runs `spark_jobs/<program>.py`: a warning is no failure, and what a retry does not mend is not retried."""
+
+    def __init__(self, *, program: str, arguments: Sequence[str] = (), **options: Any) -> None:
+        """Make the task.
+
+        Args:
+            program: its name.
+            arguments: templates, each of which becomes one argument.
+            options: of any operator.
+        """
+        jobs = here().root / "spark_jobs"
+        jars = sorted(map(str, here().jars("spark").glob("*.jar")))
+        shared: dict[str, Any] = {"pool": BACKFILL_POOL, "execution_timeout": timedelta(hours=6)}
+        super().__init__(
+            **shared | options,
+            # An address would be looked for in the connection; a path starts the Spark of the jobs' environment.
+            spark_binary=str(jobs / "submit.sh"),
+            application=str(jobs / f"{program}.py"),
+            application_args=list(arguments),
+            name=program,
+            jars=",".join(jars),
+            driver_class_path=os.pathsep.join(jars),  # first, as in a job: else the archive of classes does not fit
+            driver_memory="1g",
+        )
+
+    def execute(self, context: Any) -> None:
+        """See `SparkSubmitOperator.execute`."""
+        self.conf = {"spark.driver.extraJavaOptions": " ".join(_java_options())}
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            found = _CODE.search(str(error))
+            code = int(found[1]) if found else None
+            if code == WARNED:
+                self.log.warning("published with a warning; the report says which: %s", address_of(REPORTS))
+                return
+            if code is None:
+                raise
+            told = ended(f"{self.name}.py", code, str(error))
+            raise (AirflowFailException if code in (REFUSED, MISCONFIGURED) else AirflowException)(told) from error
+
+
+def ended(program: str, code: int, said: str) -> str:
+    """How `program` has ended, for people, and the last lines that it wrote, out of what the provider `said` of it.
+
+    The provider says the whole command first, which says nothing to who gets a mail.
+    """
+    by = f"has ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    sentence = f"{program} {_MEANING.get(code, by)}; the log of the task tells more."
+    tail = [] if code == REFUSED else said.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
+    return "\n".join([sentence, *(["Its last lines:"] if tail else []), *tail])
+
+
+def _java_options() -> list[str]:
+    """How the driver logs, and the archive of Spark's classes if there is one."""
+    paths, logging = here(), f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if not load_settings().spark.archive:
+        return [logging]
+    return [logging, *use_archive(archive_path(paths, Path(os.environ.get("JAVA_HOME", ""))))]
+
+
+class ReportLink(BaseOperatorLink):
+    """The button of a task that leads to what the gate has said."""
+
+    name = "Quality report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """See `BaseOperatorLink.get_link`."""
+        page = operator.report(ti_key.run_id) if isinstance(operator, GatedProgram) else REPORTS
+        return address_of(page)
+
+
+class GatedProgram(Program):
+    """One whose results a gate judges before they are published, day by day."""
+
+    operator_extra_links = (ReportLink(),)
+
+    @abstractmethod
+    def outcomes(self, run_id: str) -> list[DayOutcome]:
+        """What became of the days of the run."""
+
+    def execute(self, context: Any) -> None:
+        """See `SparkSubmitOperator.execute`."""
+        try:
+            super().execute(context)
+        finally:
+            for one in self.outcomes(context["dag_run"].run_id):
+                report = f" ({address_of(one.report)})" if one.report else ""
+                self.log.info("%s %s: %s%s", one.subject, one.day, one.said, report)
+
+    def report(self, run_id: str) -> str:
+        """The page to open after the run, as `address_of` takes it: on its one day, else on all days."""
+        found = [one.report for one in self.outcomes(run_id) if one.report]
+        return found[0] if len(found) == 1 else REPORTS

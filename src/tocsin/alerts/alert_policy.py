@@ -1,0 +1,237 @@
+"""What becomes of a finding: pure rules, with the clock handed in.
+
+* Merging: which of two records of one finding stays.
+* Dedup: findings of one (detector, entity) within one period of event time belong to one alert.
+* Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
+  an alert that was told as e-mail is told once more when it becomes urgent, and nothing is ever told as less.
+  What a backfill finds is news for two days, in the summary alone.
+* Superseding: a complete backfill of a day no longer reproduces a finding.
+
+Standard library and the contracts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.model.detector import DetectorSpec, Stage
+from tocsin.model.finding import Finding, Origin
+from tocsin.model.job_report import JobReport
+
+_LEVELS = {"": 0, "email": 1, "urgent": 2}
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_AHEAD = timedelta(days=400)
+
+BACKFILLS_ARE_NEWS = timedelta(days=2)
+"""So long after a window a backfill of it may open an alert and be listed as delayed: the nightly run of the day before
+is in it with hours to spare, and a first run over months of history lists nothing that nobody can act on any more."""
+
+
+class Kind(StrEnum):
+    """Which way a notification leaves."""
+
+    URGENT = "urgent"
+    EMAIL = "email"
+    DELAYED = "delayed"
+    """One line in a summary mail to the owner, at most one such mail an hour."""
+
+
+class DetectorFacts(BaseModel):
+    """What alerting needs to know of a detector, as it was last declared.
+
+    Attributes:
+        lateness: of its source: how long after its end a window may still change.
+        email_limit, urgent_limit: of its levels; None where it has none.
+        live: False for a detector that notifies nobody (shadow, signal, retired).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    version: str
+    title: str
+    owner: str
+    runbook: str
+    live: bool
+    dedup_period: timedelta
+    page_within: timedelta
+    lateness: timedelta = timedelta(0)
+    email_limit: float | None = None
+    urgent_limit: float | None = None
+
+    @classmethod
+    def of(cls, spec: DetectorSpec, lateness: timedelta) -> DetectorFacts:
+        """The facts in a declaration."""
+        return cls(
+            name=spec.name, version=spec.version, title=spec.title, owner=spec.owner, runbook=spec.runbook,
+            live=spec.stage is Stage.LIVE and spec.notify, dedup_period=spec.dedup_period,
+            page_within=spec.page_within, lateness=lateness,
+            email_limit=spec.levels.email, urgent_limit=spec.levels.urgent,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """What people were told about an alert, or are about to be.
+
+    Attributes:
+        at_once: highest level that left, or will leave, in a mail of its own; empty for none.
+        delayed: highest level listed in a delayed summary; empty for none.
+    """
+
+    at_once: str = ""
+    delayed: str = ""
+
+    def plus(self, kind: Kind, level: str) -> Told:
+        """The same after a notification of `kind` about a finding of `level`."""
+        if kind is Kind.DELAYED:
+            return Told(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
+        return Told(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
+
+
+def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
+    """Which of two records of one finding stays: `stored`, or `new`, which was appended later.
+
+    Across code versions the declared one (`declared`, None when unknown) wins, else the later. Within a version a
+    backfill is final, and among the others the highest level, then the highest score, wins.
+    """
+    if new.version != stored.version:
+        return stored if stored.version == declared else new
+    if new.origin is Origin.BACKFILL or stored.origin is Origin.BACKFILL:
+        return new if new.origin is Origin.BACKFILL else stored
+    return new if (new.rank, not new.at_least) > (stored.rank, not stored.at_least) else stored
+
+
+def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
+    """Whether a complete backfill of a day by version `backfilled` says which findings of `version` that day has.
+
+    Of its own version and of any other, unless that is the one declared now (None when unknown) and this is not.
+    """
+    return version == backfilled or version != declared
+
+
+def faults_of(finding: Finding) -> list[str]:
+    """Why a well-formed finding cannot be stored all the same; empty for one that can."""
+    faults = [] if 0 < len(finding.finding_id) <= 64 else ["finding_id: must have 1 to 64 characters"]
+    if not finding.entity:
+        faults.append("entity: is empty")
+    times = {name: getattr(finding, name) for name in ("window_start", "window_end", "event_time_max")}
+    latest = (finding.detected_at or _FIRST) + _MAX_AHEAD
+    wrong = {name: time for name, time in times.items() if time is not None and _is_absurd(time, latest)}
+    if wrong:
+        return faults + [
+            f"{name}: {time.isoformat()} has no time zone, is before 1970 or far ahead" for name, time in wrong.items()
+        ]
+    start, end = finding.window_start, finding.window_end
+    if (start is None) != (end is None):
+        faults.append("window_start and window_end: go together")
+    if start is not None and end is not None and end <= start:
+        faults.append("window_end: is not after window_start")
+    return faults
+
+
+def _is_absurd(time: datetime, latest: datetime) -> bool:
+    return time.tzinfo is None or not _FIRST <= time <= latest
+
+
+def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta) -> datetime | None:
+    """Which alert of one (detector, entity) a finding belongs to: the start of its period, or None for a new one.
+
+    The period of an alert runs in event time from its first finding. Partitions deliver findings out of order, so one
+    that is older than the first, by less than a period, joins as well; else it would notify a second time.
+    """
+    inside = [start for start in starts if start <= moment < start + period]
+    early = [start for start in starts if moment < start < moment + period]
+    return max(inside, default=None) or min(early, default=None)
+
+
+def notification(finding: Finding, facts: DetectorFacts, told: Told, now: datetime) -> Kind | None:
+    """Which notification `finding` calls for, given what people were `told` about its alert; None for none."""
+    if not notifies(finding, facts, now):
+        return None
+    rank = _LEVELS[finding.level]
+    if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
+        return Kind(finding.level) if rank > _LEVELS[told.at_once] else None
+    return Kind.DELAYED if rank > max(_LEVELS[told.at_once], _LEVELS[told.delayed]) else None
+
+
+def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
+    """Whether `finding` may reach people at all: its detector is live, and it is no backfill of what is long over."""
+    return facts.live and (finding.origin is not Origin.BACKFILL or now - _end(finding) <= BACKFILLS_ARE_NEWS)
+
+
+def _end(finding: Finding) -> datetime:
+    return finding.window_end or finding.moment
+
+
+def recipients(kind: Kind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:
+    """Who gets a notification, without repetition: the owner, and for an urgent one those to be `paged` too."""
+    return tuple(dict.fromkeys([owner, *(paged if kind is Kind.URGENT else ())]))
+
+
+def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta, now: datetime) -> datetime:
+    """Until when an e-mail waits for the window of `finding` to close before it leaves as perhaps incomplete.
+
+    A window of events that were there `now` closes within its own length, whatever its end claims.
+    """
+    start, end = finding.window_start, finding.window_end
+    if start is None or end is None:
+        return now
+    return max(now, min(end, now + (end - start))) + facts.lateness + incomplete_after
+
+
+@dataclass(frozen=True)
+class Closing:
+    """Whether an e-mail that waits for its window may leave.
+
+    Attributes:
+        ready: it may.
+        incomplete: why the window may still change; empty when it is closed.
+        closed_at: since when the detector's job has said that the window is closed; None while it has not.
+    """
+
+    ready: bool
+    incomplete: str = ""
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The last reports of the two jobs that must be done with a window before its e-mail leaves; None when unheard."""
+
+    detector: JobReport | None
+    indexer: JobReport | None
+
+
+def closing(window_end: datetime, until: datetime, jobs: Jobs, now: datetime, closed_at: datetime | None) -> Closing:
+    """Whether a window that ends at `window_end` is closed, waiting no longer than `until`.
+
+    It is closed once the watermark of the detector's job has passed its end, or the job says between two boundaries
+    that it is complete through it, and the indexer has stored all that was appended before the job said so (its
+    watermark: a finding may still be on its way). Should the job have said so too early, what comes later notifies as
+    ever. `closed_at` is that of the last call for the same window, so that later reports of the job do not move the
+    mark.
+    """
+    report = jobs.detector
+    if closed_at is None and report is not None:
+        marks = (mark for mark in (report.watermark, report.complete_through) if mark is not None)
+        closed_at = report.at if max(marks, default=_FIRST) >= window_end else None
+    indexed = jobs.indexer.watermark if jobs.indexer is not None else None
+    if closed_at is not None and indexed is not None and indexed >= closed_at:
+        return Closing(True, "", closed_at)
+    if now >= until:
+        return Closing(True, _why_open(jobs, closed_at), closed_at)
+    return Closing(False, "", closed_at)
+
+
+def _why_open(jobs: Jobs, closed_at: datetime | None) -> str:
+    late, who = (jobs.detector, "the detector's job") if closed_at is None else (jobs.indexer, "the indexer")
+    if late is None:
+        return f"{who} has not reported"
+    mark = "has no watermark yet" if late.watermark is None else f"had got to {late.watermark:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{who} was {late.state.value} at {late.at:%H:%M:%S} UTC and {mark}"

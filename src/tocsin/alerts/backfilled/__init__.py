@@ -1,0 +1,1 @@
+"""Bring the findings of backfilled days into the alerts DB."""

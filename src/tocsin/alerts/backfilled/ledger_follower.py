@@ -1,0 +1,144 @@
+"""The ledgers of backfills, followed: what is published for a day and is not in the alerts DB is brought there.
+
+What is in the DB is compared with what is published, whoever published it and whenever, so a new DB is filled again and
+nothing is lost when the indexer stops anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from datetime import date
+from typing import Protocol
+
+import structlog
+from sqlalchemy import exc
+
+from tocsin.alerts.backfilled import published_day
+from tocsin.alerts.backfilled.published_day import Applied, Backfilled, UnusableDay
+from tocsin.alerts.store.database import Database
+from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+
+_LOOK_SECONDS = 1.0
+_TROUBLE_SECONDS = 5.0
+_log = structlog.get_logger()
+
+_ENDED = object()
+
+_Due = tuple[date, str, Published]
+"""Day, detector, and what is published; sorts by day."""
+
+
+class Storing(Protocol):
+    """Stores days, one short transaction after another; see `backfills.Days`."""
+
+    @property
+    def days(self) -> published_day.Days:
+        """Where they are stored."""
+
+    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+        """Store one."""
+
+
+class FollowedBackfills:
+    """Brings published days into the alerts DB, one at a time. For one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        indexer: Storing,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Follow the ledgers of `settings`; `indexer` stores a day in `database`."""
+        self._settings, self._database, self._indexer, self._clock = settings, database, indexer, clock
+        self._steps: Iterator[None] = indexer.days.settle()
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._due: list[_Due] = []
+        self._unusable: set[tuple[str, date, str]] = set()
+        self._rest_until = 0.0
+        self._trouble = ""
+
+    def step(self) -> bool:
+        """Bring one day that is due into the DB, or a part of a large one, the newest first; True when more is due now.
+
+        Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is told once,
+        and tried again after some seconds; a day that cannot be used is told once and left out until it is published
+        anew. Neither holds up the caller.
+
+        Raises:
+            ConfigError: the file of the DB is no alerts DB.
+        """
+        if self._clock() < self._rest_until:
+            return False
+        try:
+            if self._goes_on():
+                return True
+            if not self._due:
+                self._look()
+            if not self._due:
+                self._rest_until = self._clock() + _LOOK_SECONDS
+                return False
+            self._steps = self._bring(*self._due.pop())
+            if self._goes_on():
+                return True
+        except (TransientError, OSError) as error:
+            self._rest(str(error))
+            return False
+        if self._trouble:
+            _log.info("backfills: going on", after=self._trouble)
+            self._trouble = ""
+        return bool(self._due)
+
+    def _goes_on(self) -> bool:
+        return next(self._steps, _ENDED) is not _ENDED
+
+    def _look(self) -> None:
+        """Note what is due in the ledgers that have changed."""
+        for detector in backfilled(self._settings):
+            ledger = Backfills(self._settings, detector)
+            status = ledger.file.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if self._seen.get(detector) == stamp:
+                continue
+            with self._database.read() as connection:
+                held = published_day.applied(connection, detector)
+            for day, published in ledger.read().published.items():
+                if held.get(day) != published.run and (detector, day, published.run) not in self._unusable:
+                    self._due.append((day, detector, published))
+            self._seen[detector] = stamp
+        self._due.sort(key=lambda due: due[:2])
+
+    def _bring(self, day: date, detector: str, published: Published) -> Iterator[None]:
+        ledger = Backfills(self._settings, detector)
+        try:
+            found = published_day.read(detector, day, published, list(ledger.findings(day, published)))
+            done = yield from self._indexer.apply(found)
+        except BrokenFindings as error:
+            # Published anew meanwhile: its file has changed, and so has the ledger's, at which the next look looks.
+            if ledger.read().published.get(day) == published:
+                self._leave_out(detector, day, published, error)
+        except (UnusableDay, exc.StatementError, ValueError, OverflowError) as error:
+            self._leave_out(detector, day, published, error)
+        else:
+            counts = {"findings": len(found.findings), "new": done.recorded.findings, "superseded": done.superseded}
+            _log.info("backfilled day stored", detector=detector, day=str(day), **counts, alerts=done.recorded.alerts)
+
+    def _leave_out(self, detector: str, day: date, published: Published, error: Exception) -> None:
+        self._unusable.add((detector, day, published.run))
+        _log.error(
+            "findings of a backfilled day cannot be used; what the alerts DB holds of it stays",
+            detector=detector, day=str(day), error=str(error)[:500],
+        )  # fmt: skip
+
+    def _rest(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            _log.warning("backfills: waiting", reason=trouble)
+        self._trouble = trouble
+        # How far the day had come is in the DB: what is shown is merged, anything else is due again.
+        self._steps = self._indexer.days.settle()
+        self._due.clear()
+        self._seen.clear()
+        self._rest_until = self._clock() + _TROUBLE_SECONDS

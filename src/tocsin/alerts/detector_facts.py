@@ -1,0 +1,63 @@
+"""What is declared of each detector, followed while the files change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select, update
+
+from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.store.schema import detectors
+from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import catalog_in_force, pins_file
+
+
+class DeclaredFacts:
+    """The facts of every detector, read again whenever a file of sources/ or detectors/ has changed.
+
+    A file that is broken or gone keeps its last good facts: its job may still run, and what it finds must reach people.
+    """
+
+    def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
+        """Begin with the `known` facts of an earlier run."""
+        self._settings, self._facts = settings, dict(known)
+        self._stamp: dict[Path, tuple[int, int]] | None = None
+
+    def current(self) -> dict[str, DetectorFacts]:
+        """The facts by detector."""
+        stamp = self._stamps()
+        if stamp != self._stamp:
+            catalog = catalog_in_force(self._settings)
+            for name, spec in catalog.detectors.items():
+                source = catalog.sources.get(spec.source)
+                self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
+            self._stamp = stamp
+        return self._facts
+
+    def _stamps(self) -> dict[Path, tuple[int, int]]:
+        stamps = {}
+        project = self._settings.project
+        declared = [*(project / "sources").glob("*.toml"), *(project / "detectors").glob("*.py")]
+        for path in (*declared, pins_file(self._settings)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            stamps[path] = (status.st_mtime_ns, status.st_size)
+        return stamps
+
+
+def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
+    """Store what is declared, for a start when the file is broken."""
+    for one in facts:
+        values = {"facts": one.model_dump(mode="json")}
+        if connection.execute(update(detectors).filter_by(name=one.name).values(values)).rowcount == 0:
+            connection.execute(insert(detectors).values(name=one.name, **values))
+
+
+def remembered(connection: Connection) -> dict[str, DetectorFacts]:
+    """What was last declared, by detector."""
+    rows = connection.execute(select(detectors.c.name, detectors.c.facts))
+    return {name: DetectorFacts.model_validate(facts) for name, facts in rows}

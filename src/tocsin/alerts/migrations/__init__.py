@@ -1,1 +1,0 @@
-"""Schema versions of the alerts DB, applied by `tocsin.alerts.database.Database.migrate`."""

@@ -1,0 +1,1 @@
+"""Bring notifications to people."""

@@ -1,0 +1,118 @@
+"""The chart in a mail: how the score rose, and the limits it crossed. PNG, 900 by 390 pixels, some 30 kB."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tocsin.alerts.notify.mail.plain_text import number
+from tocsin.alerts.store.alert_rows import AlertDetails, StoredFinding
+from tocsin.alerts.trajectory import time_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_INK, _GRID = "#3c4250", "#e3e6eb"
+_LINE = "#2457c5"
+_LIMITS = {"email": "#b26a00", "urgent": "#c62828"}
+_MOST_WINDOWS = 12
+
+
+def draw(details: AlertDetails) -> bytes:
+    """The scores of the latest findings of an alert, as PNG.
+
+    A few windows are drawn with every point of their trajectories; many, or windows far apart, with one stem each.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 2.6), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    shown = list({one.finding.finding_id: one for one in [*details.findings, details.highest]}.values())
+    shown.sort(key=_begin)
+    if _is_close(shown):
+        for one in shown:
+            _draw_trajectory(axes, one)
+    else:
+        _draw_stems(axes, shown)
+    _draw_limits(axes, details, max(one.finding.score for one in shown))
+    _dress(axes, shown)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _begin(one: StoredFinding) -> datetime:
+    return one.finding.window_start or one.finding.event_time_max or one.first_detected_at
+
+
+def _place(time: datetime) -> float:
+    """Where `time` stands on the axis: days since 1970, as matplotlib counts."""
+    return time.timestamp() / 86_400
+
+
+def _end(one: StoredFinding) -> datetime:
+    return one.finding.window_end or _begin(one)
+
+
+def _is_close(shown: list[StoredFinding]) -> bool:
+    """Whether the windows are few and near enough for their insides to be seen."""
+    length = _end(shown[0]) - _begin(shown[0])
+    return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
+
+
+def _draw_trajectory(axes: Axes, one: StoredFinding) -> None:
+    start, end = _begin(one), _end(one)
+    axes.axvspan(_place(start), _place(end), color=_LINE, alpha=0.06, lw=0)
+    points = [(time_of(micros), score) for micros, score in one.trajectory]
+    # Events of one instant raise the score at once; what came first within it is not known.
+    times = [_place(min(max(time, start), end)) for time, _ in points]
+    scores = [score for _, score in points]
+    axes.plot(times, scores, color=_LINE, lw=1.8, marker="o", ms=2.6, drawstyle="steps-post")
+    if times:
+        axes.annotate(number(scores[-1]), (times[-1], scores[-1]), (4, 4), textcoords="offset points",
+                      color=_LINE, fontsize=9, fontweight="bold")  # fmt: skip
+
+
+def _draw_stems(axes: Axes, shown: list[StoredFinding]) -> None:
+    times, scores = [_place(_begin(one)) for one in shown], [one.finding.score for one in shown]
+    axes.vlines(times, 0, scores, color=_LINE, lw=1.4)
+    axes.plot(times, scores, color=_LINE, ls="", marker="o", ms=4)
+
+
+def _draw_limits(axes: Axes, details: AlertDetails, highest: float) -> None:
+    limits = {"email": details.alert.email_limit, "urgent": details.alert.urgent_limit}
+    known = {level: limit for level, limit in limits.items() if limit is not None}
+    for level, limit in known.items():
+        axes.axhline(limit, color=_LIMITS[level], lw=1.2, ls=(0, (5, 3)))
+        words = f"{level} above {number(limit)}"
+        axes.annotate(words, (0.995, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                      color=_LIMITS[level], fontsize=8, ha="right", va="bottom")  # fmt: skip
+    lowest = min([0.0, *known.values(), *(one.finding.score for one in details.findings)])
+    top = max([highest, *known.values()])
+    axes.set_ylim(lowest, top + (top - lowest) * 0.18 or 1.0)
+
+
+def _dress(axes: Axes, shown: list[StoredFinding]) -> None:
+    from matplotlib.dates import AutoDateLocator, DateFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    begin, end = _begin(shown[0]), max(_end(one) for one in shown)
+    room = max((end - begin) * 0.06, timedelta(seconds=0.5))
+    axes.set_xlim(_place(begin - room), _place(end + room))
+    axes.xaxis.set_major_locator(AutoDateLocator(minticks=4, maxticks=8))  # type: ignore[no-untyped-call]  # theirs
+    span = end - begin
+    form = "%H:%M:%S" if span <= timedelta(minutes=10) else "%H:%M" if span <= timedelta(days=1) else "%m-%d %H:%M"
+    axes.xaxis.set_major_formatter(DateFormatter(form))  # type: ignore[no-untyped-call]  # theirs
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda score, _: number(float(score))))
+    axes.set_xlabel(f"event time on {begin:%Y-%m-%d}, UTC", color=_INK, fontsize=8.5)
+    axes.set_ylabel("score", color=_INK, fontsize=8.5)
+    axes.tick_params(colors=_INK, labelsize=8, length=0)
+    axes.grid(axis="y", color=_GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(_GRID)

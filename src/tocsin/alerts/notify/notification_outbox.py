@@ -1,0 +1,175 @@
+"""The outbox as the notifier moves through it. Each function is one step inside the caller's transaction.
+
+A notification is claimed, sent and marked. A crash after the mail server accepted it and before the mark sends it a
+second time, with the same Message-ID; no crash loses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, case, exists, func, not_, or_, select, update
+
+from tocsin.alerts.alert_ids import message_id
+from tocsin.alerts.store.alert_rows import Notification
+from tocsin.alerts.store.queries import notification_of
+from tocsin.alerts.store.schema import alerts, notifications
+
+SUMMARY_EVERY = timedelta(hours=1)
+SUMMARY_GATHERS = timedelta(minutes=1)
+_table = notifications.c
+_UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
+
+
+@dataclass(frozen=True)
+class WaitingEmail:
+    """An e-mail that waits for the window of `detector` that ends at `window_end`, until `wait_until` at most."""
+
+    id: int
+    detector: str
+    window_end: datetime
+    wait_until: datetime
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What leaves in one mail: one notification of an alert, or all lines of a delayed summary.
+
+    Attributes:
+        notifications: with the alert of each, in the same order in `alerts`.
+    """
+
+    recipient: str
+    message_id: str
+    notifications: list[Notification]
+    alerts: list[int]
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids of the notifications."""
+        return [notification.id for notification in self.notifications]
+
+
+def has_unsent(connection: Connection) -> bool:
+    """Check whether anything waits or is to be sent: one cheap question where the answer is mostly no."""
+    return connection.execute(_UNSENT).first() is not None
+
+
+def waiting_emails(connection: Connection) -> list[WaitingEmail]:
+    """E-mails that wait for their window to close."""
+    columns = (_table.id, alerts.c.detector, _table.window_end, _table.wait_until)
+    waiting = and_(_table.state == "waiting", _table.kind == "email")
+    rows = connection.execute(select(*columns).join(alerts, alerts.c.id == _table.alert_id).where(waiting))
+    return [WaitingEmail(*row) for row in rows]
+
+
+def release(connection: Connection, waiting: WaitingEmail, incomplete: str) -> None:
+    """Let an e-mail leave, with why it may be incomplete; nothing if an urgent one replaced it meanwhile."""
+    still = and_(_table.id == waiting.id, _table.state == "waiting")
+    connection.execute(update(notifications).where(still).values(state="pending", incomplete=incomplete))
+
+
+def claim(connection: Connection, now: datetime, lease: timedelta) -> Claimed | None:
+    """The next notification to send, urgent ones first, kept from other notifiers for `lease`; None if none is due."""
+    due = and_(_table.state == "pending", _table.kind != "delayed", _table.next_attempt_at <= now, _free(now))
+    order = (case((_table.kind == "urgent", 0), else_=1), _table.next_attempt_at, _table.id)
+    row = connection.execute(select(notifications).where(due).order_by(*order).limit(1)).mappings().first()
+    if row is None or not _lease(connection, [row["id"]], now, lease):
+        return None
+    return Claimed(row["recipient"], row["message_id"], [notification_of(row)], [row["alert_id"]])
+
+
+def claim_summary(connection: Connection, now: datetime, lease: timedelta, domain: str) -> Claimed | None:
+    """The next delayed summary: all that is delayed for one recipient, once an hour at most; None if none is due.
+
+    Its lines and its Message-ID are fixed at the first claim, so that a second attempt is the same mail.
+    """
+    begun = and_(_table.kind == "delayed", _table.state == "pending", _table.next_attempt_at <= now, _free(now))
+    rows = connection.execute(select(notifications).where(begun).order_by(_table.id)).mappings().all()
+    if rows:
+        rows = [row for row in rows if row["message_id"] == rows[0]["message_id"]]
+    else:
+        rows = list(connection.execute(_gathered(connection, now)).mappings())
+    ids = [row["id"] for row in rows]
+    if not ids or not _lease(connection, ids, now, lease):
+        return None
+    common = rows[0]["message_id"]
+    if rows[0]["state"] == "waiting":
+        common = message_id(domain, [row["message_id"] for row in rows])
+        fixed = {"state": "pending", "message_id": common}
+        connection.execute(update(notifications).where(_table.id.in_(ids)).values(fixed))
+    lines = [notification_of(row) for row in rows]
+    return Claimed(rows[0]["recipient"], common, lines, [row["alert_id"] for row in rows])
+
+
+def detectors(connection: Connection, claimed: Claimed) -> list[str]:
+    """The detectors of what leaves in one mail, by name."""
+    own = select(alerts.c.detector).join(notifications, alerts.c.id == _table.alert_id)
+    own = own.where(_table.message_id == claimed.message_id, _table.state == "pending")
+    return list(connection.execute(own.distinct().order_by(alerts.c.detector)).scalars())
+
+
+def _gathered(connection: Connection, now: datetime) -> Select[Any]:
+    """The delayed lines of the recipient whose oldest one has waited longest, among those who may get a summary now."""
+    delayed = notifications.alias()
+    sent = select(delayed.c.id).where(
+        delayed.c.recipient == _table.recipient,
+        delayed.c.kind == "delayed",
+        or_(delayed.c.sent_at > now - SUMMARY_EVERY, delayed.c.state == "pending"),
+    )
+    waiting = and_(_table.kind == "delayed", _table.state == "waiting")
+    first = func.min(_table.created_at)
+    ready = select(_table.recipient).where(waiting, not_(exists(sent))).group_by(_table.recipient)
+    to = connection.execute(ready.having(first <= now - SUMMARY_GATHERS).order_by(first).limit(1)).scalar()
+    return select(notifications).where(waiting, _table.recipient == to).order_by(_table.id)
+
+
+def mark_sent(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """The mail server has accepted them."""
+    sent = {"state": "sent", "sent_at": now, "claimed_until": None, "error": ""}
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(sent))
+
+
+def mark_failed(connection: Connection, ids: Sequence[int], error: str) -> None:
+    """They were refused for good."""
+    failed = {"state": "failed", "claimed_until": None, "error": error, "attempts": _table.attempts + 1}
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(failed))
+
+
+def postpone(connection: Connection, ids: Sequence[int], error: str, until: datetime) -> None:
+    """They were refused for now."""
+    later = {"next_attempt_at": until, "claimed_until": None, "error": error, "attempts": _table.attempts + 1}
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(later))
+
+
+def unclaim(connection: Connection, ids: Sequence[int] | None = None) -> None:
+    """Give claims back without an attempt: those of `ids`, or all (at the start of the only notifier)."""
+    which = _table.claimed_until.is_not(None) if ids is None else _table.id.in_(ids)
+    connection.execute(update(notifications).where(which).values(claimed_until=None))
+
+
+def resolve(connection: Connection, now: datetime) -> int:
+    """Resolve the open alerts whose period is over and which have nothing left to send; how many."""
+    unsent = exists().where(_table.alert_id == alerts.c.id, _table.state.in_(("waiting", "pending")))
+    over = and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
+    return connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now)).rowcount
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """Notifications that are not sent, by state."""
+    unsent = _table.state.in_(("waiting", "pending", "failed"))
+    rows = connection.execute(select(_table.state, func.count()).where(unsent).group_by(_table.state))
+    return {state: count for state, count in rows}
+
+
+def _free(now: datetime) -> Any:
+    return or_(_table.claimed_until.is_(None), _table.claimed_until < now)
+
+
+def _lease(connection: Connection, ids: list[int], now: datetime, lease: timedelta) -> bool:
+    """Claim all of `ids`, unless another notifier was faster with one."""
+    free = and_(_table.id.in_(ids), _free(now))
+    return connection.execute(update(notifications).where(free).values(claimed_until=now + lease)).rowcount == len(ids)

@@ -1,0 +1,1 @@
+"""The alerts DB: its tables, and all that reads them."""

@@ -1,0 +1,219 @@
+"""Rows of the alerts DB as what the rest of the program, and the people who read it, see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from tocsin.alerts.merging import Kept, Said
+from tocsin.alerts.trajectory import Points
+from tocsin.model.finding import Finding, canonical_entity
+
+_SAME_NAME = (
+    "finding_id", "detector", "version", "window_start", "window_end", "level", "score", "at_least", "evidence",
+    "context", "event_time_max", "run_id", "detected_at", "discriminator",
+)  # fmt: skip
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class StoredFinding(_View):
+    """A finding as the DB holds it.
+
+    Attributes:
+        finding: the record that stayed after merging.
+        first_detected_at: append time of its first record, UTC.
+        alert: id of its alert; None when it has none (shadow, signal, old backfill, unknown detector).
+        trajectory: how its score rose; time in microseconds since 1970, score.
+        superseded_at: since when the backfill of its day no longer reproduces it, UTC; None while it counts.
+        superseded_by: the `run_id` of that backfill; empty while it counts.
+        stream: what the stream said last, where `finding` is a backfill's; None when the stream has not found it, or
+            `finding` is the stream's own.
+    """
+
+    finding: Finding
+    first_detected_at: datetime
+    alert: int | None
+    trajectory: Points
+    superseded_at: datetime | None = None
+    superseded_by: str = ""
+    stream: Said | None = None
+
+
+class BackfilledDay(_View):
+    """A day of a detector whose backfill is in the DB, whole.
+
+    Attributes:
+        run: which publication of the day, as in the ledger of the detector's backfills.
+        run_id: which run computed it; it is in its findings.
+        version: of the detector, by which it was computed.
+        findings: how many were published.
+        applied_at: since when they are in the DB, UTC.
+    """
+
+    detector: str
+    day: date
+    run: str
+    run_id: str
+    version: str
+    findings: int
+    applied_at: datetime
+
+
+class Notification(_View):
+    """A message about an alert to one recipient.
+
+    Attributes:
+        kind: "urgent", "email" or "delayed".
+        state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves as soon as it
+            can), "sent", "failed" (refused for good; see `error`), "replaced" (by a more urgent one before it left).
+        revision: counts the notifications of the alert.
+        incomplete: why it left before its window was known to be closed; empty else.
+        attempts: how often it was offered to the mail server without success.
+    """
+
+    id: int
+    kind: str
+    state: str
+    revision: int
+    recipient: str
+    window_end: datetime | None
+    wait_until: datetime | None
+    incomplete: str
+    message_id: str
+    created_at: datetime
+    next_attempt_at: datetime
+    sent_at: datetime | None
+    attempts: int
+    error: str
+
+
+class Alert(_View):
+    """What people handle: the findings of one entity in one dedup period.
+
+    Attributes:
+        level: the highest of its findings.
+        state: "open" or "resolved" (its period is over and nothing waits to be sent).
+        period_start, period_end: of the dedup period, event time, UTC.
+        first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
+        findings: how many it has; as all sums here, without superseded ones unless it has no other.
+        score: the highest.
+        email_limit, urgent_limit: of its detector; None where it has none.
+    """
+
+    id: int
+    detector: str
+    title: str
+    owner: str
+    runbook: str
+    entity: dict[str, str]
+    level: str
+    state: str
+    period_start: datetime
+    period_end: datetime
+    first_seen: datetime
+    last_seen: datetime
+    findings: int
+    score: float
+    email_limit: float | None
+    urgent_limit: float | None
+    opened_at: datetime
+    updated_at: datetime
+
+
+class AlertDetails(_View):
+    """An alert, its highest finding, its latest ones (the newest first), and its notifications (the oldest first)."""
+
+    alert: Alert
+    highest: StoredFinding
+    findings: list[StoredFinding]
+    notifications: list[Notification]
+
+
+class JobUsage(_View):
+    """What one job took on one day, as far as its reports were read.
+
+    Attributes:
+        job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
+        day: in UTC; what came between two reports belongs to the day of the second.
+        seconds: for which it ran.
+        cpu_seconds: of its processes, Python and JVM together.
+        rss_bytes: the most that it held resident.
+        rows_in, rows_out: records read (without ticks) and written; of a detector rows_out counts updates of findings.
+            rows_out is 0 where they are not counted.
+        findings: of a detector, that it first detected on this day and that count still; 0 for other jobs.
+        restarts: how often another process took its place.
+        cores: that it kept busy, on average, while it ran.
+        last_finding_at: when the last finding of a detector was first detected, on whatever day; null for none.
+    """
+
+    job: str
+    day: date
+    seconds: float
+    cpu_seconds: float
+    rss_bytes: int
+    rows_in: int
+    rows_out: int
+    findings: int
+    restarts: int
+    last_finding_at: datetime | None = None
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
+    @property
+    def cores(self) -> float:
+        """See above."""
+        return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
+
+
+def finding_of(row: Mapping[Any, Any]) -> Finding:
+    """The finding in a row of `findings`."""
+    values = {name: row[name] for name in _SAME_NAME}
+    return Finding(**values, entity=json.loads(row["entity"]), limit=row["score_limit"], origin=row["origin"])
+
+
+def kept_of(row: Mapping[Any, Any]) -> Kept:
+    """What a row of `findings` keeps of a finding."""
+    return Kept(
+        finding=finding_of(row),
+        points=[(int(time), float(score)) for time, score in row["trajectory"]],
+        first_detected_at=row["first_detected_at"],
+        stream=None if row["stream"] is None else Said.model_validate(row["stream"]),
+        superseded_at=row["superseded_at"],
+        superseded_by=row["superseded_by"],
+    )
+
+
+def kept_values(kept: Kept) -> dict[str, Any]:
+    """The columns of `findings`, but for the alert, which is the caller's."""
+    finding = kept.finding
+    return {name: getattr(finding, name) for name in _SAME_NAME} | {
+        "entity": canonical_entity(finding.entity),
+        "moment": finding.moment,
+        "score_limit": finding.limit,
+        "origin": finding.origin.value,
+        "trajectory": kept.points,
+        "first_detected_at": kept.first_detected_at,
+        "stream": kept.stream.model_dump(mode="json") if kept.stream else None,
+        "superseded_at": kept.superseded_at,
+        "superseded_by": kept.superseded_by,
+    }
+
+
+def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
+    """A row of `findings` as readers see it."""
+    kept = kept_of(row)
+    return StoredFinding(
+        finding=kept.finding,
+        first_detected_at=kept.first_detected_at,
+        alert=row["alert_id"],
+        trajectory=kept.points,
+        superseded_at=kept.superseded_at,
+        superseded_by=kept.superseded_by,
+        stream=kept.stream,
+    )

@@ -1,0 +1,214 @@
+"""The alerts DB: connections, transactions and migrations, the same for SQLite and PostgreSQL.
+
+What may pass (locked, read-only, disk full, server away) comes out as `TransientError` with the reason, what must be
+fixed (unknown address, newer schema, no database file) as `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, func, make_url, select
+
+from tocsin.model.errors import ConfigError, TransientError
+
+# It tells its dialect at every look at the schema, which readers take several times a second.
+logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK = 0x70C5_1A
+# A server whose machine or network is gone says nothing: TCP notices after 25 s, and not after hours, as by default.
+_VANISHED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+
+
+class Database:
+    """One alerts DB; threads may share it."""
+
+    def __init__(self, address: str, *, read_only: bool = False, busy_seconds: float = 5.0) -> None:
+        """Describe the DB at the SQLAlchemy `address`; nothing is opened yet.
+
+        Args:
+            address: `sqlite:///<path>` or `postgresql://...`; another scheme is a ConfigError.
+            read_only: never write, and never make a file that is not there.
+            busy_seconds: how long a statement waits for a lock before it is a TransientError.
+        """
+        self.url = _url(address)
+        self.read_only = read_only
+        self.engine = (
+            _sqlite(self.url, read_only, busy_seconds) if self._is_sqlite else _postgres(self.url, busy_seconds)
+        )
+        # A transaction of SQLite sees one state in any case; by default PostgreSQL shows each statement the latest one.
+        self._isolation = {} if self._is_sqlite else {"isolation_level": "REPEATABLE READ"}
+
+    @property
+    def shown(self) -> str:
+        """The address without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes: committed at the end, rolled back on an exception.
+
+        Raises:
+            TransientError: locked, read-only, full or away; nothing was written and a retry helps.
+        """
+        with (
+            self._translated(),
+            self.engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads, and sees one state of the DB.
+
+        Raises:
+            TransientError: the DB cannot be read now; a retry helps.
+        """
+        with (
+            self._translated(),
+            self.engine.connect().execution_options(**self._isolation) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def migrate(self) -> None:
+        """Bring the schema up to this code's, in one transaction; safe when several processes start together.
+
+        Raises:
+            ConfigError: the schema is newer than this code.
+            TransientError: the DB cannot be written now.
+        """
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        if self._is_sqlite and self.url.database:
+            with self._translated():
+                Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
+        with self.write() as connection:
+            if not self._is_sqlite:
+                connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            if not self._is_current(connection):
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+
+    def is_ready(self) -> bool:
+        """Whether the DB exists with this code's schema; False when the indexer has yet to make or migrate it.
+
+        Raises:
+            ConfigError: the schema is newer than this code.
+            TransientError: the DB cannot be read now.
+        """
+        if self._is_sqlite and self.url.database and not Path(self.url.database).exists():
+            return False
+        with self.read() as connection:
+            return self._is_current(connection)
+
+    def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        self.engine.dispose()
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    def _is_current(self, connection: Connection) -> bool:
+        script = ScriptDirectory(str(_MIGRATIONS))
+        current = MigrationContext.configure(connection).get_current_revision()
+        known = {revision.revision for revision in script.walk_revisions()}
+        if current is not None and current not in known:
+            head = script.get_current_head()
+            what = f"has schema {current}, which is newer than this Tocsin knows ({head}); upgrade Tocsin"
+            raise ConfigError.one(self.shown, what)
+        return current == script.get_current_head()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (exc.OperationalError, exc.InternalError, sqlite3.OperationalError, OSError) as error:
+            # A file that was opened read-only, or a server that was away, stays so for its open connections.
+            self.engine.dispose()
+            raise TransientError(f"alerts DB {self.shown}: {_reason(error)}") from error
+        except exc.DBAPIError as error:
+            if error.connection_invalidated:
+                raise TransientError(f"alerts DB {self.shown}: {_reason(error)}") from error
+            if type(error.orig) is sqlite3.DatabaseError:  # its children say other things
+                raise ConfigError.one(self.shown, f"is no alerts DB: {error.orig}") from error
+            raise
+        except sqlite3.DatabaseError as error:
+            raise ConfigError.one(self.shown, f"is no alerts DB: {error}") from error
+
+
+def _url(address: str) -> URL:
+    try:
+        url = make_url(address)
+        backend = url.get_backend_name()
+    except exc.ArgumentError as error:
+        raise ConfigError.one(address, f"is no database address: {error}", key="alerts.database") from error
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise ConfigError.one(
+            url.render_as_string(), "must begin with sqlite:// or postgresql://", key="alerts.database"
+        )
+    return url
+
+
+def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
+    address = url
+    if read_only and url.database:
+        address = url.set(database=f"file:{Path(url.database).absolute()}").update_query_dict(
+            {"mode": "ro", "uri": "true"}
+        )
+    engine = create_engine(address, connect_args={"timeout": busy_seconds})
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, record: object) -> None:
+        # The driver must not open transactions by itself: BEGIN IMMEDIATE below takes the write lock at once, where a
+        # transaction that reads first and writes later fails without waiting when another one wrote in between.
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys=ON")
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            # Offsets are committed to Kafka after the transaction, so it must survive a power cut.
+            connection.execute("PRAGMA synchronous=FULL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgres(url: URL, busy_seconds: float) -> Engine:
+    millis = int(busy_seconds * 1000)
+    options = f"-c lock_timeout={millis} -c timezone=UTC -c idle_in_transaction_session_timeout=60000"
+    arguments: dict[str, Any] = {"connect_timeout": max(2, round(busy_seconds)), "options": options, **_VANISHED}
+    return create_engine(url, connect_args=arguments, pool_pre_ping=True)
+
+
+def _reason(error: Exception) -> str:
+    """What happened, in one line, and what helps."""
+    cause = getattr(error, "orig", None) or error
+    text = " ".join(str(cause).split())
+    hints = {
+        "database is locked": "another process holds it; close the tool that has it open",
+        "readonly database": "make the file and its folder writable for this user",
+        "disk is full": "make room on the disk",
+        "unable to open database file": "does the folder exist, and may this user write in it?",
+        "No space left": "make room on the disk",
+    }
+    hint = next((hint for sign, hint in hints.items() if sign in text), "")
+    return f"{text} ({hint})" if hint else text

@@ -1,0 +1,1 @@
+"""Schema versions of the alerts DB, applied by `tocsin.alerts.store.database.Database.migrate`."""

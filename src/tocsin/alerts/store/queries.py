@@ -1,0 +1,269 @@
+"""What the CLI, the stack and the mails read from the alerts DB. Nothing here writes.
+
+Before the indexer has made the DB there is nothing to read, and every list is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
+
+from tocsin.alerts.backfilled.staging import visible
+from tocsin.alerts.store.alert_rows import (
+    Alert,
+    AlertDetails,
+    BackfilledDay,
+    JobUsage,
+    Notification,
+    StoredFinding,
+    stored_finding,
+)
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import alerts, backfilled_days, invalid_findings, job_usage, notifications
+from tocsin.history.places import begin, end
+from tocsin.model.finding import Origin, canonical_entity
+from tocsin.model.names import detector_job
+from tocsin.model.sizes import shortened
+from tocsin.project.settings import Settings
+
+SHOWN_FINDINGS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingFilter:
+    """Which findings to list; None leaves a side open.
+
+    Attributes:
+        entity: the value of one of its columns, exactly.
+        since: start of the window (time of the event) at or after it, UTC.
+        level: "email" or "urgent", exactly.
+        superseded: also those that the backfill of their day no longer reproduces.
+    """
+
+    detector: str | None = None
+    entity: str | None = None
+    since: datetime | None = None
+    level: str | None = None
+    superseded: bool = False
+    limit: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertFilter:
+    """Which alerts to list; None leaves a side open. `since`: changed at or after it, UTC."""
+
+    state: str | None = None
+    detector: str | None = None
+    since: datetime | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True)
+class InvalidFinding:
+    """A record of the findings topic that could not be used; `size` in bytes, `seen_at` UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    reasons: list[str]
+    size: int
+    seen_at: datetime
+
+
+def open_store(settings: Settings) -> Database:
+    """The alerts DB of an installation, for reading only."""
+    return Database(settings.alerts_database, read_only=True)
+
+
+def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFinding]:
+    """Findings, the newest window first.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        query = _listed(visible(connection), wanted)
+        return [stored_finding(row) for row in connection.execute(query).mappings()]
+
+
+def _listed(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
+    table = rows.c
+    query = select(rows).order_by(table.moment.desc(), table.finding_id).limit(wanted.limit)
+    if wanted.detector is not None:
+        query = query.where(table.detector == wanted.detector)
+    if wanted.entity is not None:
+        # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
+        value = canonical_entity({"": shortened(wanted.entity)}).removeprefix('{""').removesuffix("}")
+        query = query.where(func.replace(table.entity, value, "") != table.entity)
+    if wanted.since is not None:
+        query = query.where(table.moment >= wanted.since)
+    if wanted.level is not None:
+        query = query.where(table.level == wanted.level)
+    return query if wanted.superseded else query.where(_counts(rows))
+
+
+def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
+    """All findings of a detector that belong to a UTC day, superseded ones too, by moment and id.
+
+    Errors as for `list_findings`.
+    """
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        table = (rows := visible(connection)).c
+        own = select(rows).where(table.detector == detector, table.moment >= begin(day), table.moment < end(day))
+        found = connection.execute(own.order_by(table.moment, table.finding_id)).mappings()
+        return [stored_finding(row) for row in found]
+
+
+def list_backfilled(database: Database, detector: str) -> list[BackfilledDay]:
+    """The days of a detector whose backfill is in the DB, the newest first; errors as for `list_findings`."""
+    if not database.is_ready():
+        return []
+    own = select(backfilled_days).where(backfilled_days.c.detector == detector).order_by(backfilled_days.c.day.desc())
+    with database.read() as connection:
+        return [BackfilledDay(**row) for row in connection.execute(own).mappings()]
+
+
+def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
+    """Alerts, the one that changed last first.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        query = _alerts(visible(connection)).order_by(alerts.c.updated_at.desc(), alerts.c.id.desc())
+        query = query.limit(wanted.limit)
+        if wanted.state is not None:
+            query = query.where(alerts.c.state == wanted.state)
+        if wanted.detector is not None:
+            query = query.where(alerts.c.detector == wanted.detector)
+        if wanted.since is not None:
+            query = query.where(alerts.c.updated_at >= wanted.since)
+        return [_alert(row) for row in connection.execute(query).mappings()]
+
+
+def show_alert(database: Database, alert_id: int) -> AlertDetails | None:
+    """One alert with its findings and notifications; None when there is none with this id.
+
+    Raises:
+        ConfigError: the schema is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    if not database.is_ready():
+        return None
+    with database.read() as connection:
+        return alert_details(connection, alert_id)
+
+
+def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
+    """Records of the findings topic that could not be used, the latest first; errors as for `list_findings`."""
+    if not database.is_ready():
+        return []
+    table = invalid_findings.c
+    columns = (table.topic, table.partition, table.offset, table.reasons, table.size, table.seen_at)
+    with database.read() as connection:
+        rows = connection.execute(select(*columns).order_by(table.seen_at.desc(), table.offset.desc()).limit(limit))
+        return [InvalidFinding(*row) for row in rows]
+
+
+def list_usage(database: Database, since: date) -> list[JobUsage]:
+    """What each job took on each day from `since` on: the newest day first, and of a day what took most CPU first.
+
+    Errors as for `list_findings`.
+    """
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        order = (job_usage.c.day.desc(), job_usage.c.cpu_seconds.desc(), job_usage.c.job)
+        rows = connection.execute(select(job_usage).where(job_usage.c.day >= since).order_by(*order)).mappings().all()
+        current = visible(connection)
+        found = {day: _found_on(connection, current, day) for day in {row["day"] for row in rows}}
+        last = _last_findings(connection, current)
+    return [
+        JobUsage(**row, findings=found[row["day"]].get(row["job"], 0), last_finding_at=last.get(row["job"]))
+        for row in rows
+    ]
+
+
+def _last_findings(connection: Connection, rows: FromClause) -> dict[str, datetime]:
+    """When each detector's job last detected a finding that was new."""
+    query = select(rows.c.detector, func.max(rows.c.first_detected_at)).where(_by_a_job(rows))
+    return {detector_job(name): last for name, last in connection.execute(query.group_by(rows.c.detector))}
+
+
+def _found_on(connection: Connection, rows: FromClause, day: date) -> dict[str, int]:
+    """How many findings that count each detector's job first detected on `day`, UTC."""
+    detected = rows.c.first_detected_at
+    query = select(rows.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
+    query = query.where(_by_a_job(rows), _counts(rows))
+    return {detector_job(name): count for name, count in connection.execute(query.group_by(rows.c.detector))}
+
+
+def _counts(rows: FromClause) -> ColumnElement[bool]:
+    return rows.c.superseded_at.is_(None)
+
+
+def _by_a_job(rows: FromClause) -> ColumnElement[bool]:
+    return or_(rows.c.origin != Origin.BACKFILL.value, rows.c.stream.is_not(None))
+
+
+def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
+    """See `show_alert`; inside the transaction of the caller."""
+    rows = visible(connection)
+    row = connection.execute(_alerts(rows).where(alerts.c.id == alert_id)).mappings().first()
+    if row is None:
+        return None
+    own = select(rows).where(rows.c.alert_id == alert_id)
+    if connection.execute(own.where(_counts(rows)).limit(1)).first() is not None:
+        own = own.where(_counts(rows))
+    latest = own.order_by(rows.c.moment.desc(), rows.c.finding_id).limit(SHOWN_FINDINGS)
+    highest = own.order_by(case((rows.c.level == "urgent", 0), else_=1), rows.c.score.desc()).limit(1)
+    sent = select(notifications).where(notifications.c.alert_id == alert_id).order_by(notifications.c.id)
+    return AlertDetails(
+        alert=_alert(row),
+        highest=stored_finding(connection.execute(highest).mappings().one()),
+        findings=[stored_finding(one) for one in connection.execute(latest).mappings()],
+        notifications=[notification_of(one) for one in connection.execute(sent).mappings()],
+    )
+
+
+def notification_of(row: Mapping[Any, Any]) -> Notification:
+    """A row of `notifications` as readers see it."""
+    return Notification(**{name: row[name] for name in Notification.model_fields})
+
+
+def _alerts(rows: FromClause) -> Select[Any]:
+    """Alerts with what their findings add up to: those that count, or, where none does any more, all."""
+    ends = func.coalesce(rows.c.window_end, rows.c.moment)
+    moment, score, counts = rows.c.moment, rows.c.score, _counts(rows)
+    counting = func.count(case((counts, 1)))
+    sums = (
+        select(
+            rows.c.alert_id,
+            func.coalesce(func.min(case((counts, moment))), func.min(moment)).label("first_seen"),
+            func.coalesce(func.max(case((counts, ends))), func.max(ends)).label("last_seen"),
+            case((counting > 0, counting), else_=func.count()).label("findings"),
+            func.coalesce(func.max(case((counts, score))), func.max(score)).label("score"),
+        )
+        .where(rows.c.alert_id.is_not(None))
+        .group_by(rows.c.alert_id)
+        .subquery()
+    )
+    return select(alerts, sums).join(sums, sums.c.alert_id == alerts.c.id)
+
+
+def _alert(row: Mapping[Any, Any]) -> Alert:
+    values = {name: row[name] for name in Alert.model_fields if name != "entity"}
+    return Alert(**values, entity=json.loads(row["entity"]))

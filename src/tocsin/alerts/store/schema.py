@@ -1,0 +1,224 @@
+"""Tables of the alerts DB. A change here needs a file in `migrations/versions`; a test compares the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A time in UTC with microseconds; SQLite, which knows no time zones, stores it without one."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To UTC."""
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Back, with its time zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+detectors = Table(
+    "detectors",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    # The last declaration that could be read: a file that breaks must not silence its running job.
+    Column("facts", JSON, nullable=False),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("detector", String(200), nullable=False),
+    Column("entity", Text, nullable=False),
+    # Entities come from logs and may be longer than an index entry may be.
+    Column("entity_hash", String(64), nullable=False),
+    Column("period_start", UtcDateTime, nullable=False),
+    Column("period_end", UtcDateTime, nullable=False),
+    Column("level", String(10), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("told_at_once", String(10), nullable=False),
+    Column("told_delayed", String(10), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("runbook", Text, nullable=False),
+    Column("email_limit", Float),
+    Column("urgent_limit", Float),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    UniqueConstraint("detector", "entity_hash", "period_start"),
+    Index(None, "state", "updated_at"),
+)
+
+
+def _finding_columns() -> list[Column[Any]]:
+    """The columns of a finding but for its identity and its alert; new ones at each call, for one table each."""
+    return [
+        Column("detector", String(200), nullable=False),
+        Column("version", String(64), nullable=False),
+        Column("entity", Text, nullable=False),
+        Column("moment", UtcDateTime, nullable=False),
+        Column("window_start", UtcDateTime),
+        Column("window_end", UtcDateTime),
+        Column("level", String(10), nullable=False),
+        Column("score", Float, nullable=False),
+        Column("score_limit", Float, nullable=False),
+        Column("at_least", Boolean, nullable=False),
+        Column("evidence", JSON, nullable=False),
+        Column("context", JSON, nullable=False),
+        Column("event_time_max", UtcDateTime),
+        Column("origin", String(10), nullable=False),
+        Column("run_id", Text, nullable=False),
+        Column("discriminator", Text, nullable=False),
+        Column("first_detected_at", UtcDateTime, nullable=False),
+        Column("detected_at", UtcDateTime, nullable=False),
+        Column("trajectory", JSON, nullable=False),
+        # Since when a complete backfill of its day no longer reproduces it, and which run that was.
+        Column("superseded_at", UtcDateTime),
+        Column("superseded_by", Text, nullable=False, server_default=""),
+        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.Said`.
+        Column("stream", JSON(none_as_null=True)),
+    ]
+
+
+findings = Table(
+    "findings",
+    metadata,
+    Column("finding_id", String(64), primary_key=True),
+    *_finding_columns(),
+    Column("alert_id", Integer, ForeignKey("alerts.id"), index=True),
+    Index(None, "detector", "moment"),
+    Index(None, "moment"),
+    Index(None, "first_detected_at", "detector"),
+)
+
+staged_findings = Table(
+    "staged_findings",
+    metadata,
+    # Rows as they will be in `findings`, of one detector and day at a time; see `tocsin.alerts.backfilled.staging`.
+    Column("position", Integer, primary_key=True),
+    Column("finding_id", String(64), nullable=False, unique=True),
+    *_finding_columns(),
+    Column("alert_id", Integer),
+    Column("day", Date, nullable=False),
+    Column("run", Text, nullable=False),
+    # The backfill's finding as JSON; NULL where the backfill supersedes the row.
+    Column("published", Text),
+)
+
+backfilled_days = Table(
+    "backfilled_days",
+    metadata,
+    Column("detector", String(200), primary_key=True),
+    Column("day", Date, primary_key=True),
+    # As in the ledger of the detector's backfills: this run's findings are in `findings`.
+    Column("run", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("version", String(64), nullable=False),
+    Column("findings", Integer, nullable=False),
+    Column("applied_at", UtcDateTime, nullable=False),
+)
+
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("alert_id", Integer, ForeignKey("alerts.id"), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("recipient", Text, nullable=False),
+    Column("kind", String(10), nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("finding_id", String(64), ForeignKey("findings.finding_id"), nullable=False),
+    Column("window_end", UtcDateTime),
+    Column("wait_until", UtcDateTime),
+    Column("incomplete", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("next_attempt_at", UtcDateTime, nullable=False),
+    Column("claimed_until", UtcDateTime),
+    Column("attempts", Integer, nullable=False),
+    Column("sent_at", UtcDateTime),
+    Column("error", Text, nullable=False),
+    # The promise that nobody is notified twice.
+    UniqueConstraint("alert_id", "revision", "recipient"),
+    Index(None, "state", "next_attempt_at"),
+)
+
+invalid_findings = Table(
+    "invalid_findings",
+    metadata,
+    Column("topic", String(249), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("reasons", JSON, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+)
+
+job_usage = Table(
+    "job_usage",
+    metadata,
+    Column("job", String(200), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("rss_bytes", BigInteger, nullable=False),
+    Column("rows_in", BigInteger, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+    Column("restarts", Integer, nullable=False),
+)
+
+job_counters = Table(
+    "job_counters",
+    metadata,
+    Column("job", String(200), primary_key=True),
+    # The process whose counters these are, as far as `job_usage` holds them; they begin at 0 with each process.
+    Column("pid", Integer, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("rows_in", BigInteger, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+)

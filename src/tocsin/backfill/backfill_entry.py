@@ -1,0 +1,57 @@
+"""How `spark_jobs/backfill.py` begins and ends: arguments, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import date
+
+import structlog
+
+from tocsin.backfill.backfill_ledger import held_by
+from tocsin.backfill.spark.backfill_run import Outcome, backfill
+from tocsin.model.names import backfill_job
+from tocsin.project.settings import load_settings
+from tocsin.runtime import logs, private, process_exit
+from tocsin.sparkjob.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
+
+log = structlog.get_logger()
+
+
+def main(arguments: list[str] | None, *, doc: str) -> int:
+    """Backfill what `arguments` name; returns the exit code.
+
+    0 all is published or nothing was to be done, 10 published with a warning, 20 a day is held by a critical verdict, 1
+    a day failed, 2 something must be fixed first, 3 other backfills work on each of the detectors, 4 the disk is full
+    or not writable. Of several days the worst: 4, 1, 20, 10, 0; those of earlier tries of the run count as well.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
+    parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="run it, needed or not")
+    parser.add_argument("--run-id", default="", help="put into each finding")
+    given = parser.parse_args(arguments)
+    logs.configure(backfill_job(given.detectors[0]))
+    return process_exit.told(code_of(lambda: _run(given.detectors, given.day, given.run_id)))
+
+
+def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
+    settings = load_settings()
+    private.protect(settings.state)
+    outcome = backfill(settings, detectors, days, run_id)
+    outcome.held |= held_by(settings, detectors, run_id)
+    for (detector, day), why in outcome.blocked.items():
+        log.info("not run", detector=detector, day=str(day), why=why)
+    if not (outcome.published or outcome.held or outcome.failed):
+        log.info("nothing to run")
+    return exit_code(outcome, asked=bool(days))
+
+
+def exit_code(outcome: Outcome, *, asked: bool) -> int:
+    """The exit code that says the worst of `outcome`; days that were `asked` for and cannot be run are a failure."""
+    if outcome.disk:
+        return UNWRITABLE
+    if outcome.failed or (asked and outcome.blocked):
+        return FAILED
+    if outcome.held:
+        return REFUSED
+    return WARNED if any(one.severity == "warning" for one in outcome.published.values()) else OK

@@ -1,0 +1,79 @@
+"""Retention of what is kept beside history.
+
+That is verdicts on its days, what backfills have published for them, and how that compares with the stream.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import structlog
+
+from tocsin.backfill.backfill_ledger import Backfills, folder
+from tocsin.backfill.parity.parity_report import forget
+from tocsin.history.seal_planning import oldest_kept
+from tocsin.model.names import backfill_job, sealing_job
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.settings import Settings
+from tocsin.quality.data_drift import WEEKS
+from tocsin.quality.report_page import index_page
+from tocsin.quality.verdict_files import Records, detector_of, subject_of
+from tocsin.runtime.lock import LockHeld, hold
+
+log = structlog.get_logger()
+
+
+def tidy_after_sealing(settings: Settings, source: Source) -> None:
+    """Remove what is older than the history of `source` (see `tidy_beside`), unless a sealing runs: it will."""
+    try:
+        with hold(settings.checkpoint(sealing_job(source.name)) / "lock"):
+            tidy_beside(settings, source, read_catalog(settings.project), datetime.now(UTC))
+    except LockHeld:
+        log.info("a sealing runs; what is old is removed after it", source=source.name)
+
+
+def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datetime) -> None:
+    """Remove what is older than the history of `source`; of detectors that do not run, than any source's in `catalog`.
+
+    Verdicts on events stay for eight weeks more, because drift in the oldest day is seen beside the days before it.
+    Only for the holder of the sealing lock of `source`; `now` is UTC. What a backfill works on, and what cannot be
+    removed now, is left to the next time.
+    """
+    records, kept_from = Records(settings.state), _kept_from(source, now)
+    longest = min([kept_from, *(_kept_from(one, now) for one in catalog.sources.values())])
+    before = {spec.name: kept_from for spec in catalog.detectors_of(source.name)}
+    before |= dict.fromkeys(_idle(settings, catalog, records), longest)
+    try:
+        records.forget(source.name, kept_from - timedelta(weeks=WEEKS))
+        for detector, day in before.items():
+            _tidy(settings, records, detector, day)
+        records.write_index(index_page(records))
+    except OSError as error:
+        log.warning("what is old cannot be removed now", error=str(error))
+
+
+def _tidy(settings: Settings, records: Records, detector: str, before: date) -> None:
+    try:
+        with hold(settings.checkpoint(backfill_job(detector)) / "lock"):
+            records.forget(subject_of(detector), before)
+            Backfills(settings, detector).forget(before)
+            forget(settings.state, detector, before)
+    except LockHeld:
+        log.info("a backfill runs; what is old is removed the next time", detector=detector)
+
+
+def _kept_from(source: Source, now: datetime) -> date:
+    return oldest_kept(now, timedelta(days=source.history_days)).date()
+
+
+def _idle(settings: Settings, catalog: Catalog, records: Records) -> set[str]:
+    """Detectors of which something is kept and that do not run: deleted, retired, or a draft again.
+
+    A file that cannot be read says nothing about its detector.
+    """
+    judged = {name for subject in records.subjects() if (name := detector_of(subject)) is not None}
+    published = {path.name for path in folder(settings).glob("*") if path.is_dir()}
+    running = {spec.name for spec in catalog.detectors.values() if spec.stage.runs}
+    broken = {name for name in judged | published if f"detectors/{name}" in catalog.broken}
+    return (judged | published) - running - broken

@@ -1,0 +1,148 @@
+"""Why stream and batch differ: the first reason that holds, from what is known of both. Pure.
+
+A reason is claimed on evidence about this very window. `late` and `quarantined` are claimed only where leaving out
+those events gives what the stream said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tocsin.backfill.parity.comparison import Difference, Reason, Side, Told, agree
+from tocsin.runtime.detector_versions import Version
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Events that one side did not have.
+
+    Attributes:
+        since, until: event times of the windows that may lack some, UTC; None leaves a side open.
+        what: happened; one sentence without a dot.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    what: str
+
+    def touches(self, start: datetime, end: datetime) -> bool:
+        """Whether the window from `start` to `end` may lack events; a single event has both at its time."""
+        begins_in_time = self.until is None or start < self.until
+        return begins_in_time and (self.since is None or end > self.since or start >= self.since)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What is known of both sides, besides their findings.
+
+    Attributes:
+        version: of the detector, that made the backfill.
+        ran: the versions that ran as a stream and are kept, in the order in which they first ran.
+        windowed: whether the detector has windows.
+        watermark: windows that end by then are closed, and all that was found in them is stored; None when nobody says.
+        lacks: events that one side did not have.
+    """
+
+    version: str
+    ran: Sequence[Version] = ()
+    windowed: bool = True
+    watermark: datetime | None = None
+    lacks: Sequence[Lack] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the detector finds when some events of the day are left out.
+
+    Attributes:
+        reason: that is proved where this is what the stream said.
+        why: one sentence for people, without a dot.
+        found: what it finds then, by finding_id; what is not there is no finding.
+    """
+
+    reason: Reason
+    why: str
+    found: Mapping[str, Told] = field(default_factory=dict)
+
+
+def explained(differences: Sequence[Difference], known: Circumstances) -> list[Difference]:
+    """The differences with the reasons that need no recomputing."""
+    return [_explained(one, known) for one in differences]
+
+
+def unexplained(differences: Sequence[Difference]) -> list[Difference]:
+    """Those that have no reason yet."""
+    return [one for one in differences if one.reason is Reason.UNEXPLAINED]
+
+
+def proved(differences: Sequence[Difference], whole: Mapping[str, Told], trials: Sequence[Trial]) -> list[Difference]:
+    """Those of `differences` that have no reason with the one that a trial proves.
+
+    Args:
+        differences: all.
+        whole: what the detector finds now when nothing is left out. Where that is not what the backfill published, a
+            trial proves nothing.
+        trials: in the order in which they are believed.
+    """
+    return [one if one.reason is not Reason.UNEXPLAINED else _proved(one, whole, trials) for one in differences]
+
+
+def _explained(one: Difference, known: Circumstances) -> Difference:
+    if (why := _another_version(one, known)) is not None:
+        return one.because(Reason.VERSION, why)
+    if known.windowed and known.watermark is not None and known.watermark < one.end:
+        mark = f"{known.watermark:%Y-%m-%d %H:%M:%S} UTC"
+        return one.because(Reason.OPEN, f"what the stream has found is complete up to {mark} so far")
+    for lack in known.lacks:
+        if lack.touches(one.start, one.end):
+            return one.because(Reason.MISSING, lack.what)
+    return one
+
+
+def _another_version(one: Difference, known: Circumstances) -> str | None:
+    """Who else computed the stream's side; None when that was the version of the backfill, as far as is known."""
+    batch = f"the backfill is of {known.version}"
+    if one.stream is not None:
+        other = one.stream.version
+        return None if other == known.version else f"the stream's finding is of version {other}, {batch}"
+    if not known.ran:
+        return None
+    own = next((version for version in known.ran if version.version == known.version), None)
+    earlier = [version for version in known.ran if version.first_at < one.end and version.version != known.version]
+    if own is None:
+        return f"{batch}, which never ran as a stream or was forgotten; {known.ran[-1].version} ran last"
+    if own.first_at >= one.end and earlier:
+        return f"{batch}, which first ran at {own.first_at:%Y-%m-%d %H:%M:%S} UTC; before it {earlier[-1].version} ran"
+    later = [version for version in earlier if own.last_at < version.first_at <= one.start]
+    return f"{batch}; {later[-1].version} had taken its place in the stream" if later else None
+
+
+def _proved(one: Difference, whole: Mapping[str, Told], trials: Sequence[Trial]) -> Difference:
+    now = whole.get(one.finding_id)
+    if not _equal(now, one.batch):
+        what = "not what the backfill has published; run the day again"
+        return one.because(Reason.UNEXPLAINED, f"the detector finds {_said(now)} in history now, {what}")
+    for trial in trials:
+        if agree(one.stream, trial.found.get(one.finding_id)):
+            return one.because(trial.reason, trial.why)
+    return one.because(Reason.UNEXPLAINED, _tried(one, trials))
+
+
+def _equal(now: Told | None, published: Told | None) -> bool:
+    return agree(now, published) and (now is None or not now.at_least)
+
+
+def _tried(one: Difference, trials: Sequence[Trial]) -> str:
+    """What was looked at in vain."""
+    if not trials:
+        return "no event of these windows was late, quarantined or imported"
+    found = {_said(trial.found.get(one.finding_id)) for trial in trials}
+    said = "nothing" if one.side is Side.BATCH else _said(one.stream)
+    left_out = f"without what was late, quarantined or imported the detector finds {' or '.join(sorted(found))}"
+    return f"{left_out}; the stream found {said}"
+
+
+def _said(told: Told | None) -> str:
+    return "nothing" if told is None else f"{told.level} {told.score:g}"

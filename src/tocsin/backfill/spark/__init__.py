@@ -1,0 +1,1 @@
+"""Run detectors over whole days of history with Spark."""

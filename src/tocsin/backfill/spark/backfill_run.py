@@ -1,0 +1,218 @@
+"""Detectors over whole days of history: compute, judge, publish; day by day, whatever becomes of the others.
+
+Neighbouring days are computed by one query, and several detectors of a source share a session: both cost less than a
+start of Spark for each. What is published for a day changes at once or not at all (`tocsin.backfill.backfill_ledger`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import structlog
+from pyspark.sql import SparkSession
+
+from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts
+from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
+from tocsin.backfill.backfill_status import declared
+from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
+from tocsin.detect.spark.plan import StreamOnly
+from tocsin.history.day_status import why_not
+from tocsin.history.seal_planning import oldest_kept
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.finding import Finding
+from tocsin.model.names import backfill_job
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.finding_gate import FindingGate, FoundOn
+from tocsin.quality.judging import DAYS
+from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.sparkjob.failures import in_a_line, is_disk
+from tocsin.sparkjob.session import running_batch
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Outcome:
+    """What became of the days of one run; each by detector and day.
+
+    Attributes:
+        published: with a verdict that lets them pass.
+        held: of which nothing was published, and why: the verdict, or that the detector runs as a stream alone.
+        failed: that could not be computed, and why.
+        blocked: that cannot be computed whole now, and what is missing.
+        disk: whether one failed because the disk is full or cannot be written.
+    """
+
+    published: dict[tuple[str, date], Published] = field(default_factory=dict)
+    held: dict[tuple[str, date], str] = field(default_factory=dict)
+    failed: dict[tuple[str, date], str] = field(default_factory=dict)
+    blocked: dict[tuple[str, date], str] = field(default_factory=dict)
+    disk: bool = False
+
+
+def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = (), run_id: str = "") -> Outcome:
+    """Run the detectors `names` over `days`, needed or not; without any, over all days that need it.
+
+    A (detector, day) that fails harms no other. A detector that another backfill works on is left to that.
+
+    Raises:
+        ConfigError: one is not declared, they read several sources, or a suite of the source has faults; a retry does
+            not help.
+        LockHeld: another backfill works on each of the detectors; a retry helps once it has ended.
+        TransientError: the catalogue of history does not answer; a retry helps.
+    """
+    source, specs = declared(settings, names)
+    gate = FindingGate(settings, source)
+    with contextlib.ExitStack() as stack:
+        held = _held(settings, specs, stack)
+        work = _Work(settings, source, gate, run_id or f"backfill-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        due = {spec.name: work.due(spec, days) for spec in held}
+        if any(due.values()):
+            with running_batch(settings, backfill_job(held[0].name)) as spark:
+                for spec in held:
+                    work.run_all(spark, spec, due[spec.name], asked=bool(days))
+        if not work.outcome.disk:
+            work.tidy(held)
+    return work.outcome
+
+
+def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
+    """Those of `specs` whose lock could be taken; it is held as long as `stack` is open."""
+    held, refused = [], []
+    for spec in specs:
+        try:
+            lock: Lock = hold(settings.checkpoint(backfill_job(spec.name)) / "lock")
+        except LockHeld as error:
+            log.warning("is left to the backfill that works on it", detector=spec.name, error=str(error))
+            refused.append(error)
+            continue
+        stack.enter_context(lock)
+        held.append(spec)
+    if not held:
+        raise refused[0]
+    return held
+
+
+class _Work:
+    """One run over the days of one source."""
+
+    def __init__(self, settings: Settings, source: Source, gate: FindingGate, run_id: str) -> None:
+        self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
+        self._days = Days(settings, source)
+        self._versions = self._days.versions
+        self._kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+        self.rows = self._days.rows
+        self.outcome = Outcome()
+
+    def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
+        """Which days to run: those asked for as far as they can be computed, else all that need it."""
+        looked_at = days or [day for day in self._versions if day >= self._kept_from]
+        sealed = Sealed(self._versions, self.rows, why_not(self._settings, self._source))
+        planned = plan(Backfills(self._settings, spec.name).read(), spec, sealed, looked_at)
+        for day, why in planned.blocked.items():
+            self.outcome.blocked[spec.name, day] = why
+        return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)
+
+    def run_all(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], *, asked: bool) -> None:
+        """Run `days` of `spec`, as many by one query as may be; none where its query is one for a stream alone."""
+        try:
+            for chunk in chunks(days, self.rows, ROWS_AT_ONCE):
+                self.run(spark, spec, chunk)
+        except StreamOnly as error:
+            self._refuse(spec, days, error, asked=asked)
+
+    def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
+        """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
+        log.info("computes", detector=spec.name, version=spec.version, days=[str(day) for day in days])
+        try:
+            found = self._days.findings(spark, spec, days, self._run_id)
+        except StreamOnly:
+            raise
+        except Exception as error:
+            if len(days) > 1 and not is_disk(error):
+                log.warning("goes on day by day", detector=spec.name, error=in_a_line(error))
+                for day in days:
+                    self.run(spark, spec, (day,))
+                return
+            for day in days:
+                self._fail(spec, day, error)
+            return
+        total = sum(self.rows[day] for day in days) or 1
+        for day in days:
+            try:
+                self._publish(spec, day, found.by_day[day], found.cpu_seconds * self.rows[day] / total)
+            except Exception as error:
+                self._fail(spec, day, error)
+
+    def tidy(self, specs: Iterable[DetectorSpec]) -> None:
+        """Remove what lies further back than history is kept; what cannot be removed now is, the next time."""
+        for spec in specs:
+            with contextlib.suppress(OSError):
+                Backfills(self._settings, spec.name).forget(self._kept_from)
+
+    # --- one day ------------------------------------------------------------------------------------------------------
+
+    def _publish(self, spec: DetectorSpec, day: date, found: list[Finding], cpu_seconds: float) -> None:
+        backfills, made = Backfills(self._settings, spec.name), self._made(spec, day)
+        run = backfills.next_run(day)
+        known = backfills.read().published
+        before = counts(known, [day - timedelta(days=back) for back in range(DAYS, 0, -1)])
+        verdict = self._gate.judge(FoundOn(spec.name, day, run, found, before))
+        report = None if verdict.report is None else str(verdict.report)
+        now = datetime.now(UTC)
+        if not verdict.publishable:
+            attempt = Attempt(end=End.HELD, why=verdict.text, run_id=self._run_id, made=made, at=now, report=report)
+            backfills.note(day, attempt)
+            self.outcome.held[spec.name, day] = verdict.text
+            log.error("held", detector=spec.name, day=str(day), verdict=verdict.text)
+            return
+        published = Published(
+            run=run,
+            run_id=self._run_id,
+            made=made,
+            at=now,
+            severity=verdict.severity.value,
+            report=report,
+            rows=self.rows[day],
+            cpu_seconds=round(cpu_seconds, 3),
+        )
+        self.outcome.published[spec.name, day] = backfills.publish(day, found, published)
+        log.info("published", detector=spec.name, day=str(day), findings=len(found), verdict=verdict.severity.value)
+
+    def _made(self, spec: DetectorSpec, day: date) -> Made:
+        made = made_of(day, spec, self._versions)
+        assert made is not None, "only days whose inputs are published are run"
+        return made
+
+    def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, asked: bool) -> None:
+        """Note that `days` are held, and tell it: each time when they were `asked` for, else once for a version."""
+        backfills, why = Backfills(self._settings, spec.name), str(error)
+        log.error("is not run on history", detector=spec.name, days=len(days), error=why)
+        known = [one for one in backfills.read().attempts.values() if one.why == why]
+        before = next((one for one in known if one.made is not None and one.made.version == spec.version), None)
+        told = None if asked else before
+        now = datetime.now(UTC)
+        for day in days:
+            if told is None:
+                self.outcome.held[spec.name, day] = why
+            # With the run that told it: who is mailed of the days of a run has heard of this version.
+            run_id = self._run_id if told is None else told.run_id
+            attempt = Attempt(end=End.HELD, why=why, run_id=run_id, made=self._made(spec, day), at=now)
+            with contextlib.suppress(OSError):  # a full disk must not keep the other detectors from their turn
+                backfills.note(day, attempt)
+
+    def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
+        """Tell and note a day that could not be computed or published."""
+        why = in_a_line(error)
+        self.outcome.failed[spec.name, day] = why
+        self.outcome.disk |= is_disk(error)
+        log.error("failed; what was published before goes on to count", detector=spec.name, day=str(day), error=why)
+        attempt = Attempt(
+            end=End.FAILED, why=why, run_id=self._run_id, made=self._made(spec, day), at=datetime.now(UTC)
+        )
+        with contextlib.suppress(OSError):  # a full disk cannot be noted either
+            Backfills(self._settings, spec.name).note(day, attempt)

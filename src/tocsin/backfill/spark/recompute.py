@@ -1,0 +1,192 @@
+"""Windows of a detector recomputed without some of their events: proof of why the stream has found something else.
+
+What is recomputed reads the very versions of the days that the backfill has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.backfill.parity.comparison import Difference, Reason, Told
+from tocsin.backfill.parity.reasons import Lack, Trial
+from tocsin.detect.drain import SLACK
+from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.places import Places
+from tocsin.history.spark.sealed_days import sealed_events, with_tick
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.finding import Finding
+from tocsin.model.names import detector_job, parity_job
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import Version
+from tocsin.runtime.lock import hold
+from tocsin.sparkjob.events import IDENTITY
+from tocsin.sparkjob.query.checkpoint import whole_since
+from tocsin.sparkjob.query.gaps import read_gaps
+from tocsin.sparkjob.session import running_batch
+
+Identity = tuple[str, int, int]
+"""Topic, partition and offset of the raw record of an event."""
+
+_STRETCHES = 200
+"""With more stretches of time to read than this, all between the first and the last is read."""
+
+_QUARANTINED = "tocsin_quarantined"
+_FILE = "file:"
+"""So the `raw_topic` of an imported event begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """What is to be recomputed.
+
+    Attributes:
+        spec: the detector, in the version that made the backfill.
+        source: whose events it reads.
+        days: the versions that the backfill has read.
+        differences: that have no reason yet, at least one.
+        quarantined: raw records that were in quarantine, of the time of these windows or later.
+    """
+
+    spec: DetectorSpec
+    source: Source
+    days: Mapping[date, DayVersion]
+    differences: Sequence[Difference]
+    quarantined: Sequence[Identity] = ()
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """Events that a trial leaves out, and what it proves."""
+
+    reason: Reason
+    why: str
+    events: Column
+
+
+def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+    """`recomputed` in a Spark session of its own.
+
+    Raises:
+        LockHeld: the same is being recomputed for this detector; a retry helps once that has ended.
+        ConfigError: the detector's query does not run, or there is no Java.
+    """
+    job = parity_job(doubt.spec.name)
+    with hold(settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
+        return recomputed(spark, settings, doubt)
+
+
+def recomputed(spark: SparkSession, settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+    """What the detector finds in the windows of `doubt` with all events, by finding_id, and with some left out.
+
+    Only the stretches of the days in which the windows lie are read. There is a trial only for events that are there:
+    those later than the lateness, those that were quarantined first, those that were imported.
+    """
+    trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist())
+    whole = trials.found(None)
+    batch = timedelta(seconds=settings.spark.trigger_seconds)
+    return whole, [Trial(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
+
+
+def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version]) -> Iterator[Lack]:
+    """Events that the stream of `spec` never read, when the versions `ran` are those that are kept, the oldest first.
+
+    Raises:
+        ValueError: the gaps of the detector cannot be read; a retry does not help.
+    """
+    base = settings.checkpoint(detector_job(spec.name))
+    for gap in read_gaps(base):
+        yield Lack(gap.since, gap.until, f"the stream has a gap: {gap.sentence}")
+    if not ran:
+        yield Lack(None, None, "the stream never ran here")
+    elif (since := whole_since(base, ran[0].fingerprint)) is not None:
+        mark = f"{since:%Y-%m-%d %H:%M:%S} UTC"
+        yield Lack(None, since, f"the stream began when Kafka no longer held all events from before {mark}")
+
+
+class _Trials:
+    """One set of events, detected again and again."""
+
+    def __init__(self, spark: SparkSession, doubt: Doubt, events: DataFrame) -> None:
+        self._spark, self._doubt, self._events = spark, doubt, events
+        starts = [one.start for one in doubt.differences]
+        self._range = Range(start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity")
+
+    def found(self, left_out: Column | None) -> dict[str, Told]:
+        """What the detector finds in the windows in question without the events for which `left_out` is true."""
+        events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
+        read = Read(lambda _: events.drop(_QUARANTINED))
+        doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
+        rows = findings_of(self._spark, read, doubt.spec, doubt.source, self._range)
+        found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
+        return {finding.finding_id: Told.of(finding) for finding in found}
+
+    def worth(self, batch: timedelta) -> Iterator[_LeftOut]:
+        """Trials that leave out something, in the order in which they are believed.
+
+        Real-time mode moves the watermark between its batches only, each of which lasts a `batch`, and Spark drops what
+        lies behind that of the batch before. So some of what is late still counts: all that is late by less than one
+        batch more, nothing that is late by more than two.
+        """
+        lateness, delay = self._doubt.source.lateness, _seconds("ingested_at") - _seconds("event_time")
+        imported, quarantined = F.col("raw_topic").startswith(_FILE), F.col(_QUARANTINED)
+        limits = [limit.total_seconds() for limit in (lateness, *(lateness + SLACK + n * batch for n in (1, 2)))]
+        later = {f"more than {limit:g} s": ~imported & (delay > limit) for limit in limits}
+        counts = self._counted({**later, "quarantined": quarantined, "imported": imported})
+        late, told = next(iter(later.values())), 0
+        slow, files, gives = "what was replayed from quarantine", "what was imported", "gives what the stream has found"
+        for by, events in later.items():
+            if counts[by] not in (0, told):
+                yield _LeftOut(Reason.LATE, f"leaving out what came {by} late {gives}", events)
+                told = counts[by]
+        if counts["quarantined"]:
+            yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} {gives}", quarantined)
+        if counts["quarantined"] and told:
+            yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} and what was late {gives}", quarantined | late)
+        if counts["imported"]:
+            yield _LeftOut(Reason.MISSING, f"leaving out {files} {gives}", imported)
+        if counts["imported"] and (counts["quarantined"] or told):
+            what = f"{files}, {slow} and what was late"
+            yield _LeftOut(Reason.MISSING, f"leaving out {what} {gives}", imported | quarantined | late)
+
+    def _counted(self, kinds: Mapping[str, Column]) -> dict[str, int]:
+        counts = self._events.agg(*[F.count_if(kind).alias(name) for name, kind in kinds.items()]).head()
+        assert counts is not None, "an aggregate without groups gives one row"
+        return counts.asDict()
+
+
+def _events(spark: SparkSession, settings: Settings, doubt: Doubt) -> DataFrame:
+    """The events of all windows in question, with a mark on those that were in quarantine before."""
+    events = with_tick(sealed_events(spark, Places.of(settings, doubt.source.name), doubt.source, doubt.days))
+    time = F.col("event_time")
+    inside = [(time >= F.lit(start)) & (time < F.lit(end)) for start, end in _stretches(doubt.differences)]
+    events = events.where(reduce(or_, inside))
+    if not doubt.quarantined:
+        return events.withColumn(_QUARANTINED, F.lit(False))
+    kinds = ", ".join(f"{name} {kind}" for name, kind in zip(IDENTITY, ("string", "int", "bigint"), strict=True))
+    marked = spark.createDataFrame(sorted(set(doubt.quarantined)), kinds).withColumn(_QUARANTINED, F.lit(True))
+    joined = events.join(F.broadcast(marked), list(IDENTITY), "left")
+    return joined.withColumn(_QUARANTINED, F.coalesce(F.col(_QUARANTINED), F.lit(False)))
+
+
+def _stretches(differences: Iterable[Difference]) -> list[tuple[datetime, datetime]]:
+    """The times that the windows cover together; an event without a window covers one microsecond."""
+    stretches: list[tuple[datetime, datetime]] = []
+    for start, end in sorted((one.start, max(one.end, one.start + timedelta(microseconds=1))) for one in differences):
+        if stretches and start <= stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(end, stretches[-1][1]))
+        else:
+            stretches.append((start, end))
+    return stretches if len(stretches) <= _STRETCHES else [(stretches[0][0], stretches[-1][1])]
+
+
+def _seconds(name: str) -> Column:
+    return F.unix_micros(F.col(name)) / 1e6

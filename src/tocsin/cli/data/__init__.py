@@ -1,0 +1,1 @@
+"""Verbs about data: send, history, quality, quarantine, topics."""

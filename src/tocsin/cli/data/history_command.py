@@ -1,0 +1,270 @@
+"""`tocsin history`: what is kept beyond Kafka, day by day; land it, seal it, look whether it is whole, take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.history.land.past_rows import FileForm
+from tocsin.model.errors import ConfigError, TransientError
+
+if TYPE_CHECKING:
+    from tocsin.history.day_status import DayStanding
+    from tocsin.history.day_versions import DayVersion
+    from tocsin.history.spark.import_files import Imported
+    from tocsin.model.source import Source
+    from tocsin.project.catalog import Catalog
+    from tocsin.project.settings import Settings
+
+app = typer.Typer(help="Days that are kept beyond Kafka: land, seal, look, take back.", no_args_is_help=True)
+
+_Source = Annotated[str, typer.Option("--source", help="Its name.")]
+_Sources = Annotated[str | None, typer.Option("--source", help="Of this source; of all when left out.")]
+_Day = Annotated[datetime, typer.Argument(formats=["%Y-%m-%d"], metavar="DAY", help="Such as 2026-01-31, UTC.")]
+_Days = Annotated[
+    list[datetime] | None,
+    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal it, ready or not; may be repeated."),
+]
+_Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Read anew what a run has landed.")]
+_Anew = Annotated[bool, typer.Option("--anew", help="Begin at what the topic holds now: it was made anew.")]
+_To = Annotated[str | None, typer.Option("--to", metavar="VERSION", help="To this one, not the one before.")]
+_Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files.")
+]
+_Form = Annotated[FileForm | None, typer.Option("--form", help="What the files hold; else their names say it.")]
+_Checksums = Annotated[bool, typer.Option("--checksums", help="Compare every byte; reads all files.")]
+
+
+@app.command()
+def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
+    """Land what the events topic of a source holds since the last time. Up to its end as of now, then it stops."""
+    from tocsin.history.land.landing import land as land_now
+    from tocsin.history.land.landing import land_again
+
+    settings, declared = _project(source)
+    with _writing(settings):
+        entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
+    days = ", ".join(str(day) for day in sorted({file.day for file in entry.files}))
+    line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
+    for partition, span in entry.partitions.items():
+        for hole in span.holes:
+            why = "were removed before they were read" if hole.removed else "are not there"
+            note(f"{entry.topic}[{partition}]: offsets {hole.from_offset} to {hole.to_offset} {why}", style="yellow")
+
+
+@app.command()
+def seal(source: _Source, days: _Days = None) -> None:
+    """Seal and publish all days of a source that need it, or those that are named. Takes a Spark session.
+
+    Exit code 1 when a day is not published.
+    """
+    from tocsin.backfill.backfill_retention import tidy_after_sealing
+    from tocsin.history.sealing import seal as seal_days
+    from tocsin.quality.spark.day_gate import Gate
+
+    settings, declared = _project(source)
+    with _writing(settings):
+        outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
+        if not outcome.disk:
+            tidy_after_sealing(settings, declared)
+    for one in outcome.sealed:
+        part = "" if one.version.whole else " as far as it has come; backfills wait until it is over and sealed again"
+        line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
+    for day, why in outcome.failed.items():
+        note(why if why.startswith(source) else f"{source} {day}: {why}", style="red")
+    for day, why in outcome.waiting.items():
+        line(f"{day} {why}")
+    if not outcome.sealed and not outcome.failed:
+        line("nothing to seal")
+    if outcome.failed or any(not one.verdict.publishable for one in outcome.sealed):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(source: _Sources = None, json: options.Json = False) -> None:
+    """List the days of a source or of all, the newest first: which version counts, and what waits for what."""
+    settings, catalog = _catalog()
+    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    found = [one for each in declared for one in reversed(_standings(settings, each))]
+    if json:
+        as_json(found)
+        return
+    columns = ("SOURCE", "DAY", "STATE", "EVENTS", "LANDED", "BYTES", "VERDICT", "VERSION", "NOTE")
+    table(columns, _rows(found), empty="no history yet; tocsin history land --source NAME begins one")
+
+
+@app.command()
+def show(source: _Source, day: _Day, json: options.Json = False) -> None:
+    """Show every version of a day, the newest first: what is in it, what came of its verdict, and which one counts."""
+    from tocsin.history.day_status import known
+    from tocsin.history.day_table import DayTable
+
+    settings, declared = _project(source)
+    with DayTable(settings, declared) as days:
+        facts = known(settings, declared, days)
+    versions = list(reversed(facts.versions.get(day.date(), ())))
+    if json:
+        as_json(versions)
+        return
+    for version in versions:
+        _show(version, counts=facts.published.get(day.date()) == version.version)
+    if not versions:
+        line(f"{day:%Y-%m-%d} has no sealed version; {len(facts.ledger.runs(day.date()))} runs landed events for it")
+
+
+@app.command()
+def rollback(source: _Source, day: _Day, to: _To = None) -> None:
+    """Let an earlier version of a day count again. What a backfill has made of the later one is not changed by it."""
+    from tocsin.history.care import roll_back
+
+    settings, declared = _project(source)
+    version = roll_back(settings, declared, day.date(), to)
+    line(f"{version.version} counts for {day:%Y-%m-%d}: {counted(version.facts.rows, 'event')}")
+
+
+@app.command()
+def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
+    """Look whether history is whole: ledger, landed files, catalogue and sealed files. Exit code 1 when it is not."""
+    from tocsin.history.care import verify as faults_of
+
+    settings, catalog = _catalog()
+    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    found = [f"{each.name}: {what}" for each in declared for what in faults_of(settings, each, checksums=checksums)]
+    for what in found:
+        line(what, style="red")
+    line(f"{counted(len(found), 'fault')} in the history of {counted(len(declared), 'source')}")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_(source: _Source, files: _Files, form: _Form = None) -> None:
+    """Bring past events of a source in from files: lines as they are sent, CSV or Parquet; lines and CSV may be gzip.
+
+    They are read by the rules of ingest. A file that is imported again changes nothing. All files share a Spark
+    session; one that cannot be read holds no other up. Exit code 1 when a file or a row cannot be used.
+    """
+    from tocsin.history.spark.import_files import import_files
+
+    settings, declared = _project(source)
+    paths, is_bad, has_landed = list(_files_of(files)), False, False
+    with _writing(settings):
+        for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):
+            if isinstance(done, ConfigError):
+                note(str(done), style="red")
+            is_bad |= isinstance(done, ConfigError) or _tell(declared, path, done) > 0
+            has_landed |= not isinstance(done, ConfigError)
+    if has_landed:
+        line(f"tocsin history seal --source {source} publishes the days")
+    if is_bad:
+        raise typer.Exit(1)
+
+
+def _files_of(given: Iterable[Path]) -> Iterator[Path]:
+    """The files that are `given`, and those of given folders in the order of their names."""
+    for path in given:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        if not found:
+            raise ConfigError.one(path, "holds no file")
+        yield from found
+
+
+def _tell(source: Source, path: Path, done: Imported) -> int:
+    """Say what came of a file; returns how many rows of it were refused now."""
+    from tocsin.history.places import end
+    from tocsin.history.seal_planning import oldest_kept
+
+    file = done.entry.imported
+    if done.known or file is None:
+        line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
+        return 0
+    days = sorted({landed.day for landed in done.entry.files})
+    span = f" of {days[0]} to {days[-1]}" if days else ""
+    line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
+    old = [day for day in days if end(day) <= oldest_kept(datetime.now(UTC), timedelta(days=source.history_days))]
+    if old:
+        kept = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
+    if done.refused is not None:
+        reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
+        what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
+        line(f"{path}: {what}; see {done.refused}", style="yellow")
+    return file.refused
+
+
+@contextmanager
+def _writing(settings: Settings) -> Iterator[None]:
+    """What is written is whole or not there at all, so all that a full disk asks for is room."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
+        raise TransientError(f"{what}; nothing that counted has changed, so make room and run this again") from error
+
+
+def _catalog() -> tuple[Settings, Catalog]:
+    from tocsin.project.catalog import read_catalog
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    return settings, read_catalog(settings.project)
+
+
+def _project(source: str) -> tuple[Settings, Source]:
+    settings, catalog = _catalog()
+    return settings, catalog.source(source)
+
+
+def _standings(settings: Settings, source: Source) -> list[DayStanding]:
+    from tocsin.history.day_status import known, standing
+    from tocsin.history.day_table import DayTable
+
+    with DayTable(settings, source) as days:
+        return standing(source.name, known(settings, source, days))
+
+
+def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
+    """One row for each day, the newest first; neighbours that are missing share one."""
+    for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
+        own = [one for _, one in group]
+        newest, oldest = _row(own[0]), own[-1].day
+        if len(own) > 1:
+            source, day, *rest, note = newest
+            newest = (source, f"{oldest} to {day}", *rest, f"{counted(len(own), 'day')}: {note}")
+        yield newest
+
+
+def _together(number: int, one: DayStanding) -> tuple[object, ...]:
+    """Equal for missing days that follow one another: the further down the list, the earlier the day."""
+    return (one.source, one.day.toordinal() + number) if one.state == "missing" else (number,)
+
+
+def _row(one: DayStanding) -> tuple[object, ...]:
+    size = None if one.bytes is None else f"{one.bytes / 1e6:,.1f} MB"
+    rows = None if one.rows is None else f"{one.rows:,}"
+    return (one.source, one.day, one.state, rows, f"{one.landed:,}", size, one.severity, one.version, one.note)
+
+
+def _show(version: DayVersion, *, counts: bool) -> None:
+    facts = version.facts
+    line(f"{version.version}  {version.state}{', counts' if counts else ''}", style="bold")
+    rows = f"{counted(facts.rows, 'event')} of {facts.landed:,} landed, {facts.duplicates:,} of them twice"
+    refused = "unknown how many" if facts.quarantined is None else f"{facts.quarantined:,}"
+    line(f"  sealed     {utc(version.sealed_at)} by {version.code}")
+    line(f"  holds      {rows}; {facts.late:,} late, {facts.imported:,} imported; {refused} to quarantine")
+    line(f"  files      {len(version.files)} in {version.buckets} buckets of {version.key}, {version.bytes:,} bytes")
+    line(f"  from       {counted(len(version.runs), 'run')} of landing{f', on {version.base}' if version.base else ''}")
+    line(f"  verdict    {version.severity or 'none'}{f': {version.report}' if version.report else ''}")
+    if facts.holes:
+        line(f"  missing    {counted(facts.holes, 'offset')} that never landed", style="yellow")

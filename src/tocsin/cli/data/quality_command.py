@@ -1,0 +1,123 @@
+"""`tocsin quality`: what the gates have said of the days, and the figures behind it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, line, table
+from tocsin.model.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from tocsin.quality.verdict import Check
+    from tocsin.quality.verdict_files import Record, Records
+
+app = typer.Typer(help="What the gates have said of the days, and the figures behind it.", no_args_is_help=True)
+
+_Subject = Annotated[str, typer.Argument(metavar="SOURCE", help="Or findings.NAME, for those of a detector.")]
+_Of = Annotated[str | None, typer.Option("--source", help="Of this source; of all when left out.")]
+_Day = Annotated[str | None, typer.Argument(metavar="[DAY]", help="Such as 2026-01-31; the latest when left out.")]
+_Metric = Annotated[str | None, typer.Option(metavar="FIGURE", help="Such as rows or message.null_ratio.")]
+_Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Of so many judged days.")]
+
+
+@app.command("list")
+def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> None:
+    """List the judged days, the latest first: how each stands, and which checks failed."""
+    records = _records()
+    subjects = [_known(records, source)] if source else records.subjects()
+    found = [_latest(records, subject, day) for subject in subjects for day in records.days(subject)[:days]]
+    found.sort(key=lambda one: (one.verdict.day, one.verdict.subject), reverse=True)
+    shown = [one.verdict.summary for one in found]
+    if json:
+        as_json(shown)
+    else:
+        rows = ((one.day, one.subject, one.severity, one.checks, ", ".join(one.failed)) for one in shown)
+        table(("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED"), rows, empty="no day has been judged yet")
+
+
+@app.command()
+def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None:
+    """Show each check of a day: what was observed, what is allowed, and what it means that it failed."""
+    verdict = _chosen(source, day).verdict
+    if json:
+        as_json(verdict)
+        return
+    line(verdict.text, style={"pass": "green", "warning": "yellow"}.get(verdict.severity, "red"))
+    rows = (_row(check) for check in sorted(verdict.checks, key=lambda check: check.passed))
+    table(("", "RULE", "ABOUT", "OBSERVED", "ALLOWED"), rows, empty="nothing is expected of it")
+    for check in verdict.failed:
+        if check.samples:
+            line(f"{check.name}, for example: {', '.join(check.samples)}")
+
+
+@app.command()
+def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: options.Json = False) -> None:
+    """Show the figures of the latest judged days, one row for each day and figure."""
+    from tocsin.quality.suites.suite import shown
+
+    records = _records()
+    chosen = records.days(_known(records, source))[:days]
+    profiles = [one for day in chosen if (one := _latest(records, source, day).profile) is not None]
+    names = {name for one in profiles for name in one.figures}
+    if metric is not None and metric not in names:
+        near = nearest(metric, names)
+        raise typer.BadParameter(f"no figure '{metric}'" + (f"; did you mean '{near}'?" if near else ""))
+    rows = [row for one in profiles for row in one.rows() if metric in (None, row.name)]
+    if json:
+        as_json(rows)
+    else:
+        table(("DAY", "FIGURE", "VALUE"), ((row.day, row.name, shown(row.value)) for row in rows), empty="no figures")
+
+
+@app.command()
+def report(source: _Subject, day: _Day = None) -> None:
+    """Say where the page of a day lies."""
+    records, record = _records(), _chosen(source, day)
+    where = record.verdict.report
+    line(str(records.state / where) if where else "no page was written")
+
+
+def _records() -> Records:
+    from tocsin.project.settings import load_settings
+    from tocsin.quality.verdict_files import Records
+
+    return Records(load_settings().state)
+
+
+def _known(records: Records, subject: str) -> str:
+    known = records.subjects()
+    if subject in known:
+        return subject
+    near = nearest(subject, known)
+    what = f"no day of '{subject}' has been judged" + (f"; did you mean '{near}'?" if near else "")
+    raise ConfigError.one(records.folder, what)
+
+
+def _chosen(subject: str, text: str | None) -> Record:
+    """The record of a day, which is the latest when `text` is None."""
+    records = _records()
+    days = records.days(_known(records, subject))
+    try:
+        day = days[0] if text is None else date.fromisoformat(text)
+    except ValueError:
+        example = datetime.now(UTC).date()
+        raise typer.BadParameter(f"'{text}' is no day; write one such as {example}", param_hint="'DAY'") from None
+    return _latest(records, subject, day)
+
+
+def _latest(records: Records, subject: str, day: date) -> Record:
+    record = records.latest(subject, day)
+    if record is None:
+        raise ConfigError.one(
+            records.folder / subject, f"{day} has not been judged; tocsin quality list shows the days"
+        )
+    return record
+
+
+def _row(check: Check) -> tuple[object, ...]:
+    standing = "not judged" if not check.judged else "ok" if check.passed else check.severity
+    return (standing, check.name, check.about, check.observed, check.limit)

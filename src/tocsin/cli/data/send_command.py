@@ -1,0 +1,153 @@
+"""`tocsin send`: lines of a file, of standard input or of the generator into the raw topic of a source."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.interrupt import on_signals
+from tocsin.cli.output import bar, counted, line, note
+
+if TYPE_CHECKING:
+    from tocsin.dev.generator import Burst
+    from tocsin.ingest.producer import LineProducer
+
+GENERATED = "logins"
+
+_File = Annotated[str | None, typer.Argument(help="A file with one event per line; - for standard input.")]
+_Source = Annotated[str, typer.Option(help="Whose raw topic gets the lines.")]
+_Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second. A file: as fast as it goes when left out.")]
+_Bursts = Annotated[
+    list[str] | None,
+    typer.Option("--burst", metavar="user=U,n=N[,at=S]", help="N failed logins of U within one window; repeatable."),
+]
+_Duration = Annotated[str | None, typer.Option(metavar="SPAN", help="Stop after this long, such as 30s or 5m.")]
+_Count = Annotated[int | None, typer.Option(min=1, help="Stop after this many lines.")]
+Lines = Iterator[tuple[bytes, float]]
+"""Lines, and by how much each advances the bar."""
+
+
+def send(
+    file: _File = None,
+    source: _Source = GENERATED,
+    rate: _Rate = None,
+    burst: _Bursts = None,
+    duration: _Duration = None,
+    count: _Count = None,
+) -> None:
+    """Send lines of a file, or logins that are made up, and say how many arrived.
+
+    Without a file, logins of 200 users at the rate (20 per second; none when only bursts are asked for), in real time,
+    until the duration or the count is reached, or Ctrl-C. Exit code 1 when Kafka refused lines or cannot be reached.
+    """
+    if file is not None and burst:
+        raise typer.BadParameter("goes with generated logins, not with a file", param_hint="'--burst'")
+    if file is None and source != GENERATED:
+        what = f"only {GENERATED} can be made up; name a file, or - for standard input"
+        raise typer.BadParameter(what, param_hint="'--source'")
+    seconds = None if duration is None else options.span(duration, "--duration")
+    stop = threading.Event()
+    on_signals(stop)
+    if file is None:
+        lines, total = _generated(rate, _parsed(burst or []), seconds, stop)
+        _send(source, itertools.islice(lines, count), count or total)
+        return
+    with _opened(file) as (stream, size):
+        lines = _read(stream, rate or 0.0, seconds, stop)
+        _send(source, itertools.islice(lines, count), None if count else size)
+
+
+def _send(source: str, lines: Lines, total: float | None) -> None:
+    from tocsin.ingest.producer import LineProducer
+    from tocsin.project.catalog import read_catalog
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    declared = read_catalog(settings.project).source(source)
+    began = time.monotonic()
+    with LineProducer(settings, declared) as producer, bar("sending", total) as advance:
+        _hand_over(producer, lines, advance)
+    seconds = max(time.monotonic() - began, 1e-3)
+    topic, rate = settings.names.raw(source), producer.delivered / seconds
+    line(f"sent {counted(producer.delivered, 'line')} to {topic} in {seconds:.1f} s ({rate:,.0f} per second)")
+    if producer.refused:
+        note(f"Kafka refused {counted(producer.refused, 'line')}: {producer.error}", style="red")
+        raise typer.Exit(1)
+
+
+def _hand_over(producer: LineProducer, lines: Lines, advance: Callable[[float], None]) -> None:
+    for value, step in lines:
+        producer.send(value)
+        advance(step)
+
+
+def _parsed(texts: list[str]) -> tuple[Burst, ...]:
+    from tocsin.dev.generator import parse_burst
+
+    try:
+        return tuple(map(parse_burst, texts))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--burst'") from None
+
+
+def _generated(
+    rate: float | None, bursts: tuple[Burst, ...], seconds: float | None, stop: threading.Event
+) -> tuple[Lines, float | None]:
+    """Made-up logins in real time, and how many there will be, if they end."""
+    from datetime import UTC, datetime
+
+    from tocsin.dev.generator import Traffic
+    from tocsin.dev.pacing import in_time
+
+    rate = (0.0 if bursts else 20.0) if rate is None else rate
+    # Another seed each time: the same people do not log in again in the same order.
+    traffic = Traffic(start=datetime.now(UTC), seconds=seconds, rate=rate, bursts=bursts, seed=time.time_ns())
+    lines = ((one.value, 1.0) for one in in_time(traffic.lines(), stop))
+    endless = rate > 0 and seconds is None
+    return lines, None if endless else rate * (seconds or 0.0) + sum(one.n for one in bursts)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
+    """The file, and its size when it has one; ConfigError when it cannot be opened."""
+    from tocsin.model.errors import ConfigError
+
+    if file == "-":
+        yield sys.stdin.buffer, None
+        return
+    try:
+        stream = open(file, "rb")  # noqa: SIM115 - the caller's errors must not be taken for ours
+    except OSError as error:
+        raise ConfigError.one(file, f"cannot be read: {error.strerror}") from error
+    with stream:
+        status = os.fstat(stream.fileno())
+        yield stream, float(status.st_size) or None
+
+
+def _read(stream: BinaryIO, rate: float, seconds: float | None, stop: threading.Event) -> Lines:
+    from tocsin.dev.pacing import at_rate
+
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for raw in at_rate(whole_lines(stream), rate, stop):
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        yield raw.removesuffix(b"\n").removesuffix(b"\r"), float(len(raw))
+
+
+def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of `stream`; of one too long for the topic only as much as is refused, since it may fill the memory."""
+    from tocsin.model.sizes import RAW_BYTES
+
+    while raw := stream.readline(RAW_BYTES + 2):
+        yield raw
+        while not raw.endswith(b"\n") and (raw := stream.readline(RAW_BYTES)):
+            pass

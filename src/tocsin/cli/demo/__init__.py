@@ -1,0 +1,1 @@
+"""Show the whole way from a log line to a mail."""

@@ -1,0 +1,136 @@
+"""`tocsin detectors` and `tocsin check`: what is declared, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, number, table
+from tocsin.model.durations import span
+
+if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import DetectorShape
+    from tocsin.detect.spark.plan import Plan
+    from tocsin.model.detector import DetectorSpec
+    from tocsin.model.errors import Fault
+    from tocsin.project.catalog import Catalog
+
+_Plan = Annotated[bool, typer.Option("--plan", help="Let Spark plan each detector too; takes some seconds.")]
+
+
+def detectors(json: options.Json = False) -> None:
+    """List the detectors of the project: stage, source, window, limits, owner. Exit code 1 when a file is broken."""
+    catalog = _catalog()
+    shown = [_shape(spec) for spec in catalog.detectors.values()]
+    if json:
+        as_json(shown)
+    else:
+        columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
+        table(columns, map(_row, shown), empty="no detectors; write detectors/<name>.py (docs/tutorial.md shows how)")
+    if catalog.broken:
+        if not json:
+            line("some files are broken: tocsin check tells what is wrong", style="yellow")
+        raise typer.Exit(1)
+
+
+def check(plan: _Plan = False, json: options.Json = False) -> None:
+    """Check every file in sources/, detectors/ and expectations/, all faults at once. Exit code 1 when there is one.
+
+    The files are read without being imported, so this is quick. With --plan each detector is also imported and planned
+    by Spark, as its job would: that shows columns that do not exist, a score whose kind cannot be told, and the mode.
+    """
+    from tocsin.cli.json_shapes import FaultShape
+
+    catalog = _catalog()
+    others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
+    faults = _faults(catalog) + others
+    files, well = len(catalog.broken) + len({fault.where for fault in others}), len(catalog.detectors)
+    plans: dict[str, Plan] = {}
+    if plan:
+        from tocsin.detect.spark.plan_check import plans as planned
+        from tocsin.project.settings import load_settings
+
+        plans, further = planned(load_settings(), catalog)
+        faults += further
+        files, well = files + len({fault.where for fault in further}), len(plans)
+    if json:
+        as_json([FaultShape(**asdict(fault)) for fault in faults])
+    else:
+        for name, one in plans.items():
+            line(f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})")
+        for fault in faults:
+            line(str(fault), style="red")
+        declared = f"{counted(len(catalog.sources), 'source')} and {counted(well, 'detector')}"
+        broken = f"{counted(len(faults), 'fault')} in {counted(files, 'file')}; " if faults else ""
+        line(f"{broken}{declared} well declared")
+    if faults:
+        raise typer.Exit(1)
+
+
+def _catalog() -> Catalog:
+    """The catalog of the project; ConfigError when the folder is no project at all."""
+    from tocsin.model.errors import ConfigError
+    from tocsin.project.catalog import read_catalog
+    from tocsin.project.settings import load_settings
+
+    project = load_settings().project
+    if not (project / "sources").is_dir() and not (project / "detectors").is_dir():
+        what = "holds neither sources/ nor detectors/; go to the project's folder, or name it in TOCSIN_PROJECT"
+        raise ConfigError.one(project, what)
+    return read_catalog(project)
+
+
+def _faults(catalog: Catalog) -> list[Fault]:
+    return [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults]
+
+
+def _faults_of_suites(catalog: Catalog) -> list[Fault]:
+    from tocsin.project.settings import load_settings
+    from tocsin.quality.suites.suite_catalog import faults_of_suites
+
+    broken = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
+    return faults_of_suites(load_settings().project, catalog.sources, broken)
+
+
+def _faults_of_settings(catalog: Catalog) -> list[Fault]:
+    """A finding that goes before its day would be missing in the eyes of parity."""
+    from tocsin.model.errors import Fault
+    from tocsin.project.settings import PROJECT_FILE, load_settings
+
+    settings = load_settings()
+    longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)
+    if longest is None or longest.history_days <= settings.alerts.history_days:
+        return []
+    what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
+    what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
+    return [Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
+
+
+def _row(shown: DetectorShape) -> tuple[object, ...]:
+    entity, window = ", ".join(shown.entity), span(shown.window_seconds) or "each event"
+    limits = (limit if limit is None else number(limit) for limit in (shown.email, shown.urgent))
+    return (shown.name, shown.stage, shown.source, entity, window, *limits, shown.owner, shown.title)
+
+
+def _shape(spec: DetectorSpec) -> DetectorShape:
+    from tocsin.cli.json_shapes import DetectorShape
+
+    return DetectorShape(
+        name=spec.name,
+        title=spec.title,
+        stage=spec.stage,
+        source=spec.source,
+        entity=list(spec.entity),
+        window_seconds=spec.window.total_seconds() if spec.window else None,
+        email=spec.levels.email,
+        urgent=spec.levels.urgent,
+        owner=spec.owner,
+        runbook=spec.runbook,
+        notify=spec.notify,
+        memory_bytes=spec.memory,
+        version=spec.version,
+        path=str(spec.path),
+    )

@@ -1,0 +1,69 @@
+"""`tocsin findings`: what the detectors found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, number, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.alerts.store.alert_rows import StoredFinding
+
+
+def findings(
+    detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
+    entity: Annotated[str | None, typer.Option(help="About this user, route, ...; the exact value.")] = None,
+    since: options.Since = None,
+    level: Annotated[options.Level | None, typer.Option(help="That reached this level and no higher.")] = None,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Also those that a backfill of their day no longer reproduces.")
+    ] = False,
+    limit: options.Limit = 100,
+    json: options.Json = False,
+    exit_code: options.ExitCode = False,
+) -> None:
+    """List findings, the newest window first."""
+    from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+    from tocsin.project.settings import load_settings
+
+    start = options.since(since)
+    wanted = FindingFilter(
+        detector=detector, entity=entity, since=start, level=level, superseded=superseded, limit=limit
+    )
+    database = open_store(load_settings())
+    try:
+        found = list_findings(database, wanted)
+    finally:
+        database.close()
+    if json:
+        as_json(found)
+    else:
+        columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
+        table(columns, map(row, found), empty="no findings")
+    if exit_code and found:
+        raise typer.Exit(1)
+
+
+def row(stored: StoredFinding) -> tuple[object, ...]:
+    """One finding as a row of the table."""
+    found = stored.finding
+    score = f"{'at least ' if found.at_least else ''}{number(found.score)}"
+    where = (found.detector, named(found.entity), window(stored))
+    origin = f"{found.origin}, superseded" if stored.superseded_at else found.origin
+    return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert)
+
+
+def named(entity: dict[str, str]) -> str:
+    """An entity in short: its value, or its columns and values when there are several."""
+    return ", ".join(entity.values() if len(entity) == 1 else (f"{k}={v}" for k, v in entity.items()))
+
+
+def window(stored: StoredFinding) -> str:
+    """The window of a finding, or the time of its event."""
+    start, end = stored.finding.window_start, stored.finding.window_end
+    if start is None or end is None:
+        return utc(stored.finding.event_time_max)
+    return f"{utc(start)} +{(end - start).total_seconds():g} s"

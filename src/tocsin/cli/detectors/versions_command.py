@@ -1,0 +1,62 @@
+"""`tocsin versions` and `tocsin rollback`: which versions of a detector ran here, and which one is in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, line, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import VersionShape
+
+_Detector = Annotated[str, typer.Argument(help="Its name.")]
+
+
+def versions(detector: _Detector, json: options.Json = False) -> None:
+    """List the versions of a detector that ran here and can be gone back to, in the order in which they first ran."""
+    from tocsin.cli.json_shapes import VersionShape
+    from tocsin.project.settings import load_settings
+    from tocsin.runtime.detector_versions import kept_versions, read_pins, version_in_force
+
+    settings = load_settings()
+    current, pinned = version_in_force(settings, detector), detector in read_pins(settings)
+    found = [
+        VersionShape(**one.model_dump(), in_force=one.version == current, rolled_back=one.version == current and pinned)
+        for one in kept_versions(settings, detector)
+    ]
+    if json:
+        as_json(found)
+    else:
+        columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "NOTE")
+        table(columns, map(_row, found), empty=f"no version of {detector} has run here yet")
+
+
+def _row(one: VersionShape) -> tuple[object, ...]:
+    note = "in force, rolled back to" if one.rolled_back else "in force" if one.in_force else None
+    return (one.version, utc(one.first_at), utc(one.last_at), one.fingerprint, note)
+
+
+def rollback(
+    detector: _Detector,
+    to: Annotated[str | None, typer.Option(help="The version to go back to; else the one before.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Run what is in the file again.")] = False,
+) -> None:
+    """Run an earlier version of a detector, on the checkpoint that it left, until its file changes.
+
+    The version that runs goes on until the earlier one has caught up. What the earlier one has not read since it was
+    replaced it reads now; findings that are there already ring nobody again.
+    """
+    from tocsin.project.settings import load_settings
+    from tocsin.runtime.detector_versions import roll_back, roll_forward
+
+    settings = load_settings()
+    if undo:
+        held = roll_forward(settings, detector)
+        line(f"{detector}: the version of its file is in force" + (" again" if held else "; it was already"))
+        return
+    version = roll_back(settings, detector, to)
+    line(f"{detector}: version {version.version}, which first ran {utc(version.first_at)}, is in force")
+    line(f"until detectors/{detector}.py changes; `tocsin rollback {detector} --undo` ends that sooner")

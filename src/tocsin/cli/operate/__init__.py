@@ -1,0 +1,1 @@
+"""Verbs of operators: the stack, its jobs, their alerts."""

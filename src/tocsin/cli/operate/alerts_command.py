@@ -1,0 +1,104 @@
+"""`tocsin alerts`: what people have been, or will be, told about."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.detectors import findings_command
+from tocsin.cli.output import as_json, line, note, number, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
+
+app = typer.Typer(help="What people have been, or will be, told about.", no_args_is_help=True)
+
+
+class State(StrEnum):
+    """States of an alert, as an option takes them."""
+
+    OPEN = "open"
+    RESOLVED = "resolved"
+
+
+@app.command("list")
+def list_(
+    state: Annotated[State | None, typer.Option(help="In this state.")] = None,
+    detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
+    since: options.Since = None,
+    limit: options.Limit = 100,
+    json: options.Json = False,
+    exit_code: options.ExitCode = False,
+) -> None:
+    """List alerts, the one that changed last first."""
+    from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
+    from tocsin.project.settings import load_settings
+
+    wanted = AlertFilter(state=state, detector=detector, since=options.since(since), limit=limit)
+    database = open_store(load_settings())
+    try:
+        found = list_alerts(database, wanted)
+    finally:
+        database.close()
+    if json:
+        as_json(found)
+    else:
+        what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
+        table((*what, "FIRST SEEN", "LAST SEEN", "OWNER"), map(_row, found), empty="no alerts")
+    if exit_code and found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(alert: Annotated[int, typer.Argument(help="Its number, from the list.")], json: options.Json = False) -> None:
+    """Show one alert: its findings, and who was told what and when. Exit code 1 when there is none with this number."""
+    from tocsin.alerts.store.queries import open_store, show_alert
+    from tocsin.project.settings import load_settings
+
+    database = open_store(load_settings())
+    try:
+        details = show_alert(database, alert)
+    finally:
+        database.close()
+    if details is None:
+        note(f"there is no alert {alert}", style="red")
+        raise typer.Exit(1)
+    if json:
+        as_json(details)
+    else:
+        _show(details)
+
+
+def _row(alert: Alert) -> tuple[object, ...]:
+    what = (alert.detector, findings_command.named(alert.entity), number(alert.score), alert.findings)
+    return (alert.id, alert.state, alert.level, *what, utc(alert.first_seen), utc(alert.last_seen), alert.owner)
+
+
+def _show(details: AlertDetails) -> None:
+    alert = details.alert
+    line(f"{alert.title}", style="bold")
+    limits = [f"{name} above {number(limit)}" for name, limit in _limits(alert) if limit is not None]
+    line(
+        f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {findings_command.named(alert.entity)}"
+    )
+    line(f"highest score {number(alert.score)} ({', '.join(limits)})")
+    line(f"seen {utc(alert.first_seen)} to {utc(alert.last_seen)}; opened {utc(alert.opened_at)}")
+    line(f"owner {alert.owner}, runbook {alert.runbook}\n")
+    columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
+    table(columns, map(findings_command.row, details.findings), empty="no findings")
+    line("")
+    table(("TO", "KIND", "STATE", "SENT", "NOTE"), map(_told, details.notifications), empty="nobody is told")
+
+
+def _limits(alert: Alert) -> tuple[tuple[str, float | None], ...]:
+    return (("email", alert.email_limit), ("urgent", alert.urgent_limit))
+
+
+def _told(notification: Notification) -> tuple[object, ...]:
+    why = notification.error or notification.incomplete
+    if notification.state == "waiting" and notification.window_end is not None:
+        why = f"leaves when the window that ends {utc(notification.window_end)} has closed"
+    return (notification.recipient, notification.kind, notification.state, utc(notification.sent_at), why)

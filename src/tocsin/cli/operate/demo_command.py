@@ -1,0 +1,42 @@
+"""`tocsin demo`: the whole way from a log line to a mail, on a stack of its own, told step by step."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.interrupt import on_signals
+from tocsin.cli.output import line
+
+_State = Annotated[Path, typer.Option("--state", help="Folder for everything that runs; emptied first.")]
+_Exit = Annotated[bool, typer.Option("--exit-when-done", help="End when all has happened, and check that it did.")]
+
+
+def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) -> None:
+    """Start a stack, send logins and two bursts of failed ones, and show the mails that follow.
+
+    Takes free ports on loopback and a state folder of its own, so it disturbs nothing. Goes on until Ctrl-C. Exit
+    code 1 when what it announced does not happen within three minutes.
+    """
+    from tocsin.cli.demo.demo_run import Performance
+    from tocsin.dev import launcher
+    from tocsin.dev.startup_progress import progress
+
+    # Also for the commands that people run in other terminals: the text of the demo names this variable.
+    os.environ["TOCSIN_STATE"] = str(state.resolve())
+    line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and somebody who guesses passwords.")
+    stop = threading.Event()
+    on_signals(stop)
+    performance = Performance(progress(), stop, exit_when_done=exit_when_done)
+    performance.start()
+    try:
+        launcher.up(None, launcher.Options(reset=True, free_ports=True), performance, stop)
+    finally:
+        stop.set()
+        performance.join()
+    if performance.faults:
+        raise typer.Exit(1)

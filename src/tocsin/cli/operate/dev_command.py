@@ -1,0 +1,118 @@
+"""`tocsin dev`: the embedded stack on this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli.interrupt import on_signals
+from tocsin.cli.options import Json
+from tocsin.cli.output import as_json, line, note, table
+from tocsin.model.durations import span
+from tocsin.model.printable import printable
+
+if TYPE_CHECKING:
+    from tocsin.dev.control import ComponentStatus
+
+app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
+
+_FOLLOW_SECONDS = 0.25
+_MB = 1024 * 1024
+
+
+@app.command("up")
+def up(
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove all data, checkpoints, alerts and logs first.")
+    ] = False,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="Take free ports, not the configured ones.")] = False,
+    mail_port: Annotated[int, typer.Option("--mail-port", min=1, max=65535, help="Of the mail sink's page.")] = 1080,
+    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow too, which then keeps the jobs running.")] = False,
+) -> None:
+    """Start everything, say when it is ready, keep it running; Ctrl-C stops everything."""
+    from tocsin.dev import launcher
+    from tocsin.dev.startup_progress import progress
+
+    stop = threading.Event()
+    on_signals(stop)
+    options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port, airflow=airflow)
+    launcher.up(None, options, progress(), stop)
+
+
+@app.command("down")
+def down() -> None:
+    """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
+    from tocsin.dev import control
+    from tocsin.project.settings import load_settings
+
+    line("stopped" if control.down(load_settings()) else "nothing runs")
+
+
+@app.command("status")
+def status(json: Json = False) -> None:
+    """Show the processes: state, memory, CPU time. Leaves with 1 when one is not well."""
+    from tocsin.dev import control
+    from tocsin.dev.running_stack import read_running
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    found = control.components(settings)
+    if json:
+        as_json(found)
+    else:
+        columns = ("component", "state", "pid", "memory", "cpu", "why")
+        table(columns, (_row(one) for one in found), empty="nothing is declared")
+        running = read_running(settings.state) if control.launcher_pid(settings) else None
+        line(f"mails: {running.mail_url}" if running else "no stack runs here; start one: tocsin dev up")
+        if running and running.airflow_url:
+            line(f"Airflow: {running.airflow_url}")
+    if not all(one.is_well for one in found):
+        raise typer.Exit(1)
+
+
+@app.command("logs")
+def logs(
+    component: Annotated[str, typer.Argument(help="kafka, mail, launcher, or a job such as ingest:logins.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 50,
+) -> None:
+    """Show the log of one component."""
+    from tocsin.dev import control
+    from tocsin.project.settings import load_settings
+    from tocsin.supervision.runners.log_rotation import tail
+
+    path = Path(control.component_log(load_settings(), component))
+    if not path.exists():
+        note(f"{component} has written nothing yet ({path})")
+    for text in tail(path, lines):
+        typer.echo(printable(text))
+    if follow:
+        _follow(path)
+
+
+def _row(one: ComponentStatus) -> tuple[object, ...]:
+    memory = f"{one.rss_bytes / _MB:.0f} MB" if one.rss_bytes else None
+    return one.name, one.state, one.pid, memory, span(one.cpu_seconds) if one.pid else None, one.reason
+
+
+def _follow(path: Path) -> None:
+    """Write new lines until Ctrl-C; starts again at the beginning when the log was rotated."""
+    position = path.stat().st_size if path.exists() else 0
+    try:
+        while True:
+            size = path.stat().st_size if path.exists() else 0
+            position = position if size >= position else 0
+            if size > position:
+                with path.open("rb") as file:
+                    file.seek(position)
+                    whole, end, _ = file.read().rpartition(b"\n")
+                position += len(whole) + len(end)
+                for text in whole.decode("utf-8", "replace").splitlines():
+                    typer.echo(printable(text))
+            time.sleep(_FOLLOW_SECONDS)
+    except KeyboardInterrupt:
+        return

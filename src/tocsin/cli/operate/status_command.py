@@ -1,0 +1,109 @@
+"""`tocsin status`: the jobs, what they do and why, how far behind they are, and what they take."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, line, note, table, utc
+from tocsin.model.durations import span
+from tocsin.model.names import DETECTOR
+
+if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import JobStatus
+    from tocsin.project.settings import Settings
+
+_Job = Annotated[str | None, typer.Argument(help="One job alone, such as ingest:logins or notifier.")]
+
+
+def status(job: _Job = None, json: options.Json = False) -> None:
+    """Show each job: state, mode and why, lag in records and seconds, memory and CPU, last finding.
+
+    Exit code 1 when a job that should run has failed, has stopped, is silent or never ran.
+    """
+    from tocsin.cli import reported_jobs
+    from tocsin.cli.json_shapes import Standing
+    from tocsin.project.settings import load_settings
+    from tocsin.runtime.detector_versions import catalog_in_force
+    from tocsin.supervision.incidents.watch import faults
+
+    settings = load_settings()
+    wanted = _wanted(settings, job)
+    reports, away = reported_jobs.reports(settings, wanted)
+    known = {name: report for name, report in reports.items() if job in (None, name)}
+    shown = reported_jobs.statuses(wanted, known, _last_findings(settings, wanted), datetime.now(UTC))
+    beside = reported_jobs.besides(settings, wanted)
+    broken = faults(catalog_in_force(settings))
+    shown = [one.model_copy(update={"beside": beside.get(one.job)}) for one in shown]
+    shown = [reported_jobs.with_fault(one, broken.get(one.job)) for one in shown]
+    if away:
+        note(f"{away}; these are the last signs of life of jobs on this machine", style="yellow")
+    if json:
+        as_json(shown)
+    else:
+        _show(shown)
+    if any(one.fault for one in shown):
+        note("all faults of broken files: tocsin check")
+    problems = [one for one in shown if one.standing is Standing.PROBLEM]
+    if problems:
+        logged = next((one.job for one in problems if not one.fault), None)
+        if logged is not None:
+            note(f"more on {logged}: tocsin dev logs {logged}")
+        raise typer.Exit(1)
+
+
+def _wanted(settings: Settings, only: str | None) -> list[str]:
+    """The jobs that should run, or the one asked for."""
+    from tocsin.dev.control import wanted_jobs
+    from tocsin.model.errors import ConfigError, Fault, nearest
+    from tocsin.runtime.detector_versions import catalog_in_force
+    from tocsin.supervision.desired_jobs import desired_jobs
+
+    if only is None:
+        return list(wanted_jobs(settings))
+    declared = list(desired_jobs(catalog_in_force(settings), settings))
+    if only not in declared:
+        raise ConfigError([Fault("status", f"no job '{only}' should run here", nearest=nearest(only, declared))])
+    return [only]
+
+
+def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
+    """When the latest finding of each detector's job was told; nothing when the alerts DB cannot be read."""
+    from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+    from tocsin.model.errors import TocsinError
+
+    told = {}
+    database = open_store(settings)
+    try:
+        for job, detector in ((job, job.partition(":")[2]) for job in jobs if job.startswith(f"{DETECTOR}:")):
+            for stored in list_findings(database, FindingFilter(detector=detector, limit=1)):
+                told[job] = stored.finding.detected_at or stored.first_detected_at
+    except TocsinError as error:
+        note(f"{error}; so the last findings are not known", style="yellow")
+    finally:
+        database.close()
+    return told
+
+
+def _show(shown: list[JobStatus]) -> None:
+    columns = ("JOB", "STATE", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
+    table(columns, map(_row, shown), empty="no jobs should run here: sources/ and detectors/ are empty")
+    for one in shown:
+        if one.reason:
+            line(f"{one.job}: {one.reason}", style="red" if one.standing == "problem" else "")
+        if one.beside is not None:
+            version = f"version {one.beside.version}" if one.beside.version else "a new process"
+            line(f"{one.job}: {version} starts beside it, to take over: {one.beside.state}")
+
+
+def _row(one: JobStatus) -> tuple[object, ...]:
+    if one.age_seconds is None:
+        return (one.job, "broken" if one.fault else "missing")
+    lag = (f"{one.lag_records:,}", span(one.lag_seconds), f"{one.rows_dropped_late:,}")
+    uptime = (one.at - one.started_at).total_seconds() if one.started_at else 0.0
+    taken = (f"{one.rss_bytes / 1e6:,.0f} MB", f"{one.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
+    state = "silent" if one.standing == "problem" and one.state in ("running", "draining", "waiting") else one.state
+    return (one.job, state, one.mode, *lag, *taken, utc(one.last_finding_at), f"{span(one.age_seconds)} ago")

@@ -1,0 +1,168 @@
+"""When a detector drains a backlog, and how wide its watermark delay must be meanwhile.
+
+The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
+one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
+real-time mode when it is short, as after a crash. Narrowing the delay afterwards is safe on the same checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tocsin.kafka.offsets import Offsets, Records
+from tocsin.model.event import is_tick
+
+SLACK = timedelta(seconds=2)
+"""Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
+
+FEW_RECORDS = 20_000
+"""So many are read within the first real-time batch, and during it no watermark moves."""
+
+_CHUNK = 1000
+_MARGIN = timedelta(seconds=120)
+_INGESTED = b'"ingested_at":"'
+_EVENT_TIME = b'"event_time":"'
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a job has not read yet.
+
+    Attributes:
+        records: how many.
+        oldest: a time before which none of them came into the platform, UTC; None when there are none.
+    """
+
+    records: int = 0
+    oldest: datetime | None = None
+
+    def age(self, now: datetime) -> timedelta:
+        """Since the oldest came in; 0 when there are none."""
+        return max(now - self.oldest, timedelta(0)) if self.oldest is not None else timedelta(0)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How to read on.
+
+    Attributes:
+        draining: with the delay widened.
+        delay: of the watermark.
+        reason: one sentence.
+        short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
+    """
+
+    draining: bool
+    delay: timedelta
+    reason: str
+    short: bool = True
+
+
+def decide(
+    lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime, few: int = FEW_RECORDS
+) -> Decision:
+    """Whether to drain: the own backlog is older than `lateness`, or the ingest drains one (0 when it does not).
+
+    Up to `few` records are a short backlog.
+    """
+    age, short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
+    if age <= lateness and short:
+        return Decision(False, lateness + SLACK, "keeps up")
+    seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
+    if ingest_lag > backlog.age(now):
+        reason = f"the ingest is up to {seconds:.0f} s behind, {allowed}"
+    else:
+        reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
+    # While it drains, new events come in and the watermark moves on: the margin is for them.
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason, short)
+
+
+def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
+    """Whether a drain under `decision` has lasted so long that its delay covers no longer what is unread."""
+    return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
+
+
+def ingested_at(value: bytes) -> str | None:
+    """The time in an event record at which it came into the platform, or of a tick: ISO-8601; None in any other record.
+
+    As text: it sorts like the time, and a backlog of a million is looked through in seconds.
+    """
+    mark = _EVENT_TIME if is_tick(value) else _INGESTED
+    place = value.find(mark)
+    if place < 0:
+        return None
+    start = place + len(mark)
+    return value[start : start + 27].decode("ascii", "replace")
+
+
+class Unread:
+    """What a job has not read yet of its events topic, looked at again and again while it reads.
+
+    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
+    not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
+    """
+
+    def __init__(self, topic: Records) -> None:
+        self._topic = topic
+        self._read: dict[int, _Read] = {}
+
+    def look(self, position: Offsets) -> Backlog:
+        """The backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        _, ends = self._topic.bounds()
+        count, oldest = 0, None
+        for partition, end in ends.items():
+            start = position.get(partition, 0)
+            count += max(0, end - start)
+            moment = self._oldest(partition, start, end)
+            oldest = min((m for m in (oldest, moment) if m is not None), default=None)
+        return Backlog(count, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
+
+    def _oldest(self, partition: int, start: int, end: int) -> str | None:
+        read = self._read.setdefault(partition, _Read())
+        read.chunks = [chunk for chunk in read.chunks if chunk[0] > start]
+        read.end = max(read.end, start)
+        if read.tick is not None and read.tick < start:
+            read.tick = None
+        if read.tick is None and read.end < end:
+            self._read_on(partition, read, end)
+        return min((moment for _, moment in read.chunks), default=None)
+
+    def _read_on(self, partition: int, read: _Read, end: int) -> None:
+        for message in self._topic.records(partition, read.end, end):
+            value = message.value() or b""
+            offset, moment = message.offset() or 0, ingested_at(value)
+            read.end = offset + 1
+            if moment is not None:
+                read.add(moment)
+            if is_tick(value):
+                read.tick = offset
+                return
+
+
+@dataclass
+class _Read:
+    """How far one partition was looked at.
+
+    Attributes:
+        chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
+        end: the next offset to look at.
+        tick: offset of a tick at which the looking ended; None else.
+    """
+
+    chunks: list[tuple[int, str]] = field(default_factory=list)
+    end: int = 0
+    tick: int | None = None
+    _begun: int = 0
+
+    def add(self, moment: str) -> None:
+        """The record before `end` has come in at `moment`."""
+        if self.chunks and self.end - self._begun <= _CHUNK:
+            self.chunks[-1] = (self.end, min(moment, self.chunks[-1][1]))
+        else:
+            self.chunks.append((self.end, moment))
+            self._begun = self.end - 1

@@ -1,0 +1,1 @@
+"""A detector's Spark query: events in, findings out."""

@@ -1,0 +1,170 @@
+"""The true scores of large bursts: the stream tells those above the highest limit as lower bounds (ADR 0005)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.detect.spark.findings import ABOVE
+from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.kafka.offsets import Topic
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.finding import Origin
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.runtime.durable import write_whole
+from tocsin.sparkjob.events import IDENTITY, parse_events
+from tocsin.sparkjob.query.query_loop import Run
+from tocsin.sparkjob.session import findings_sink, kafka_options
+
+_ATTEMPTS = 3
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+log = structlog.get_logger()
+
+
+class Open(BaseModel):
+    """Windows with lower bounds that nobody has made exact: those that begin from `start` and end by `end`, in UTC."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    start: datetime
+    end: datetime
+
+    def joined(self, other: Open | None) -> Open:
+        """Return the span of both."""
+        if other is None:
+            return self
+        return self.model_copy(update={"start": min(self.start, other.start), "end": max(self.end, other.end)})
+
+    def split(self, watermark: datetime, window: timedelta) -> tuple[Open | None, Open | None]:
+        """The windows that are closed at `watermark`, and those that are not."""
+        if self.end <= watermark:
+            return self, None
+        if self.start + window > watermark:
+            return None, self
+        later = max(self.start, watermark - window + _MICROSECOND)
+        return self.model_copy(update={"end": watermark}), self.model_copy(update={"start": later})
+
+
+class ExactScores:
+    """Writes the scores of one detector anew that were told as lower bounds, once their windows have closed.
+
+    A batch beside the query does it, by the code of a backfill over the events that Kafka holds, for those findings
+    alone. What is open is kept in a file, so a restart in between loses nothing.
+    """
+
+    def __init__(self, settings: Settings, spec: DetectorSpec, source: Source, folder: Path) -> None:
+        """Go on with what `folder` says is open."""
+        self._settings, self._spec, self._source = settings, spec, source
+        self._path = folder / "lower-bounds.json"
+        self._open = _kept(self._path, spec.version)
+        self._watermark = _EPOCH
+        self._thread: threading.Thread | None = None
+        self._computed: Open | None = None
+        self._failed = 0
+
+    def saw(self, figures: dict[str, Any], watermark: datetime | None) -> None:
+        """A batch has ended; takes the edges of what was above the highest limit out of its `figures`."""
+        start, end = (figures.pop(name, None) for name in ABOVE)
+        if start is not None and end is not None:
+            edges = {"start": _EPOCH + start * _MICROSECOND, "end": _EPOCH + end * _MICROSECOND}
+            self._keep(Open(version=self._spec.version, **edges).joined(self._open))
+        self._watermark = watermark or self._watermark
+
+    def look(self, run: Run) -> None:
+        """Begin with the windows that have closed; one batch at a time."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread.join()
+            self._thread = None
+            self._end()
+        if self._thread is not None or self._open is None or not run.reporter.leads:
+            return
+        closed, left = self._open.split(self._watermark, self._spec.window or timedelta(0))
+        if closed is None:
+            return
+        self._open, self._computed = left, closed  # the file names both until it is done
+        self._thread = threading.Thread(target=self._compute, args=(run.spark, closed), name="exact", daemon=True)
+        self._thread.start()
+
+    def _compute(self, spark: SparkSession, closed: Open) -> None:
+        try:
+            count = self._write(spark, closed)
+        except Exception as error:  # whatever it is, the stream goes on, and the nightly backfill has the last word
+            self._failed += 1
+            log.warning("exact scores failed", attempt=self._failed, error=str(error).strip()[:300])
+        else:
+            self._failed = 0
+            log.info("exact scores written", findings=count, start=str(closed.start), end=str(closed.end))
+
+    def _end(self) -> None:
+        computed, self._computed = self._computed, None
+        again = computed is not None and 0 < self._failed < _ATTEMPTS
+        self._keep(computed.joined(self._open) if again and computed is not None else self._open)
+        self._failed = self._failed if again else 0
+
+    def _keep(self, open_: Open | None) -> None:
+        self._open = open_
+        unwritten = open_ if self._computed is None else self._computed.joined(open_)
+        if unwritten is None:
+            self._path.unlink(missing_ok=True)
+        else:
+            write_whole(self._path, unwritten.model_dump_json())
+
+    def _write(self, spark: SparkSession, closed: Open) -> int:
+        ids = sorted(self._lower_bounds(closed))
+        if not ids:
+            return 0
+        end = closed.end - (self._spec.window or timedelta(0)) + _MICROSECOND
+        wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
+        rows = findings_of(
+            spark, Read(lambda session: self._events(session, closed.start)), self._spec, self._source, wanted
+        ).where(F.col("key").isin(ids))
+        rows.write.format("kafka").options(**findings_sink(self._settings)).save()
+        return len(ids)
+
+    def _events(self, spark: SparkSession, since: datetime) -> DataFrame:
+        """Each event that was appended since then, once: one is appended at most `max_ahead` before its event time."""
+        options = {
+            "subscribe": self._settings.names.events(self._source.name),
+            "startingTimestamp": str(int((since - self._source.max_ahead).timestamp() * 1000)),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+        records = spark.read.format("kafka").options(**kafka_options(self._settings), **options).load()
+        return parse_events(records, self._source).dropDuplicates([*IDENTITY, "event_time"])
+
+    def _lower_bounds(self, closed: Open) -> set[str]:
+        """Identities of the findings in `closed` that were told as lower bounds."""
+        topic = Topic(self._settings, f"exact:{self._spec.name}", self._settings.names.findings)
+        found = set()
+        try:
+            first, (_, ends) = topic.since(closed.start - self._source.max_ahead), topic.bounds()
+            for partition, end in ends.items():
+                for message in topic.records(partition, first.get(partition, 0), end):
+                    value = message.value() or b""
+                    if b'"at_least":true' in value:
+                        one = json.loads(value)
+                        if one["detector"] == self._spec.name and one["version"] == self._spec.version:
+                            found.add(str(one["finding_id"]))
+        finally:
+            topic.close()
+        return found
+
+
+def _kept(path: Path, version: str) -> Open | None:
+    """What `path` says; nothing of another version: its windows are not ours, and the nightly backfill does them."""
+    try:
+        kept = Open.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return kept if kept.version == version else None

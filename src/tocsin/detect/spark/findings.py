@@ -1,0 +1,192 @@
+"""Scored rows of a detector as records of the `findings` topic; the same expressions for a stream and for history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
+
+from tocsin.model.detector import DetectorSpec, Levels
+from tocsin.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
+from tocsin.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
+from tocsin.sparkjob.events import IDENTITY
+
+OBSERVATION = "findings"
+WRITTEN = "written"
+ABOVE = ("above_start", "above_end")
+"""Observed with the ladder: first start and last end of windows above the highest limit, microseconds since 1970."""
+
+_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+_JSON = {"timestampFormat": _TIME, "timeZone": "UTC"}
+_LARGEST_RUNG = 10**9
+_OF_FIXED_SIZE = (BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emission:
+    """Which values become findings.
+
+    Attributes:
+        ladder: above the highest limit only about each +10 % is told, as a lower bound; right only for a count that is
+            emitted at each of its values.
+        publish_from: windows that start before it are not told (events before it were not read); None for all.
+        origin, run_id: put into each finding.
+    """
+
+    ladder: bool = False
+    publish_from: datetime | None = None
+    origin: Origin = Origin.STREAM
+    run_id: str = ""
+
+
+def rungs(highest: float) -> Iterator[int]:
+    """The counts above the limit `highest` that are told: the first one, then each about 10 % above the one before."""
+    rung = int(highest) + 1
+    while rung <= _LARGEST_RUNG:
+        yield rung
+        rung = next_rung(rung)
+
+
+def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:
+    """Make records of the rows of `scored` above a limit: `key` (finding_id), `value` (JSON of a `Finding`).
+
+    `scored` is what `detect` of `spec` returned. Rows whose entity or score is null or not finite are left out, and
+    counted by the observation `findings` as `null_entity` and `null_score`. What senders decide about is bounded as the
+    contract says; a finding that is longer than its topic takes all the same is left out, and counted by the
+    observation `written` as `too_long`.
+    """
+    named = any_null([F.col(name) for name in spec.entity])
+    score = F.col("score").cast("double")
+    valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
+    counted = scored.observe(
+        OBSERVATION,
+        F.count_if(named).alias("null_entity"),
+        F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
+        *(_edges_above(score, spec, emission) if emission.ladder and spec.window is not None else ()),
+    )
+    rows = counted.where(~named & valid & _emitted(score, spec, emission))
+    document = _document(scored, spec, emission, score)
+    rows = rows.select(_finding_id(spec).alias("finding_id"), *document)
+    written = rows.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
+    fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
+    return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
+
+
+def any_null(columns: list[Column]) -> Column:
+    """Whether one of `columns` is null."""
+    found = F.lit(False)
+    for column in columns:
+        found = found | column.isNull()
+    return found
+
+
+def _emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
+    told = score > F.lit(float(spec.levels.lowest))
+    if emission.ladder:
+        on_rung = F.col("score").cast("bigint").isin(list(rungs(spec.levels.highest)))
+        told = told & ((score <= F.lit(float(spec.levels.highest))) | on_rung)
+    if emission.publish_from is not None and spec.window is not None:
+        told = told & (F.col("window.start") >= F.lit(emission.publish_from))
+    return told
+
+
+def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[Column]:
+    above = score > F.lit(float(spec.levels.highest))
+    if emission.publish_from is not None:
+        above &= F.col("window.start") >= F.lit(emission.publish_from)
+    first, last = (F.when(above, F.unix_micros(F.col(f"window.{edge}"))) for edge in ("start", "end"))
+    return [F.min(first).alias(ABOVE[0]), F.max(last).alias(ABOVE[1])]
+
+
+def _document(scored: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
+    """All fields of a finding but its identity; null ones are left out of the JSON."""
+    columns = scored.columns
+    windowed = spec.window is not None
+    used = {*spec.entity, "score", "window", "event_time_max", "evidence", "ingested_at", "source", "schema_version"}
+    used |= set() if windowed else {*IDENTITY, "event_time"}
+    evidence = F.slice("evidence", 1, MAX_EVIDENCE) if "evidence" in columns else None
+    context = _context(scored, [name for name in columns if name not in used], evidence)
+    latest = "event_time_max" if windowed or "event_time_max" in columns else "event_time"
+    at_least = score > F.lit(float(spec.levels.highest)) if emission.ladder else F.lit(False)
+    fields = {
+        "detector": F.lit(spec.name),
+        "version": F.lit(spec.version),
+        "entity": F.struct(*[_shortened(F.col(name).cast("string")).alias(name) for name in spec.entity]),
+        "level": _by_level(spec.levels, score, "urgent", "email"),
+        "score": score,
+        "limit": _by_level(spec.levels, score, spec.levels.urgent, spec.levels.email),
+        "at_least": at_least,
+        "origin": F.lit(emission.origin.value),
+        "run_id": F.lit(emission.run_id),
+        "discriminator": F.lit("") if windowed else _event_identity(),
+    }
+    if windowed:
+        fields |= {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
+    if latest in columns:
+        fields["event_time_max"] = F.col(latest)
+    if evidence is not None:
+        fields["evidence"] = F.coalesce(F.filter(evidence, _is_short), F.array())
+    if context:
+        fields["context"] = F.struct(*context)
+    return [column.alias(name) for name, column in fields.items()]
+
+
+def _context(scored: DataFrame, names: list[str], evidence: Column | None) -> list[Column]:
+    """The further columns `names` of `scored`, and what of them and of `evidence` was cut for its length."""
+    kinds = {field.name: field.dataType for field in scored.schema.fields}
+    columns: list[Column] = []
+    cut: list[tuple[str, Column]] = []
+    if evidence is not None:
+        cut.append(("evidence", F.exists(evidence, lambda sample: ~_is_short(sample))))
+    for name in names:
+        column = F.col(name)
+        if isinstance(kinds[name], StringType):
+            column = _shortened(column)
+        elif not isinstance(kinds[name], _OF_FIXED_SIZE):
+            column, long = F.when(_is_short(column), column), column.isNotNull() & ~_is_short(column)
+            cut.append((name, long))
+        columns.append(column.alias(name))
+    if cut:
+        told = F.array_compact(F.array(*[F.when(long, F.lit(name)) for name, long in cut]))
+        columns.append(F.when(F.size(told) > 0, told).alias(CUT))
+    return columns
+
+
+def _is_short(value: Column) -> Column:
+    """Whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
+    return F.octet_length(F.to_json(F.array(value), _JSON)) <= SAMPLE_BYTES + len("[]")
+
+
+def _shortened(text: Column) -> Column:
+    """`tocsin.model.sizes.shortened` as an expression."""
+    length, digest = F.octet_length(text), F.left(F.sha2(text, 256), F.lit(DIGEST))
+    mark = F.concat(F.lit("…["), length.cast("string"), F.lit(" bytes, sha256 "), digest, F.lit("]"))
+    return F.when(length > TEXT_BYTES, F.concat(F.left(text, F.lit(BEGINNING)), mark)).otherwise(text)
+
+
+def _by_level(levels: Levels, score: Column, urgent: object, email: object) -> Column:
+    """`urgent` or `email`, whichever level `score` has reached."""
+    if levels.urgent is None:
+        return F.lit(email)
+    above = F.when(score > F.lit(float(levels.urgent)), F.lit(urgent))
+    return above if levels.email is None else above.otherwise(F.lit(email))
+
+
+def _finding_id(spec: DetectorSpec) -> Column:
+    """Compute `finding_id` by an expression: Spark's JSON writer and canonical_entity give the same text."""
+    entity = F.to_json(F.struct(*[F.col(name).cast("string").alias(name) for name in sorted(spec.entity)]))
+    if spec.window is None:
+        parts = [F.lit(""), F.lit(""), _event_identity()]
+    else:
+        edges = [F.unix_micros(F.col(f"window.{edge}")).cast("string") for edge in ("start", "end")]
+        parts = [*edges, F.lit("")]
+    text = F.concat_ws("\n", F.lit(spec.name), entity, *parts)
+    return F.substring(F.sha2(text, 256), 1, 32)
+
+
+def _event_identity() -> Column:
+    return F.concat_ws("/", *[F.col(name).cast("string") for name in IDENTITY])

@@ -1,0 +1,226 @@
+"""What the runner reads off a detector's plan before it starts: mode and reason, score, exchanges, fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
+
+from tocsin.detect.rows_above import correct_score
+from tocsin.detect.scores import Score, score_of
+from tocsin.ingest.spark.patterns import check_detector
+from tocsin.model.detector import DetectorSpec, ScoreKind
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.source import Source
+from tocsin.sparkjob.plan_tree import Node, normalised, parse_tree
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.sparkjob.session import SEMANTICS
+
+IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
+
+_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "TransformWithState",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithStateInPySpark",
+    "GlobalLimit",
+}
+_EXCHANGES = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "Repartition",
+    "RepartitionByExpression",
+    "TransformWithState",
+}
+_REFUSED = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Sort": "orderBy",
+    "GlobalLimit": "limit",
+    "Window": "a window function over rows",
+    "TransformWithStateInPySpark": "transformWithState in Python",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
+
+
+class StreamOnly(ConfigError):
+    """A detector's windows follow from its events, so no range of time can be cut out; a retry does not help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What follows from a detector's plan.
+
+    Attributes:
+        mode: "real-time" or "micro-batch".
+        reason: why this mode, one sentence.
+        output: Spark's output mode, "update" or "append".
+        score: kind of its score, as declared or derived.
+        exchanges: shuffles between the source and the sink.
+        fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
+        sessions: whether it has a session window.
+    """
+
+    mode: str
+    reason: str
+    output: str
+    score: Score
+    exchanges: int
+    fingerprint: str
+    sessions: bool = False
+
+    def slots(self, partitions: int, shuffle_partitions: int) -> int:
+        """Task slots that real-time mode holds all at once: one for each task of each stage."""
+        return partitions + shuffle_partitions * self.exchanges
+
+
+def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> Plan:
+    """The plan behind `found`, which `detect` of `spec` has returned (streaming or static).
+
+    Its patterns are tried on what can stand in records of `source`, if that is given; this can take seconds.
+
+    Raises:
+        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector
+            keeps state. All faults at once; a retry does not help.
+        ConfigError: a record of `source` could stop one of its patterns.
+    """
+    tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
+    score = _score(tree, spec)
+    faults = column_faults(found.schema, spec)
+    if score.kind is None and not any(fault.key == "score" for fault in faults):
+        what = f"is neither rising nor final as far as its plan shows ({score.why})"
+        what += '; declare score="rising" or score="final"'
+        faults.append(Fault(str(spec.path), what, key="score"))
+    if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):
+        faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
+    if faults:
+        raise ConfigError(faults)
+    if source is not None:
+        check_detector(tree, found.sparkSession, spec, source)
+    mode, output, reason = _mode(tree, score)
+    return Plan(
+        mode=mode,
+        reason=reason,
+        output=output,
+        score=score,
+        exchanges=_exchanges(tree),
+        fingerprint=_fingerprint(tree, output, found.sparkSession),
+        sessions=_sessions(tree),
+    )
+
+
+def triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
+    """Real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
+    if mode == REAL_TIME:
+        return writer.trigger(realTime=f"{seconds} seconds")
+    return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
+
+
+def check_range(plan: Plan, spec: DetectorSpec) -> None:
+    """Whether the detector `spec` with this `plan` finds the same in a range of time as the stream does.
+
+    Raises:
+        StreamOnly: a session may have begun before any range, and go on after it.
+    """
+    if plan.sessions:
+        what = "has a session window, and a session may reach over the edge of any day: it runs as a stream alone; "
+        what += "take a window of a fixed length to run it on history"
+        raise StreamOnly.one(spec.path, what, key="detect")
+
+
+def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
+    """What is wrong with the columns that `detect` returned."""
+    needed = [*spec.entity, "score", *(("window",) if spec.window is not None else IDENTITY)]
+    faults = [
+        Fault(str(spec.path), f"detect returns no column '{name}'", key=name, nearest=nearest(name, schema.names))
+        for name in needed
+        if name not in schema.names
+    ]
+    types = {field.name: field.dataType for field in schema.fields}
+    if "score" in types and not isinstance(types["score"], NumericType):
+        faults.append(Fault(str(spec.path), f"must be a number, not {types['score'].simpleString()}", key="score"))
+    if "evidence" in types and not isinstance(types["evidence"], ArrayType):
+        faults.append(Fault(str(spec.path), "must be an array of samples", key="evidence"))
+    if "event_time_max" in types and not isinstance(types["event_time_max"], TimestampType):
+        faults.append(Fault(str(spec.path), "must be a timestamp", key="event_time_max"))
+    return faults
+
+
+def _score(tree: Node, spec: DetectorSpec) -> Score:
+    """The declared kind of score, else the derived one."""
+    derived = correct_score(tree, score_of(tree), spec.entity)
+    if spec.window is None:
+        return Score(ScoreKind.RISING, False, "the score belongs to a single event")
+    if spec.score is None:
+        return derived
+    return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
+
+
+def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
+    """Mode, output mode and reason."""
+    if _sessions(tree):
+        return MICRO_BATCH, "append", "a session window is known only when it has closed"
+    if score.kind is ScoreKind.FINAL:
+        return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
+    obstacle = _obstacle(tree)
+    if obstacle is not None:
+        return MICRO_BATCH, "update", obstacle
+    return REAL_TIME, "update", "every operator of the plan runs in real-time mode"
+
+
+def _obstacle(tree: Node) -> str | None:
+    """Why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
+    for node in tree.walk():
+        python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
+        if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
+            name = f" ({python.name})" if python is not None and python.name else ""
+            return f"it runs Python code for rows{name}, which real-time mode does not"
+        if node.kind in _REFUSED:
+            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not run"
+        if node.kind == "Join" and all(_streams(side) for side in node.children):
+            return "it joins two streams, which real-time mode does not"
+    if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
+        return "it aggregates aggregates, which real-time mode does not"
+    return None
+
+
+def _sessions(tree: Node) -> bool:
+    return any(
+        "sessionWindow" in str(e.fields.get("metadata")) or e.kind == "SessionWindow" or e.name == "session_window"
+        for node in tree.walk()
+        for top in node.expressions()
+        for e in top.walk()
+    )
+
+
+def _streams(node: Node) -> bool:
+    return any(inner.kind.startswith("StreamingRelation") for inner in node.walk())
+
+
+def _exchanges(tree: Node) -> int:
+    joins = sum(node.kind == "Join" for node in tree.walk())
+    return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
+
+
+def _fingerprint(tree: Node, output: str, spark: SparkSession) -> str:
+    """Of all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
+
+    Spark keeps the number of shuffle partitions in a checkpoint and silently ignores another one. The JSON of a plan
+    does not say how its expressions evaluate (`evalMode` is null there), so the settings behind it are added.
+    """
+    top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
+    if top is None:
+        text = "stateless"
+    else:
+        settings = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions", *SEMANTICS)}
+        text = f"{json.dumps(settings, sort_keys=True)}\n{normalised(top)}"
+    return hashlib.sha256(f"{spark.version}\n{output}\n{text}".encode()).hexdigest()[:16]

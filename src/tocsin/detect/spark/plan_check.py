@@ -1,0 +1,81 @@
+"""What only Spark can tell about sources and detectors, found without Kafka and before any job starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tocsin.detect.spark.function import load_detect, scored
+from tocsin.detect.spark.plan import Plan, read_plan
+from tocsin.ingest.spark.patterns import check_source
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.java import find_java
+from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.sparkjob import jvm
+from tocsin.sparkjob.events import parse_events, prepared
+from tocsin.sparkjob.session import clean_scratch, streaming_session
+
+_JOB = "check"
+
+
+def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[Fault]]:
+    """The plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
+
+    Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
+
+    Raises:
+        ConfigError: there is no Java, or the set-up is not complete.
+    """
+    found: dict[str, Plan] = {}
+    faults: list[Fault] = []
+    with _session(settings) as spark:
+        for source in catalog.sources.values():
+            faults += _pattern_faults(spark, settings.project, source)
+        for name, spec in catalog.detectors.items():
+            try:
+                found[name] = _plan(spark, spec, catalog.source(spec.source))
+            except ConfigError as error:
+                faults += error.faults
+    return found, faults
+
+
+def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> Plan:
+    topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}  # named, but not asked
+    records = spark.readStream.format("kafka").options(**topic).load()
+    events = prepared(parse_events(records, source), spec, source.lateness)
+    return read_plan(scored(load_detect(spec), spec, events), spec, source)
+
+
+def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:
+    try:
+        rules = read_row_rules(project, source)
+    except ConfigError:
+        rules = ()  # told already, without Spark
+    try:
+        check_source(spark, source, rules)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
+
+
+@contextlib.contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    with tempfile.TemporaryDirectory() as folder:
+        own = settings.model_copy(update={"state": Path(folder)})
+        clean_scratch(own, _JOB)
+        spark = streaming_session(own, job=_JOB, slots=1)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            jvm.end()

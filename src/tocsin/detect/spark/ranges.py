@@ -1,0 +1,64 @@
+"""A detector over a past range by one query: the same `detect` and the same findings as on the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.detect.spark.findings import Emission, findings
+from tocsin.detect.spark.function import load_detect, scored
+from tocsin.detect.spark.plan import check_range, read_plan
+from tocsin.model.detector import DetectorSpec, reach
+from tocsin.model.finding import Origin
+from tocsin.model.source import Source
+from tocsin.sparkjob.events import prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What to compute: the windows that begin from `start` up to, not including, `end`, in UTC.
+
+    Without windows: the events of that time. `run_id` and `origin` are put into each finding.
+    """
+
+    start: datetime
+    end: datetime
+    run_id: str
+    origin: Origin = Origin.BACKFILL
+
+
+@dataclass(frozen=True)
+class Read:
+    """Where events come from: a session to a DataFrame of events, each once, with the column `tick`.
+
+    `exact` says that no event and no window lies outside of the range, so nothing has to be left out.
+    """
+
+    events: Callable[[SparkSession], DataFrame]
+    exact: bool = False
+
+
+def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
+    """Keys and values, as on the findings topic, for what `read` holds of the range `wanted` of the detector `spec`.
+
+    Raises:
+        ConfigError: the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
+    """
+    events, time = read.events(spark), F.col("event_time")
+    if not read.exact:
+        last = wanted.end + reach(spec, wanted.end)
+        events = events.where((time >= F.lit(wanted.start)) & (time < F.lit(last)))
+    rows = scored(load_detect(spec), spec, prepared(events, spec, source.lateness, once=True))
+    check_range(read_plan(rows, spec), spec)
+    if not read.exact:
+        rows = rows.where(_begins(wanted, spec))
+    return findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id))
+
+
+def _begins(wanted: Range, spec: DetectorSpec) -> Column:
+    moment = F.col("event_time") if spec.window is None else F.col("window.start")
+    return (moment >= F.lit(wanted.start)) & (moment < F.lit(wanted.end))

@@ -1,0 +1,62 @@
+"""A limit for the time that a detector's own Python code may take before its job runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tocsin.model.errors import ConfigError
+
+LONGEST_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
+
+
+class _Overrun(BaseException):
+    """Raised inside the code that takes too long; no `except Exception` of its own catches it."""
+
+    def __init__(self, line: int | None) -> None:
+        self.line = line
+        super().__init__()
+
+
+@contextmanager
+def time_limit(path: Path) -> Iterator[None]:
+    """Break off the block when it takes longer than `LONGEST_SECONDS`. It runs code of the file `path`.
+
+    Only in the main thread of a process; in others there is no limit.
+
+    Raises:
+        ConfigError: it was broken off, with the line of `path` at which it was; a retry does not help.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def break_off(_: int, frame: FrameType | None) -> None:
+        raise _Overrun(_line(frame, path))
+
+    before, begin = signal.signal(signal.SIGALRM, break_off), time.monotonic()
+    # Again and again: a bare `except:` inside a loop catches the first one.
+    left, _ = signal.setitimer(signal.ITIMER_REAL, LONGEST_SECONDS, _AGAIN_SECONDS)
+    try:
+        yield
+    except _Overrun as overrun:
+        what = f"has not come to an end after {LONGEST_SECONDS:.0f} s; a detector's file may not wait, loop or compute"
+        raise ConfigError.one(path, what, line=overrun.line) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - begin), 0.001) if left else 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _line(frame: FrameType | None, path: Path) -> int | None:
+    """The line of `path` that runs, or that called what runs; None when none does."""
+    while frame is not None:
+        if frame.f_code.co_filename == str(path):
+            return frame.f_lineno
+        frame = frame.f_back
+    return None

@@ -1,0 +1,128 @@
+"""The jobs of the stack: what is declared now, kept running."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from tocsin.detect.drain_request import end_other_drains
+from tocsin.dev.startup_progress import Line
+from tocsin.model.job_report import JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import catalog_in_force
+from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
+from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.job_states import Desired
+from tocsin.supervision.job_status import Standing, standings
+from tocsin.supervision.runners.job_command import job_launch
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.supervision.switches import not_stopped
+
+log = structlog.get_logger()
+
+_CHARGE = "jobs"
+_STOP_SECONDS = 20.0
+_UP = (JobState.RUNNING, JobState.DRAINING)
+_WORDS = 300
+_WATCH_SECONDS = 5.0
+_AWAY_SECONDS = 30.0
+
+
+class Crew:
+    """All jobs of one installation, as processes that end with the launcher."""
+
+    def __init__(self, settings: Settings, java_home: Path, *, supervises: bool = True) -> None:
+        """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
+        instance = instance_of(settings)
+        self._supervises = supervises
+        self._settings = settings
+        self._runner = LocalRunner(instance, settings.log, tethered=supervises)
+        charge = Charge(
+            name=_CHARGE,
+            state=settings.state,
+            launch=lambda start: job_launch(
+                settings, Labels(instance, start.job, start.spec), java_home, beside=start.beside
+            ),
+        )
+        self._supervisor = Supervisor(charge, self._runner)
+        self._watch, self._watched_at = Watch(settings, _CHARGE, self._runner), float("-inf")
+        self._ended = threading.Event()
+        self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
+        self._supervisor.excuse_ends("ended with the stack")  # jobs that outlived it are adopted
+        self._desired: dict[str, Desired] = {}
+        self._lines: list[Line] = []
+
+    def tick(self, *, start: bool) -> bool:
+        """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
+
+        Args:
+            start: False as long as nothing should be started, since what jobs need is not there yet.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        catalog = catalog_in_force(self._settings)
+        declared = desired_jobs(catalog, self._settings)
+        self._desired = declared if self._supervises else not_stopped(self._settings.state, declared)
+        if start and self._supervises:
+            end_other_drains(self._settings.state, ())  # only Airflow can be asked to drain, and to end it
+            self._supervisor.tick(self._desired)
+            for job in self._desired:
+                rotate(self._settings.log(job))
+            if time.monotonic() - self._watched_at >= _WATCH_SECONDS:
+                self._watched_at = time.monotonic()
+                self._watch.look(catalog)
+            if self._sender.ident is None:
+                self._sender.start()
+        broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
+        readable = [job for job, wanted in self._desired.items() if wanted.readable]
+        self._lines = [self._line(standing) for standing in self._standings(readable)]
+        self._lines += [Line(place, False, error, failing=True) for place, error in broken.items()]
+        return start and all(line.ready or line.failing for line in self._lines)
+
+    def lines(self) -> list[Line]:
+        """How each job is."""
+        return self._lines
+
+    def stop(self) -> None:
+        """Stop all jobs, and send no mail any more."""
+        self._ended.set()
+        self._supervisor.stop(_STOP_SECONDS)
+
+    def _send(self) -> None:
+        """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""
+        pause = _WATCH_SECONDS
+        while not self._ended.wait(pause):
+            try:
+                done = send_waiting(Outbox(self._settings.state), self._settings.smtp)
+                pause = _WATCH_SECONDS if done else _AWAY_SECONDS
+            except Exception as error:  # whatever it is, the next mails must leave
+                log.exception("mails not sent", error=str(error))
+
+    def _standings(self, jobs: list[str]) -> list[Standing]:
+        if self._supervises:
+            return self._supervisor.standings(jobs)
+        return standings(self._settings.state, _CHARGE, jobs, self._runner.list())
+
+    def _line(self, standing: Standing) -> Line:
+        job, report = standing.job, standing.report
+        if standing.failing:
+            return Line(job, False, f"{standing.condition}: {standing.reason}; {self._last_words(job)}", failing=True)
+        if standing.process is None:
+            return Line(job, False, standing.reason or "not started yet")
+        if report is None:
+            return Line(job, False, "starting")
+        text = " ".join(filter(None, (str(report.state), report.mode)))
+        reason = "" if report.state is JobState.RUNNING else report.reason
+        return Line(job, report.state in _UP, f"{text}: {reason}" if reason else text)
+
+    def _last_words(self, job: str) -> str:
+        """The end of its log, and where there is more."""
+        return f"{' '.join(self._runner.logs(job, 1))[:_WORDS]} ({self._settings.log(job)})"

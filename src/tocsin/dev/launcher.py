@@ -1,0 +1,218 @@
+"""`tocsin dev up`: starts the servers and the jobs, keeps them running, and stops them all at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from tocsin.dev import state_folder
+from tocsin.dev.crew import Crew
+from tocsin.dev.running_stack import Running, announce, withdraw
+from tocsin.dev.servers import ports
+from tocsin.dev.servers.airflow_servers import Airflow
+from tocsin.dev.servers.kafka_server import NAME as KAFKA
+from tocsin.dev.servers.kafka_server import Kafka
+from tocsin.dev.servers.mail_sink import NAME as MAIL
+from tocsin.dev.servers.mail_sink import MailSink
+from tocsin.dev.servers.ports import Ports
+from tocsin.dev.servers.server_set import Server, Servers
+from tocsin.dev.startup_progress import Line, Progress
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.project.settings import Settings, load_settings
+from tocsin.provision.java import find_java
+from tocsin.runtime import logs
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.supervision.runners.process_labels import instance_of
+
+LOG = "launcher"
+_TICK_SECONDS = 1.5
+_STARTING_TICK_SECONDS = 0.25
+_SWEEP_SECONDS = 3.0
+_LOCK_TRIES = 5
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to bring a stack up.
+
+    Attributes:
+        reset: remove everything in the state folder first.
+        free_ports: take any free ports, not the configured ones.
+        mail_page: port of the page of the mail sink, when ports are not free ones.
+        airflow: whether Airflow runs too, and keeps the jobs running instead of the launcher.
+    """
+
+    reset: bool = False
+    free_ports: bool = False
+    mail_page: int = 1080
+    airflow: bool = False
+
+
+def up(project: Path | None, options: Options, progress: Progress, stop: threading.Event) -> None:
+    """Run a stack until `stop` is set. Call it from the main thread, since all processes end with the thread.
+
+    Raises:
+        ConfigError: something must be changed first: a port, the state folder, the settings, the set-up.
+        StackRuns: one runs on this state folder already.
+        TocsinError: a server does not come up; says why, with the end of its log.
+    """
+    state = load_settings(project).state
+    state_folder.prepare(state)
+    with _launcher_lock(state):
+        sweep(load_settings(project), jobs=options.reset)
+        if options.reset:
+            state_folder.wipe(state)
+            state_folder.prepare(state)
+        withdraw(state)  # or what a killed launcher announced would be taken for settings
+        settings = load_settings(project)
+        chosen = ports.choose(settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow)
+        settings.log(LOG).parent.mkdir(parents=True, exist_ok=True)
+        logs.configure(LOG, file=settings.log(LOG))
+        _Launcher(settings, chosen, progress).run(stop)
+
+
+class StackRuns(TocsinError):
+    """A stack runs on this state folder already; stop it first."""
+
+
+def sweep(settings: Settings, *, jobs: bool = True) -> int:
+    """End the servers of this installation that a launcher left behind, and its `jobs`; returns how many there were.
+
+    None on Linux but for jobs that Airflow has started: all others end with their launcher.
+    """
+    count = 0
+    for instance in (servers_instance(settings), *([instance_of(settings)] if jobs else [])):
+        runner = LocalRunner(instance, settings.log)
+        for process in runner.list():
+            runner.stop(process, force=True)
+            count += 1
+        deadline = time.monotonic() + _SWEEP_SECONDS
+        while runner.list() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return count
+
+
+def servers_instance(settings: Settings) -> str:
+    """The label of the servers, so that supervision of jobs does not see them."""
+    return f"{instance_of(settings)}.servers"
+
+
+@contextlib.contextmanager
+def _launcher_lock(state: Path) -> Iterator[None]:
+    for left in reversed(range(_LOCK_TRIES)):
+        try:
+            lock = hold(state / state_folder.LOCK)
+            break
+        except LockHeld as error:  # by a launcher, or for a moment by `tocsin dev status`
+            if not left:
+                what = f"a stack runs on {state} already (process {error.pid}); stop it: tocsin dev down"
+                raise StackRuns(what) from error
+            time.sleep(0.1)
+        except OSError as error:
+            raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
+    with lock:
+        yield
+
+
+class _Launcher:
+    """One run of a stack."""
+
+    def __init__(self, settings: Settings, chosen: Ports, progress: Progress) -> None:
+        java = find_java()
+        at = settings.state
+        kafka = Kafka(at / "kafka", settings.log("kafka"), chosen.kafka, chosen.controller, java)
+        mail = MailSink(at / "mail", settings.log("mail"), chosen.smtp, chosen.mail_page)
+        smtp = settings.smtp.model_copy(update={"host": ports.LOOPBACK, "port": chosen.smtp})
+        known = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
+        self._settings = settings.model_copy(update={"kafka": known, "smtp": smtp})
+        servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
+        self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
+        if self._airflow is not None:
+            servers |= {component.name: component for component in self._airflow.components()}
+        url = self._airflow.url if self._airflow is not None else None
+        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, mail.url, url)
+        self._servers = Servers(self._settings, servers_instance(settings), servers)
+        self._crew = Crew(self._settings, java.home, supervises=self._airflow is None)
+        self._progress = progress
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set; whatever happens, nothing is left running."""
+        began, ready = time.monotonic(), False
+        try:
+            also = "" if self._airflow is None else ", and Airflow"
+            self._progress.say(f"starting Kafka and the mail sink{also}")
+            while not stop.wait(_TICK_SECONDS if ready else _STARTING_TICK_SECONDS):
+                all_well = self._tick()
+                if all_well and not ready:
+                    ready = True
+                    self._progress.settle()
+                    self._progress.say(self._summary(time.monotonic() - began))
+        finally:
+            self._progress.settle()
+            self._stop()
+
+    def _tick(self) -> bool:
+        """One look at everything; returns whether all that can come up is up."""
+        try:
+            serving = self._servers.tick()
+            if serving and not self._servers.announced:
+                announce(self._settings.state, self._running)
+                self._servers.announced = True
+            settled = self._crew.tick(start=serving)
+            rotate(self._settings.log(LOG))
+        except OSError as error:
+            log.error("the state folder cannot be written", error=str(error))
+            self._progress.show([Line("state folder", False, f"cannot be written: {error}", failing=True)])
+            return False
+        self._progress.show([*self._servers.lines(), *self._crew.lines()])
+        return serving and settled
+
+    def _summary(self, seconds: float) -> str:
+        failing = [line.name for line in self._crew.lines() if line.failing]
+        state = (
+            f"ready after {seconds:.0f} s" if not failing else f"up after {seconds:.0f} s, without {', '.join(failing)}"
+        )
+        return "\n".join(
+            (
+                state,
+                f"Kafka      {self._running.kafka_port} on {ports.LOOPBACK}",
+                f"mails      {self._running.mail_url}",
+                *self._about_airflow(),
+                f"logs       {self._settings.log(LOG).parent}",
+                "Ctrl-C stops everything",
+            )
+        )
+
+    def _about_airflow(self) -> list[str]:
+        if self._airflow is None:
+            return []
+        users = ", ".join(self._settings.airflow.users)
+        return [f"Airflow    {self._airflow.url} (users {users}; passwords in {self._airflow.passwords})"]
+
+    def _stop(self) -> None:
+        """In reverse order of the start; a second signal on the way ends all by force."""
+        try:
+            if self._airflow is not None:  # first, or it would start the jobs again
+                self._progress.say("stopping Airflow")
+                self._servers.stop(*(component.name for component in self._airflow.components()))
+            self._progress.say("stopping the jobs")
+            self._crew.stop()
+            self._progress.say("stopping the servers")
+            self._servers.stop()
+        except KeyboardInterrupt:
+            self._progress.say("ending everything by force")
+        finally:
+            left = sweep(self._settings)
+            withdraw(self._settings.state)
+        self._progress.say("stopped" if not left else f"stopped; {left} ended by force")

@@ -1,0 +1,60 @@
+"""What a running stack tells others: the settings that lead to it, and where its pages are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tocsin.dev.servers.ports import LOOPBACK
+from tocsin.project.settings import RUNNING_FILE
+from tocsin.runtime.durable import write_whole
+
+_ABOUT_FILE = "stack.json"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stack that runs.
+
+    Attributes:
+        pid: of its launcher.
+        kafka_port: of Kafka's clients.
+        smtp_port: of the mail sink.
+        mail_url: page and API of the mail sink.
+        airflow_url: page and API of Airflow; None without it.
+    """
+
+    pid: int
+    kafka_port: int
+    smtp_port: int
+    mail_url: str
+    airflow_url: str | None = None
+
+
+def announce(state: Path, running: Running) -> None:
+    """Write what `tocsin.project.settings` reads, and what `read_running` reads, into the state folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    settings = (
+        f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
+        f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n'
+    )
+    write_whole(state / _ABOUT_FILE, json.dumps(asdict(running)))
+    write_whole(state / RUNNING_FILE, settings)
+
+
+def withdraw(state: Path) -> None:
+    """Take back what a stack announced that has ended."""
+    for name in (RUNNING_FILE, _ABOUT_FILE):
+        (state / name).unlink(missing_ok=True)
+
+
+def read_running(state: Path) -> Running | None:
+    """The stack that runs on this state folder, as far as it announced itself; None when there is none."""
+    try:
+        return Running(**json.loads((state / _ABOUT_FILE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

@@ -1,0 +1,130 @@
+"""Ports on loopback: free ones, and who holds the others."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.project.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+_LOCAL = (LOOPBACK, "localhost")
+# Below the range that systems number outgoing connections from, so that none of these takes the port meanwhile.
+_CHOICE = range(20_000, 32_000)
+_TRIES = 200
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the servers of a stack listen, all on loopback.
+
+    Attributes:
+        kafka: for Kafka's clients.
+        controller: for Kafka itself.
+        smtp: of the mail sink.
+        mail_page: page of the mail sink.
+        airflow: page and API of Airflow; None when it is not part of the stack.
+    """
+
+    kafka: int
+    controller: int
+    smtp: int
+    mail_page: int
+    airflow: int | None = None
+
+
+def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = False) -> Ports:
+    """The ports of a stack, with or without `airflow`: free ones, or those that the settings lead to.
+
+    Raises:
+        ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
+    """
+    controller, *others = free_ports(5)
+    if free:
+        return Ports(others[0], controller, others[1], others[2], others[3] if airflow else None)
+    host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
+    faults = []
+    if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
+        what = f"{settings.kafka.bootstrap_servers} is no plain server on this machine, so `tocsin dev up` cannot be it"
+        faults.append(Fault("settings", what, key="kafka.bootstrap_servers"))
+    if settings.smtp.host not in _LOCAL:
+        what = f"{settings.smtp.host} is not this machine, so `tocsin dev up` cannot be it"
+        faults.append(Fault("settings", what, key="smtp.host"))
+    if faults:
+        raise ConfigError(faults)
+    ports = Ports(int(port), controller, settings.smtp.port, mail_page, settings.airflow.port if airflow else None)
+    needed = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}
+    require_free(needed | ({"Airflow": ports.airflow} if ports.airflow is not None else {}))
+    return ports
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports on which nothing listens now.
+
+    Raises:
+        ConfigError: when hardly any port is free.
+    """
+    found: list[int] = []
+    for port in random.sample(_CHOICE, _TRIES):
+        if len(found) < count and _is_free(port):
+            found.append(port)
+    if len(found) < count:
+        raise ConfigError.one("ports", f"none of {_TRIES} tried between {_CHOICE.start} and {_CHOICE.stop} is free")
+    return found
+
+
+def require_free(ports: Mapping[str, int]) -> None:
+    """Nothing may listen on `ports`, a mapping of what needs a port to its number.
+
+    Raises:
+        ConfigError: names each port that is in use, what needs it, and who holds it.
+    """
+    faults = [
+        Fault(what, f"port {port} is in use by {owner_of(port)}; choose another, or let --free-ports choose")
+        for what, port in ports.items()
+        if not _is_free(port)
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def owner_of(port: int) -> str:
+    """The process that listens on `port`, in words."""
+    for pid in _listeners(port):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            command = " ".join(psutil.Process(pid).cmdline())
+            return f"process {pid} ({command if len(command) <= 120 else command[:117] + '...'})"
+    return "a process that this user may not see"
+
+
+def accepts(port: int) -> bool:
+    """Whether something accepts connections on `port` of loopback."""
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1.0):
+        return True
+    return False
+
+
+def _listeners(port: int) -> Iterator[int]:
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:  # macOS shows them to root alone
+        return
+    for one in connections:
+        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
+            yield one.pid
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,60 @@
+"""The state folder: one place for everything that runs, marked as ours before anything in it is ever removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tocsin.model.errors import ConfigError
+from tocsin.runtime import private
+
+MARKER = ".tocsin-state"
+LOCK = "launcher.lock"
+_ROOM_BYTES = 500 * 1024 * 1024
+
+
+def prepare(state: Path) -> None:
+    """Make the folder if it is not there, mark it, and see that it can be written and has room.
+
+    Raises:
+        ConfigError: it is no folder, it is not ours, it cannot be written, or the disk is nearly full.
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        if not (state / MARKER).exists() and not _is_ours(state):
+            what = f"holds other things and is no state folder of Tocsin; choose an empty one, or make {MARKER} in it"
+            raise ConfigError.one(state, what, key="state")
+        private.protect(state)
+        (state / MARKER).write_text("The state of a Tocsin installation; made by `tocsin dev up`.\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
+    free = shutil.disk_usage(state).free
+    if free < _ROOM_BYTES:
+        needed, left = _ROOM_BYTES // 2**20, free // 2**20
+        raise ConfigError.one(state, f"the disk has {left} MB left; {needed} MB are needed at least", key="state")
+
+
+def wipe(state: Path) -> None:
+    """Remove all that the folder holds, but for the lock of whoever calls.
+
+    Raises:
+        ConfigError: it is not marked as ours, or cannot be removed; nothing that is not ours is touched.
+    """
+    if not state.exists():
+        return
+    if not (state / MARKER).exists() and any(path.name != LOCK for path in state.iterdir()):
+        raise ConfigError.one(state, f"is not marked as a state folder of Tocsin ({MARKER}); not wiped", key="state")
+    try:
+        for path in state.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+    except OSError as error:
+        raise ConfigError.one(error.filename or state, f"cannot be removed: {error.strerror}", key="state") from error
+
+
+def _is_ours(state: Path) -> bool:
+    """Whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
+    ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", LOCK)
+    return all(path.name.startswith(ours) for path in state.iterdir())

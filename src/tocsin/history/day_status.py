@@ -1,0 +1,201 @@
+"""How each day of a source stands, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
+from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.places import Places, begin, end
+from tocsin.history.seal_planning import Known, Plan, due, missing, plan
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import unsealed_days
+
+_MISSING = "nothing has landed for it; if it was no empty day, import it: tocsin history import"
+
+log = structlog.get_logger()
+
+
+class DayState(StrEnum):
+    """How a day stands."""
+
+    PUBLISHED = "published"
+    """A version of it counts, and nothing has landed since."""
+    OUTDATED = "outdated"
+    """A version of it counts, but more has landed, or it was sealed before the day was over."""
+    REFUSED = "refused"
+    """The gate has stopped its latest version, and no other counts."""
+    READY = "ready"
+    """It is to be sealed."""
+    WAITING = "waiting"
+    """It is not over, or not read to its end."""
+    FAILED = "failed"
+    """It could not be sealed, and no version of it counts; the next seal tries again."""
+    MISSING = "missing"
+    """Nothing has landed for it, though there are days before and behind it."""
+    TOO_OLD = "too old"
+    """Events have landed for it, but it is further back than history is kept."""
+
+
+class DayStanding(BaseModel):
+    """One UTC day of a source.
+
+    Attributes:
+        source, day: which one.
+        state: how it stands.
+        version: that counts; null when none does.
+        rows, bytes: of that version.
+        landed: events that came for the day, duplicates included.
+        versions: how many there are, refused ones included.
+        severity: of the verdict on its latest version; null when there is none.
+        report: of that verdict, relative to the state folder.
+        published_at: when the version that counts was published; null when none does.
+        due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
+        note: what it waits for, or why it could not be sealed; empty when there is nothing to say.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    day: date
+    state: DayState
+    version: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    landed: int = 0
+    versions: int = 0
+    severity: str | None = None
+    report: str | None = None
+    published_at: datetime | None = None
+    due: bool = False
+    note: str = ""
+
+
+def known(settings: Settings, source: Source, table: DayTable) -> Known:
+    """What is known of the days of `source` now.
+
+    Raises:
+        BrokenLedger: an entry of the ledger cannot be read.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    return Known(
+        ledger=read_ledger(Places.of(settings, source.name)),
+        versions=whole_versions(table.places),
+        published=table.published(),
+        now=datetime.now(UTC),
+        grace=settings.history.grace,
+        kept=timedelta(days=source.history_days),
+        unsealed=unsealed_days(settings.state, source.name),
+    )
+
+
+def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:
+    """The published versions of all days that were over when they were sealed, the oldest first.
+
+    One that cannot be read is told in the log and left out.
+
+    Raises:
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    days = {}
+    with DayTable(settings, source) as table:
+        for day, name in sorted(table.published().items()):
+            try:
+                version = read_version(table.places, day, name)
+            except BrokenVersion as error:
+                log.error("a published day cannot be read; sealing it again may help", day=str(day), error=str(error))
+                continue
+            if version.whole:
+                days[day] = version
+    return days
+
+
+def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
+    """Tell of any day that is not among `published_days` why, and which command helps. Reads history when first asked.
+
+    Raises:
+        BrokenLedger: an entry of the ledger cannot be read.
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+
+    @cache
+    def standings() -> dict[date, DayStanding]:
+        with DayTable(settings, source) as table:
+            return {one.day: one for one in standing(source.name, known(settings, source, table))}
+
+    return lambda day: f"is not published: {_obstacle(source, day, standings().get(day))}"
+
+
+def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
+    of, now = f"--source {source.name}", datetime.now(UTC)
+    land, seal = f"`tocsin history land {of}`", f"`tocsin history seal {of}`"
+    if now < begin(day):
+        return "it has not begun"
+    if now < end(day):
+        part = ", and what is sealed of it is a part" if one is not None and one.version else ""
+        return f"it is under way{part}; once it is over, {land} and {seal} publish it whole"
+    state = DayState.MISSING if one is None else one.state
+    if state is DayState.READY or (one is not None and one.version):  # a version that counts is one of half the day
+        return f"it is not sealed since it was over; {seal} does it"
+    said = {
+        DayState.WAITING: f"{one.note if one else ''}; {land}, then {seal}",
+        DayState.FAILED: f"{one.note if one else ''}; {seal} tries again",
+        DayState.REFUSED: "the gate has refused it; `tocsin quality list` says what failed",
+        DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
+    }
+    nothing = f"nothing has landed for it; {land} reads what Kafka still has, `tocsin history import {of} FILE` files"
+    return said.get(state, f"{nothing}, then {seal}")
+
+
+def standing(source: str, facts: Known) -> list[DayStanding]:
+    """Every day of which there is anything, and those that are missing between them, the oldest first."""
+    planned = plan(facts)
+    at_once = due(facts, planned.ready)
+    days = {*facts.ledger.by_day, *facts.versions, *facts.published, *facts.unsealed, *planned.ready}
+    gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
+            for day in missing(facts, days)}  # fmt: skip
+    return [gaps.get(day) or _standing(source, day, facts, planned, day in at_once)
+            for day in sorted(days | gaps.keys())]  # fmt: skip
+
+
+def _standing(source: str, day: date, facts: Known, planned: Plan, at_once: bool) -> DayStanding:
+    versions = facts.versions.get(day, ())
+    current = next((one for one in versions if one.version == facts.published.get(day)), None)
+    latest = versions[-1] if versions else None
+    return DayStanding(
+        source=source,
+        day=day,
+        state=_state(day, facts, planned, current),
+        version=facts.published.get(day),
+        rows=current.facts.rows if current else None,
+        bytes=current.bytes if current else None,
+        landed=sum(file.total for file in facts.ledger.files(day)),
+        versions=len(versions),
+        severity=latest.severity if latest else None,
+        report=latest.report if latest else None,
+        published_at=current.published_at if current else None,
+        due=at_once,
+        note=facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, ""),
+    )
+
+
+def _state(day: date, facts: Known, planned: Plan, current: DayVersion | None) -> DayState:
+    if day in planned.too_old:
+        return DayState.TOO_OLD
+    is_open = day in planned.ready or day in planned.waiting
+    if current is not None:
+        return DayState.OUTDATED if is_open else DayState.PUBLISHED
+    if day in facts.unsealed:
+        return DayState.FAILED
+    latest = facts.versions.get(day, ())[-1:]
+    if latest and latest[0].refused and not is_open:
+        return DayState.REFUSED
+    return DayState.READY if day in planned.ready else DayState.WAITING

@@ -1,0 +1,131 @@
+"""Versions of a sealed day: folders that are written once, and a small file in each that says what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tocsin.history.places import VERSION_FILE, Places, end
+from tocsin.model.errors import TocsinError
+from tocsin.quality.day_facts import DayFacts
+from tocsin.runtime.durable import write_whole
+
+log = structlog.get_logger()
+
+
+class BrokenVersion(TocsinError):
+    """A version cannot be read; a retry does not help, sealing the day again may."""
+
+
+class SealedFile(BaseModel):
+    """One Parquet file of a version: its name in the version's folder, and what it holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class DayVersion(BaseModel):
+    """What one version of a sealed day holds.
+
+    Attributes:
+        version: its name, as in `v20261121T020000000Z`; later versions sort behind.
+        sealed_at: UTC.
+        code: of the code that sealed it.
+        key: the column by whose hash events are spread over the buckets, and by which they are sorted, then by time.
+        buckets: how many; file `..._00003.c000.zstd.parquet` is bucket 3, and an empty bucket has none.
+        columns: names and types, in order.
+        runs: of landing that are in it.
+        base: the version whose events it took over; None when all came from landing.
+        facts: what was known of the day.
+        files: all of it.
+        severity: of its verdict: pass, warning or critical; None while it is not judged.
+        report: of its verdict, relative to the state folder.
+        published_at: when it was, UTC; None while it was not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str
+    sealed_at: datetime
+    code: str
+    key: str
+    buckets: int
+    columns: dict[str, str]
+    runs: frozenset[str]
+    base: str | None
+    facts: DayFacts
+    files: tuple[SealedFile, ...]
+    severity: str | None = None
+    report: str | None = None
+    published_at: datetime | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of all its files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its day was over when it was sealed."""
+        return self.sealed_at >= end(self.facts.day)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the gate has stopped it."""
+        return self.severity == "critical"
+
+    @property
+    def state(self) -> str:
+        """What became of it, one word for people."""
+        if self.published_at is not None:
+            return "published"
+        return "refused" if self.refused else "unfinished"
+
+
+def write_version(places: Places, day: date, version: DayVersion) -> None:
+    """Say what a version holds: from now on it is whole.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written.
+    """
+    folder = places.version(day, version.version)
+    write_whole(folder / VERSION_FILE, version.model_dump_json(indent=1))
+
+
+def read_version(places: Places, day: date, name: str) -> DayVersion:
+    """One version.
+
+    Raises:
+        BrokenVersion: it is not there, or not whole.
+    """
+    path = places.version(day, name) / VERSION_FILE
+    try:
+        return DayVersion.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BrokenVersion(f"{path} cannot be read: {str(error).splitlines()[0]}; seal {day} again") from error
+
+
+def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
+    """All versions that were written to their end, by day, the oldest first; one that cannot be read is none."""
+    found: dict[date, list[DayVersion]] = {}
+    for day, name, folder in places.version_folders():
+        if (folder / VERSION_FILE).exists():
+            try:
+                found.setdefault(day, []).append(read_version(places, day, name))
+            except BrokenVersion as error:
+                log.error("a version cannot be read", error=str(error))
+    return found
+
+
+def paths(places: Places, day: date, version: DayVersion) -> Sequence[Path]:
+    """The files of a version that hold rows."""
+    folder = places.version(day, version.version)
+    return [folder / file.name for file in version.files if file.rows]

@@ -1,0 +1,167 @@
+"""Retention: days that are no longer history, versions that count no more, and what killed programs left behind.
+
+Expiring snapshots of an Iceberg table removes no file, so everything is removed here, after the table has let go of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from tocsin.history.day_table import KEPT, DayTable
+from tocsin.history.day_versions import DayVersion, whole_versions
+from tocsin.history.land.landing import landing_lock, sweep
+from tocsin.history.land.landing_ledger import Ledger, forget, read_ledger
+from tocsin.history.places import VERSION_FILE, Places, end
+from tocsin.history.seal_planning import oldest_kept
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality import unsealed_days
+from tocsin.runtime.lock import LockHeld
+
+_UNCOMMITTED_SECONDS = 3600.0
+"""A file of metadata that no commit names may belong to a commit under way, for so long."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What may go. Pure.
+
+    Attributes:
+        days: that are no longer history: no version of them counts any more.
+        versions: folders of versions, by day and name.
+        landed: folders in landing, by day and run.
+    """
+
+    days: tuple[date, ...]
+    versions: tuple[tuple[date, str], ...]
+    landed: tuple[tuple[date, str], ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What there is: published versions, whole versions, folders of versions and of landing, and the moment."""
+
+    published: dict[date, str]
+    versions: dict[date, list[DayVersion]]
+    version_folders: tuple[tuple[date, str], ...]
+    landed_folders: tuple[tuple[date, str], ...]
+    now: datetime
+    kept: timedelta
+    grace: timedelta
+
+
+def leftovers(held: Held) -> Leftovers:
+    """What nobody needs any more.
+
+    A version goes with its day; else a week after a later one was published, so that a day can be rolled back and a
+    batch that reads it can end; a refused one stays until a later one is published; one that is not whole goes at once.
+    A landed folder goes once its day is published with it, over and past its grace, or no longer history.
+    """
+    edge = oldest_kept(held.now, held.kept)
+    days = tuple(day for day in held.published if end(day) <= edge)
+    versions = [(d, name) for d, name in held.version_folders if end(d) <= edge or not _needed(held, d, name)]
+    landed = [(day, run) for day, run in held.landed_folders if end(day) <= edge or _sealed(held, day, run)]
+    return Leftovers(days, tuple(versions), tuple(landed))
+
+
+def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
+    """Remove what nobody needs any more; only for the holder of the sealing lock. Returns what went.
+
+    While landing runs, its folders are left alone until the next time.
+
+    Raises:
+        TransientError: the catalogue does not answer; a retry helps.
+        OSError: the disk is full or not writable; the next time removes the rest.
+    """
+    places, now = table.places, datetime.now(UTC)
+    held = Held(
+        published=table.published(),
+        versions=whole_versions(places),
+        version_folders=tuple((day, name) for day, name, _ in places.version_folders()),
+        landed_folders=tuple((day, run) for day, run, _ in places.landed_folders()),
+        now=now,
+        kept=timedelta(days=source.history_days),
+        grace=settings.history.grace,
+    )
+    gone = leftovers(held)
+    table.withdraw(gone.days, {"tocsin.run": "retention"})
+    for branch in table.audits():
+        if not any(branch.endswith(f"{day}-{name}") for day, name in _waiting(held, gone)):
+            table.drop_audit(branch)
+    table.expire(now - KEPT)
+    _remove(places.version(day, name) for day, name in gone.versions)
+    _sweep_metadata(table)
+    _tidy_landing(settings, places, gone, held)
+    unsealed_days.forget(settings.state, source.name, oldest_kept(now, held.kept).date())
+    if gone.days:
+        log.info("no longer history", source=source.name, days=[str(day) for day in gone.days])
+    return gone
+
+
+def _needed(held: Held, day: date, name: str) -> bool:
+    version = next((one for one in held.versions.get(day, ()) if one.version == name), None)
+    if held.published.get(day) == name or version is None:
+        return held.published.get(day) == name
+    later = [one.published_at for one in held.versions[day] if one.version > name and one.published_at is not None]
+    if version.published_at is None:
+        return version.refused and not later
+    replaced = min(later, default=held.now)
+    return held.now - replaced < KEPT
+
+
+def _sealed(held: Held, day: date, run: str) -> bool:
+    name = held.published.get(day)
+    version = next((one for one in held.versions.get(day, ()) if one.version == name), None)
+    return version is not None and run in version.runs and end(day) + held.grace <= held.now
+
+
+def _waiting(held: Held, gone: Leftovers) -> Iterable[tuple[date, str]]:
+    """Refused versions that stay to be looked at."""
+    for day, versions in held.versions.items():
+        for version in versions:
+            if version.refused and (day, version.version) not in gone.versions:
+                yield day, version.version
+
+
+def _tidy_landing(settings: Settings, places: Places, gone: Leftovers, held: Held) -> None:
+    try:
+        with landing_lock(settings, places.source):
+            ledger = read_ledger(places)
+            _remove(places.landed(day, run) for day, run in gone.landed)
+            sweep(places, ledger)
+            _forget(places, ledger, oldest_kept(held.now, held.kept))
+    except LockHeld:
+        log.info("landing runs; its folders are tidied up the next time", source=places.source)
+
+
+def _forget(places: Places, ledger: Ledger, edge: datetime) -> None:
+    """Entries without a day that is still history say nothing any more; the last one says where to go on."""
+    for entry in ledger.entries:
+        if entry is not ledger.last and entry.ended < edge and all(end(file.day) <= edge for file in entry.files):
+            forget(places, entry)
+
+
+def _sweep_metadata(table: DayTable) -> None:
+    """Remove metadata of commits that never were, or are forgotten."""
+    used = {path.name for path in table.metadata_in_use()}
+    for path in (table.places.table / "metadata").glob("*"):
+        if path.name not in used and time.time() - path.stat().st_mtime > _UNCOMMITTED_SECONDS:
+            path.unlink(missing_ok=True)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        # First what says that it is whole: a folder that is half removed must not be taken for a version.
+        (folder / VERSION_FILE).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.parent.exists() and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()

@@ -1,0 +1,1 @@
+"""Land records of Kafka, and of files, as Parquet."""

@@ -1,0 +1,269 @@
+"""The ledger of landing: which offsets and which files of a source have landed, one small file for each run.
+
+A run writes its files first and its entry last, in one atomic step, so a run without an entry never was. Entries follow
+one another without a break: each begins at the offsets where the one before ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tocsin.history.places import Places, begin, end
+from tocsin.model.errors import TocsinError
+from tocsin.quality.day_facts import Hole, PartitionFacts
+from tocsin.runtime.durable import write_whole
+
+
+class BrokenLedger(TocsinError):
+    """An entry cannot be read; a retry does not help. It names the file."""
+
+
+class LandedFile(BaseModel):
+    """One Parquet file in landing.
+
+    Attributes:
+        path: relative to the history folder.
+        day: UTC day of all its events.
+        rows: of each partition of the events topic; the partition of imported files is -1.
+        late: rows with an append time later than event time plus the source's lateness; 0 for imported files.
+        newest_event, newest_append: greatest times in it, UTC.
+        bytes, sha256: of the file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    day: date
+    rows: dict[int, int]
+    late: int
+    newest_event: datetime
+    newest_append: datetime
+    bytes: int
+    sha256: str
+
+    @property
+    def total(self) -> int:
+        """Rows of all partitions."""
+        return sum(self.rows.values())
+
+
+class Span(BaseModel):
+    """What one run read of one partition.
+
+    Attributes:
+        from_offset, to_offset: the first that it had to read, and the first that is left to the next run.
+        events: landed.
+        unreadable: records that are neither an event nor a tick; counted and left out.
+        holes: offsets of the span that Kafka did not give.
+        newest_append: append time of the last record ever read here, UTC; None while there was none.
+        newest_tick: time of the last tick ever read here, UTC; None while there was none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    from_offset: int
+    to_offset: int
+    events: int = 0
+    unreadable: int = 0
+    holes: tuple[Hole, ...] = ()
+    newest_append: datetime | None = None
+    newest_tick: datetime | None = None
+
+
+class Quarantined(BaseModel):
+    """What one run counted in `quarantine.<source>`.
+
+    Attributes:
+        positions: of each partition the first offset that is left to the next run.
+        days: records by the UTC day of their append time; a record that failed again after a replay counts again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positions: dict[int, int]
+    days: dict[date, int] = {}
+
+
+class ImportedFile(BaseModel):
+    """Where the rows of an import came from.
+
+    Attributes:
+        name: as it was given.
+        sha256: of the file.
+        rows, refused: how many are in it, and how many of them cannot be used.
+        refused_days: the refused rows by UTC day; rows of an unknown day are spread over the days of the others. Empty
+            in entries from before 2026-11-23, and when no row has a day.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    sha256: str
+    rows: int
+    refused: int
+    refused_days: dict[date, int] = {}
+
+
+class Entry(BaseModel):
+    """What one run landed.
+
+    Attributes:
+        run: its name; those of landing sort by time.
+        began, ended: UTC.
+        topic: that it read; None for an import.
+        partitions: what it read of each partition of the topic.
+        quarantined: what had gone to quarantine since the run before; None for an import.
+        columns: names and types of the files' columns, in order.
+        files: that it wrote.
+        imported: None unless it is an import.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    began: datetime
+    ended: datetime
+    topic: str | None = None
+    partitions: dict[int, Span] = {}
+    quarantined: Quarantined | None = None
+    columns: dict[str, str]
+    files: tuple[LandedFile, ...] = ()
+    imported: ImportedFile | None = None
+
+    @property
+    def events(self) -> int:
+        """How many it landed."""
+        return sum(file.total for file in self.files)
+
+    def of(self, day: date) -> tuple[LandedFile, ...]:
+        """Its files of `day`."""
+        return tuple(file for file in self.files if file.day == day)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All entries of one source, imports first, then the runs of landing in their order."""
+
+    source: str
+    entries: tuple[Entry, ...]
+
+    @cached_property
+    def last(self) -> Entry | None:
+        """The latest run that read the topic."""
+        return next((entry for entry in reversed(self.entries) if entry.topic is not None), None)
+
+    @cached_property
+    def first(self) -> Entry | None:
+        """The earliest run that read the topic, as far as the ledger reaches back."""
+        return next((entry for entry in self.entries if entry.topic is not None), None)
+
+    @cached_property
+    def by_day(self) -> dict[date, tuple[Entry, ...]]:
+        """The entries that have files of a day, by day."""
+        days: dict[date, list[Entry]] = {}
+        for entry in self.entries:
+            for day in {file.day for file in entry.files}:
+                days.setdefault(day, []).append(entry)
+        return {day: tuple(days[day]) for day in sorted(days)}
+
+    def runs(self, day: date) -> frozenset[str]:
+        """Names of the runs that landed something for `day`."""
+        return frozenset(entry.run for entry in self.by_day.get(day, ()))
+
+    def files(self, day: date) -> list[LandedFile]:
+        """All files that ever landed for `day`, removed ones included."""
+        return [file for entry in self.by_day.get(day, ()) for file in entry.of(day)]
+
+    @property
+    def read_through(self) -> datetime | None:
+        """Every record appended before it, UTC, had come through ingest and has landed; None where no tick told.
+
+        Ingest writes ticks (`tocsin.ingest.ticks`) into each partition once all before them is written.
+        """
+        ticks = [span.newest_tick for span in self.last.partitions.values()] if self.last else []
+        known = [tick for tick in ticks if tick is not None]
+        return min(known) if known and len(known) == len(ticks) else None
+
+    def partitions(self, day: date, grace: timedelta) -> dict[int, PartitionFacts]:
+        """What each partition of the topic gave to `day`, and the holes that may have cost it events."""
+        rows: dict[int, int] = {}
+        for file in self.files(day):
+            for partition, count in file.rows.items():
+                if partition >= 0:
+                    rows[partition] = rows.get(partition, 0) + count
+        holes: dict[int, list[Hole]] = {}
+        for partition, hole in self.holes():
+            if (hole.before is None or hole.before > begin(day)) and (
+                hole.after is None or hole.after < end(day) + grace
+            ):
+                holes.setdefault(partition, []).append(hole)
+        return {
+            partition: PartitionFacts(rows=rows.get(partition, 0), holes=tuple(holes.get(partition, ())))
+            for partition in sorted(rows.keys() | holes.keys())
+        }
+
+    def quarantined(self, day: date) -> int:
+        """Records that went to quarantine on `day`, and rows of it that imports have refused."""
+        streamed = [entry.quarantined.days for entry in self.entries if entry.quarantined is not None]
+        imported = [entry.imported.refused_days for entry in self.entries if entry.imported is not None]
+        return sum(days.get(day, 0) for days in (*streamed, *imported))
+
+    def holes(self) -> Iterator[tuple[int, Hole]]:
+        """Partition and hole of all that was never landed between what was."""
+        for entry in self.entries:
+            for partition, span in entry.partitions.items():
+                for hole in span.holes:
+                    yield partition, hole
+
+    def breaks(self) -> list[str]:
+        """Where an entry does not begin where the one before it ended, one sentence each; empty when all is well."""
+        found: list[str] = []
+        known: dict[int, int] = {}
+        for entry in self.entries:
+            for partition, span in entry.partitions.items():
+                if known.setdefault(partition, span.from_offset) != span.from_offset:
+                    what = f"begins partition {partition} at offset {span.from_offset}, not at {known[partition]}"
+                    found.append(f"run {entry.run} {what}")
+                known[partition] = span.to_offset
+        return found
+
+
+def read_ledger(places: Places) -> Ledger:
+    """All that has landed of one source.
+
+    Raises:
+        BrokenLedger: an entry is not what `record` has written.
+    """
+    paths = sorted(places.ledger.glob("[!.]*.json"))
+    entries = [_read(path) for path in paths]
+    return Ledger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
+
+
+def record(places: Places, entry: Entry) -> None:
+    """Write `entry` down: from now on it is landed.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; nothing is landed.
+    """
+    write_whole(places.ledger / f"{entry.run}.json", entry.model_dump_json(indent=1, exclude_defaults=True))
+
+
+def forget(places: Places, entry: Entry) -> None:
+    """Remove `entry`; only once nothing needs it any more."""
+    (places.ledger / f"{entry.run}.json").unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Entry:
+    try:
+        return Entry.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        what = f"{path} cannot be read: {str(error).splitlines()[0]}"
+        raise BrokenLedger(
+            f"{what}; bring it back from a copy, for what it says to have landed would land again"
+        ) from error

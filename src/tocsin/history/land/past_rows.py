@@ -1,0 +1,159 @@
+"""Files of past events as rows: each line, CSV row or Parquet row is one record, numbered from 1.
+
+Lines are records as they are. Rows of CSV and Parquet become JSON objects, an empty or null cell being no value, so
+that the same rules read them as read everything else.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tocsin.model.errors import ConfigError
+
+_AT_ONCE = 50_000
+_LONGEST_CELL = 16 * 1_048_576
+
+
+class FileForm(StrEnum):
+    """How a file holds its rows."""
+
+    LINES = "lines"
+    """One record in each line, in a form that the source takes: JSON, key-value lines, or lines of its pattern."""
+    CSV = "csv"
+    """A row of column names, then one record in each."""
+    PARQUET = "parquet"
+
+
+def form_of(path: Path) -> FileForm:
+    """The form that the name of a file says, `.gz` behind it or not; lines if it says nothing."""
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    return {".csv": FileForm.CSV, ".parquet": FileForm.PARQUET}.get(suffix.lower(), FileForm.LINES)
+
+
+def has_times(path: Path, column: str) -> bool:
+    """Whether a Parquet file holds `column` as a time, so that no format of it need be known.
+
+    Raises:
+        ConfigError: it is no Parquet file.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError.one(path, f"is no Parquet file: {str(error).splitlines()[0]}") from error
+    return column in schema.names and pa.types.is_timestamp(schema.field(column).type)
+
+
+def stage(path: Path, form: FileForm, longest: int, target: Path) -> int:
+    """Write the rows of `path` to the Parquet file `target`: `row` (bigint) and `value` (binary); returns how many.
+
+    A line longer than `longest` bytes is cut behind the first byte too many, so that it is refused as too long.
+
+    Raises:
+        ConfigError: the file cannot be read, is not gzip although its name says so, or is no CSV or Parquet.
+        OSError: `target` cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = pa.schema([("row", pa.int64()), ("value", pa.binary())])
+    values: dict[FileForm, Callable[[], Iterator[bytes]]] = {
+        FileForm.LINES: lambda: _lines(path, longest),
+        FileForm.CSV: lambda: _csv(path),
+        FileForm.PARQUET: lambda: _parquet(path),
+    }
+    count = 0
+    with parquet.ParquetWriter(target, schema, compression="zstd", compression_level=1) as writer:
+        for chunk in _chunks(values[form]()):
+            rows = range(count + 1, count + len(chunk) + 1)
+            writer.write_batch(pa.record_batch([pa.array(rows, pa.int64()), pa.array(chunk, pa.binary())], schema))
+            count += len(chunk)
+    return count
+
+
+def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    for value in values:
+        chunk.append(value)
+        size += len(value)
+        if len(chunk) >= _AT_ONCE or size >= _LONGEST_CELL:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]  # a GzipFile reads like any other
+    except (OSError, EOFError) as error:
+        raise ConfigError.one(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _lines(path: Path, longest: int) -> Iterator[bytes]:
+    with _opened(path) as file:
+        while line := file.readline(longest + 2):
+            rest = line
+            while not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_CELL)):
+                pass
+            yield line.removesuffix(b"\n")
+
+
+def _csv(path: Path) -> Iterator[bytes]:
+    csv.field_size_limit(_LONGEST_CELL)
+    with _opened(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        reader = csv.reader(text)
+        try:
+            names = next(reader, None)
+            if not names or len(set(names)) != len(names):
+                raise ConfigError.one(path, "needs a first row of column names, each once")
+            for cells in reader:
+                yield _object(names, cells)
+        except csv.Error as error:
+            raise ConfigError.one(path, f"is no CSV: {error}", line=reader.line_num) from error
+
+
+def _object(names: list[str], cells: list[str]) -> bytes:
+    if len(cells) > len(names):  # which cell belongs to which column is not known: no object, so it is refused
+        return ",".join(cells).encode("utf-8", "surrogateescape")
+    filled = {name: cell for name, cell in zip(names, cells, strict=False) if cell != ""}
+    return json.dumps(filled, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _parquet(path: Path) -> Iterator[bytes]:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_AT_ONCE):
+                for row in batch.to_pylist():
+                    filled = {name: value for name, value in row.items() if value is not None}
+                    yield json.dumps(filled, ensure_ascii=False, default=_plain).encode("utf-8", "surrogateescape")
+    except (OSError, ArrowException) as error:
+        raise ConfigError.one(path, f"is no Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: times as ISO 8601 in UTC, decimals as text, bytes as text."""
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return str(value) if isinstance(value, Decimal | date) else repr(value)

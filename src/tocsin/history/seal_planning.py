@@ -1,0 +1,147 @@
+"""Which days need sealing, and which wait and for what. Pure: the ledger, the versions and the clock decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.land.landing_ledger import Ledger
+from tocsin.history.places import end
+from tocsin.quality.unsealed_days import Unsealed
+
+_AGAIN = timedelta(hours=20)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        ready: days to seal now, the oldest first.
+        waiting: days with landed events that are not sealed yet, and why.
+        too_old: days with landed events that lie further back than history is kept.
+    """
+
+    ready: tuple[date, ...]
+    waiting: dict[date, str]
+    too_old: tuple[date, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a plan follows from.
+
+    Attributes:
+        ledger: of the source.
+        versions: all whole ones, by day, the oldest first.
+        published: version of each published day.
+        now: UTC.
+        grace: how long a day is waited for after its end.
+        kept: for how long history is kept.
+        unsealed: why days could not be sealed when that was tried last.
+    """
+
+    ledger: Ledger
+    versions: Mapping[date, Sequence[DayVersion]]
+    published: Mapping[date, str]
+    now: datetime
+    grace: timedelta
+    kept: timedelta
+    unsealed: Mapping[date, Unsealed] = field(default_factory=dict)
+
+
+def plan(known: Known) -> Plan:
+    """The days that need sealing.
+
+    A day needs it when something has landed for it that its latest version has not, when that version was sealed before
+    the day was over, or when it was not brought to its end. It is ready once `grace` has passed since its end and
+    landing has read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
+    refused is sealed again when more lands. A day without events is sealed, too, if landing has covered it from begin
+    to end: empty is not missing.
+    """
+    ready, waiting, too_old = [], {}, []
+    for day in sorted({*known.ledger.by_day, *_covered(known)}):
+        if not _open(day, known):
+            continue
+        if end(day) <= oldest_kept(known.now, known.kept):
+            too_old.append(day)
+        elif (reason := _reason_to_wait(day, known)) is not None:
+            waiting[day] = reason
+        else:
+            ready.append(day)
+    return Plan(tuple(ready), waiting, tuple(too_old))
+
+
+def due(known: Known, ready: Iterable[date]) -> frozenset[date]:
+    """Those of the `ready` days that are to be sealed at once, not in the next night.
+
+    Not a day that was sealed or tried within the last 20 hours, and since it was over: late events, and what fails
+    again, would start Spark each hour.
+    """
+    return frozenset(day for day in ready if known.now - _tried_at(day, known) >= _AGAIN)
+
+
+def _tried_at(day: date, known: Known) -> datetime:
+    never = datetime.min.replace(tzinfo=known.now.tzinfo)
+    tries = [version.sealed_at for version in known.versions.get(day, ())]
+    tries += [known.unsealed[day].at] if day in known.unsealed else []
+    return max((at for at in tries if at >= end(day)), default=never)
+
+
+def missing(known: Known, days: Iterable[date]) -> tuple[date, ...]:
+    """The days between the first and the last of `days` of which there is nothing, as far as they are history.
+
+    Those that landing follows are not among them: they are empty, or landing will say so.
+    """
+    there = set(days)
+    if not there:
+        return ()
+    followed = known.ledger.first.began.date() if known.ledger.first is not None else date.max
+    day = max(min(there), oldest_kept(known.now, known.kept).date())
+    gaps = []
+    while day < max(there) and day <= followed:
+        if day not in there and end(day) + known.grace <= known.now:
+            gaps.append(day)
+        day += timedelta(days=1)
+    return tuple(gaps)
+
+
+def oldest_kept(now: datetime, kept: timedelta) -> datetime:
+    """The moment before which days are no longer history."""
+    return (now - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _covered(known: Known) -> Iterator[date]:
+    """Days that landing has followed from begin to end, as far as they are history."""
+    first, through = known.ledger.first, known.ledger.read_through
+    if first is None or through is None:
+        return
+    day = max(first.began, oldest_kept(known.now, known.kept)).date() + timedelta(days=1)
+    while end(day) + known.grace <= min(through, known.now):
+        yield day
+        day += timedelta(days=1)
+
+
+def _open(day: date, known: Known) -> bool:
+    latest = known.versions.get(day, ())[-1:]
+    if not latest or not latest[0].whole or not known.ledger.runs(day) <= latest[0].runs:
+        return True
+    settled = latest[0].refused or latest[0].published_at is not None
+    return not settled and known.published.get(day) != latest[0].version
+
+
+def _reason_to_wait(day: date, known: Known) -> str | None:
+    over = end(day) + known.grace
+    if known.now < over:
+        return f"is waited for until {over:%Y-%m-%d %H:%M} UTC"
+    entries = known.ledger.by_day.get(day, ())
+    if entries and all(entry.imported is not None for entry in entries):
+        return None
+    through = known.ledger.read_through
+    if through is None:
+        return "landing has read no tick yet, so it is not known to be whole; is its ingest running?"
+    if through < over:
+        return f"landing has read up to {through:%Y-%m-%d %H:%M:%S} UTC, and the day may last until {over:%H:%M}"
+    return None

@@ -1,0 +1,163 @@
+"""The batch that seals: all days of a source that need it, or those it is told, in one Spark session."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import date
+
+import structlog
+
+from tocsin.history.day_status import known
+from tocsin.history.day_table import DayTable
+from tocsin.history.history_retention import tidy
+from tocsin.history.seal_planning import plan
+from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
+from tocsin.history.spark.seal import Gate, Sealed, Sealer
+from tocsin.model.errors import TocsinError
+from tocsin.model.names import sealing_job
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings, load_settings
+from tocsin.quality.report_page import index_page
+from tocsin.quality.unsealed_days import note
+from tocsin.quality.verdict import Severity
+from tocsin.quality.verdict_files import Records
+from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.lock import hold
+from tocsin.sparkjob.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
+from tocsin.sparkjob.failures import in_a_line, is_disk
+from tocsin.sparkjob.session import running_batch
+
+GateOf = Callable[[Settings, Source], Gate]
+Afterwards = Callable[[Settings, Source], None]
+"""Called once the days are sealed, unless the disk is full."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Outcome:
+    """What became of the days of one run.
+
+    Attributes:
+        sealed: days with a verdict, in the order in which they were sealed.
+        failed: days that could not be sealed, and why.
+        waiting: days that are not ready, and what they wait for.
+        disk: whether one failed because the disk is full or cannot be written.
+        refused_before: days that an earlier try of the same run has sealed and the gate has refused.
+    """
+
+    sealed: list[Sealed] = field(default_factory=list)
+    failed: dict[date, str] = field(default_factory=dict)
+    waiting: dict[date, str] = field(default_factory=dict)
+    disk: bool = False
+    refused_before: tuple[date, ...] = ()
+
+    @property
+    def code(self) -> int:
+        """The exit code that says the worst of it."""
+        if self.failed:
+            return UNWRITABLE if self.disk else FAILED
+        if self.refused_before:
+            return REFUSED
+        worst = max((one.verdict.severity for one in self.sealed), key=lambda severity: severity.rank, default=None)
+        return {Severity.WARNING: WARNED, Severity.CRITICAL: REFUSED}.get(worst, OK) if worst else OK
+
+
+def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = (), run_id: str = "") -> Outcome:
+    """Seal `days`, whether they are ready or not; without any, all that need it. Tidies up behind.
+
+    A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
+    refused counts too, for it is not sealed again.
+
+    Raises:
+        LockHeld: another seal of this source runs; a retry helps once it has ended.
+        ConfigError: the source or the gate's suites must be fixed first.
+        TransientError: the catalogue does not answer; a retry helps.
+        BrokenLedger: an entry of the ledger cannot be read.
+    """
+    job, outcome = sealing_job(source.name), Outcome()
+    with hold(settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
+        table.check()
+        run = begin_sealing(settings, source.name, run_id) if run_id else None
+        gate = gate_of(settings, source)
+        facts = known(settings, source, table)
+        planned = plan(facts)
+        wanted = tuple(sorted(set(days))) or planned.ready
+        outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
+        if wanted:
+            with running_batch(settings, job) as spark:
+                sealer = Sealer(spark, settings, source, table, gate)
+                for day in wanted:
+                    _one(outcome, day, functools.partial(sealer.seal, day, facts.ledger))
+                    _told(settings, source, day, outcome.failed.get(day))
+        if run is not None:
+            outcome.refused_before = _refused_before(settings, source, run, outcome)
+        if not outcome.disk:
+            tidy(settings, source, table)
+    return outcome
+
+
+def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf, afterwards: Afterwards) -> int:
+    """Seal what `arguments` name; returns the exit code.
+
+    0 all is published or nothing was to be done, 10 published with a warning, 20 a day is critical and not published,
+    1 a day could not be sealed, 2 something must be fixed first, 3 another seal of this source runs, 4 the disk is
+    full or not writable. Of several days the worst: 4, 1, 20, 10, 0; those of earlier tries of the run count as well.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("source")
+    parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="seal it, ready or not")
+    parser.add_argument("--run-id", default="", help="a try that is given the same belongs to the same run")
+    given = parser.parse_args(arguments)
+    logs.configure(sealing_job(given.source))
+    return process_exit.told(code_of(lambda: _run(given, gate_of, afterwards)))
+
+
+def _run(given: argparse.Namespace, gate_of: GateOf, afterwards: Afterwards) -> int:
+    settings = load_settings()
+    private.protect(settings.state)
+    source = read_catalog(settings.project).source(given.source)
+    outcome = seal(settings, source, gate_of, given.day, given.run_id)
+    if not outcome.disk:
+        afterwards(settings, source)
+    for day, why in outcome.waiting.items():
+        log.info("not sealed yet", source=source.name, day=str(day), why=why)
+    for day in outcome.refused_before:
+        log.error("the day was refused when this run was tried before", source=source.name, day=str(day))
+    if not outcome.sealed and not outcome.failed:
+        log.info("nothing to seal", source=source.name)
+    return outcome.code
+
+
+def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
+    """Seal one day, whatever becomes of it: the next one is not to suffer."""
+    try:
+        outcome.sealed.append(sealing())
+    except (TocsinError, OSError) as error:
+        outcome.failed[day] = str(error)
+        outcome.disk |= is_disk(error)
+        log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
+    except Exception as error:
+        outcome.failed[day] = in_a_line(error)
+        outcome.disk |= is_disk(error)
+        log.exception("the day is not sealed; what is published stays", day=str(day))
+
+
+def _told(settings: Settings, source: Source, day: date, why: str | None) -> None:
+    """Keep why `day` could not be sealed, until it is, where people look; None where it could."""
+    records = Records(settings.state)
+    try:
+        if note(settings.state, source.name, day, why):
+            records.write_index(index_page(records))
+    except OSError as error:
+        log.warning("what became of the day cannot be noted", day=str(day), error=str(error))
+
+
+def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: Outcome) -> tuple[date, ...]:
+    now = {one.day for one in outcome.sealed} | outcome.failed.keys()
+    since = sealed_since(settings, source.name, run.began_at)
+    return tuple(day for day, version in since.items() if version.refused and day not in now)

@@ -1,0 +1,1 @@
+"""Seal and read days of history with Spark."""

@@ -1,0 +1,261 @@
+"""Files of past events into landing: read by the same rules as what comes through Kafka."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+
+import structlog
+from pyarrow import compute, parquet
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.history.land.arrow_events import columns_of
+from tocsin.history.land.landing import landing_lock, sweep
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, read_ledger, record
+from tocsin.history.land.past_rows import FileForm, form_of, has_times, stage
+from tocsin.history.parquet_files import digest, rows_in
+from tocsin.history.places import IMPORTED, Places
+from tocsin.ingest.spark.parse import parsed
+from tocsin.model.errors import ConfigError
+from tocsin.model.names import landing_job
+from tocsin.model.source import Format, Source
+from tocsin.project.settings import Settings
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.sparkjob.session import running_batch, scratch_folder
+
+PARTITION = -1
+"""The partition under which the ledger counts imported rows."""
+
+_DAY = "tocsin_day"
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of a file.
+
+    Attributes:
+        entry: what landed of it.
+        refused: file of the rows that cannot be used: row number, reasons and text of each; None without such rows.
+        reasons: how many rows there are for each reason.
+        known: it had been imported before, and nothing was done.
+    """
+
+    entry: Entry
+    refused: Path | None
+    reasons: dict[str, int]
+    known: bool = False
+
+
+def import_files(
+    settings: Settings, source: Source, paths: Iterable[Path], form: FileForm | None = None
+) -> Iterator[Imported | ConfigError]:
+    """Land the rows of each of `paths` as events of `source`; what came of each, as soon as it has landed.
+
+    A file that cannot be read, or is not what its name or `form` says, yields a ConfigError; the others are landed.
+
+    All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
+    file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
+    read again, since the source's file may have been mended.
+
+    Args:
+        settings: of the installation.
+        source: whose events they are.
+        paths: lines, CSV or Parquet; lines and CSV may be gzip, as the name says.
+        form: None for what the names say.
+
+    Raises:
+        ConfigError: the rules for rows have faults.
+        LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
+        BrokenLedger: an entry of the ledger cannot be read.
+        OSError: the disk is full or cannot be written; nothing of this file is landed.
+    """
+    rules = read_row_rules(settings.project, source)
+    with ExitStack() as stack:
+        session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
+        one = _Import(settings, source, rules, session)
+        for path in paths:
+            done: Imported | ConfigError
+            try:
+                done = one.import_file(path, form or form_of(path))
+            except ConfigError as error:
+                done = error
+            yield done
+
+
+@dataclass(frozen=True)
+class _Import:
+    """An import of files, one after another."""
+
+    settings: Settings
+    source: Source
+    rules: tuple[RowRule, ...]
+    session: Callable[[], SparkSession]
+
+    def import_file(self, path: Path, form: FileForm) -> Imported:
+        source, places = self.source, Places.of(self.settings, self.source.name)
+        sha256 = _digest(path)
+        run = f"{IMPORTED}{sha256[:12]}"
+        with landing_lock(self.settings, source.name):
+            ledger = read_ledger(places)
+            before = next((entry for entry in ledger.entries if entry.run == run), None)
+            if before is not None and before.events:
+                refused = places.refused(run)
+                return Imported(before, refused if refused.exists() else None, {}, known=True)
+            sweep(places, ledger)
+            spark, scratch = self.session(), scratch_folder(self.settings, landing_job(source.name)) / run
+            scratch.mkdir()
+            try:
+                rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
+                work = _Work(spark, places, _as_read(source, form, path), self.rules, run, scratch)
+                return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One file under way."""
+
+    spark: SparkSession
+    places: Places
+    source: Source
+    rules: tuple[RowRule, ...]
+    run: str
+    scratch: Path
+
+    def land(self, file: ImportedFile) -> Imported:
+        began = datetime.now(UTC)
+        read = self._parsed(file.sha256, began).persist(StorageLevel.DISK_ONLY)
+        try:
+            return self._land(read, file, began)
+        finally:
+            read.unpersist()
+
+    def _land(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
+        good, bad = read.where("reasons = ''"), read.where("reasons != ''")
+        fields = [F.col("columns").getField(name).alias(name) for name in self.source.columns]
+        envelope = ["raw_topic", "raw_partition", "raw_offset", "event_time", "ingested_at"]
+        provenance = [
+            F.lit(self.source.name).alias("source"),
+            F.lit(self.source.schema_version).alias("schema_version"),
+        ]
+        events = good.select(*envelope, *provenance, *fields, F.to_date("event_time").alias(_DAY))
+        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.scratch / "good"))
+        reasons, files = self._refuse(bad), tuple(self._moved())
+        refused = self._refused_days(bad, files)
+        entry = Entry(
+            run=self.run,
+            began=began,
+            ended=datetime.now(UTC),
+            columns=columns_of(self.source),
+            files=files,
+            imported=file.model_copy(update=refused),
+        )
+        record(self.places, entry)
+        log.info("imported", file=file.name, events=entry.events, refused=refused["refused"])
+        return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
+
+    def _parsed(self, sha256: str, now: datetime) -> DataFrame:
+        rows = self.spark.read.parquet(str(self.scratch / "rows.parquet"))
+        records = rows.select(
+            F.lit(None).cast("binary").alias("key"),
+            "value",
+            F.lit(f"file:{sha256[:32]}").alias("topic"),
+            F.lit(0).alias("partition"),
+            F.col("row").alias("offset"),
+            F.lit(now).alias("timestamp"),
+            F.lit(None).cast(_HEADERS).alias("headers"),
+        )
+        return parsed(records, self.source, self.rules)
+
+    def _refuse(self, bad: DataFrame) -> dict[str, int]:
+        """Write the rows that cannot be used where people can read them; how many there are for each reason."""
+        counts = bad.select(F.explode(F.split("reasons", ",")).alias("reason")).groupBy("reason").count().collect()
+        if counts:
+            text = F.coalesce(F.try_validate_utf8(F.col("value").cast("string")), F.hex("value"))
+            shown = F.struct(
+                F.col("offset").alias("row"), F.split("reasons", ",").alias("reasons"), text.alias("value")
+            )
+            folder = self.scratch / "refused"
+            bad.orderBy("offset").coalesce(1).select(F.to_json(shown)).write.text(str(folder))
+            (written,) = folder.glob("part-*.txt")
+            target = self.places.refused(self.run)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(written, target)
+        return {row["reason"]: row["count"] for row in counts}
+
+    def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
+        """`refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
+        day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
+        known = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
+        total, unknown = sum(known.values()), known.pop(None, 0)
+        weights = Counter(known)
+        for file in files:
+            weights[file.day] += file.total
+        return {"refused": total, "refused_days": _with_shares(known, unknown, weights)}
+
+    def _moved(self) -> Iterator[LandedFile]:
+        """Move what Spark has written to its place in landing."""
+        for folder in sorted((self.scratch / "good").glob(f"{_DAY}=*")):
+            day = date.fromisoformat(folder.name.removeprefix(f"{_DAY}="))
+            target = self.places.landed(day, self.run)
+            target.mkdir(parents=True, exist_ok=True)
+            for path in sorted(folder.glob("*.parquet")):
+                shutil.move(path, target / path.name)
+                yield _landed(self.places, day, target / path.name)
+
+
+def _with_shares(known: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
+    """`known` with `unknown` rows spread over the days in proportion to `weights`; no row is lost by rounding."""
+    counts, total, before, given = dict(known), sum(weights.values()), 0, 0
+    for day, weight in sorted(weights.items()):
+        before += weight
+        share = unknown * before // total - given
+        given += share
+        if share:
+            counts[day] = counts.get(day, 0) + share
+    return dict(sorted(counts.items()))
+
+
+def _landed(places: Places, day: date, path: Path) -> LandedFile:
+    times = parquet.read_table(path, columns=["event_time", "ingested_at"], partitioning=None)
+    return LandedFile(
+        path=path.relative_to(places.root),
+        day=day,
+        rows={PARTITION: rows_in(path)},
+        late=0,
+        newest_event=compute.max(times["event_time"]).as_py(),
+        newest_append=compute.max(times["ingested_at"]).as_py(),
+        bytes=path.stat().st_size,
+        sha256=digest(path),
+    )
+
+
+def _as_read(source: Source, form: FileForm, path: Path) -> Source:
+    """The source as it reads rows that have become JSON objects, and times that have become ISO 8601."""
+    if form is FileForm.LINES:
+        return source
+    own: dict[str, object] = {"formats": (Format.JSON,), "pattern": None}
+    if form is FileForm.PARQUET and has_times(path, source.event_time):
+        own["event_time_format"] = "iso8601"
+    return source.model_copy(update=own)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest(path)
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error

@@ -1,0 +1,276 @@
+"""Sealing: what landed for a day, each event once, bucketed and sorted, judged and published, one day after the other.
+
+A seal writes a new folder, so whatever goes wrong with it, what is published stays as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cache
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, paths, read_version, write_version
+from tocsin.history.land.arrow_events import columns_of
+from tocsin.history.land.landing_ledger import Entry, LandedFile, Ledger
+from tocsin.history.parquet_files import digest, fault, rows_in
+from tocsin.history.places import Places, stamp
+from tocsin.history.spark.landed import LandedDay
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.errors import TocsinError
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.verdict import Severity, Verdict
+from tocsin.sparkjob.events import IDENTITY
+from tocsin.sparkjob.failures import is_unwritable, refusal
+
+log = structlog.get_logger()
+
+_ROWS_OF_A_TASK = 200_000
+_OPTIONS = {"compression": "zstd", "parquet.compression.codec.zstd.level": "3"}
+
+
+class Gate(Protocol):
+    """Judges a sealed day before it is published."""
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
+        """The verdict on the events of `day`, `sealed`, which has the columns of the envelope and the declared ones.
+
+        Raises:
+            TocsinError: the day cannot be judged, and is not published.
+        """
+
+
+class Unsealable(TocsinError):
+    """What landed for a day cannot be sealed; the message says what to do. Other days are not affected."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What became of a day: its new version, and the verdict on it."""
+
+    day: date
+    version: DayVersion
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a version is made of.
+
+    Attributes:
+        landed: what landed for the day and is not in `base`.
+        base: the version to take the rest from, since landing is removed some time after; None when all is there.
+        earlier: the version that is published now.
+    """
+
+    landed: LandedDay
+    base: DayVersion | None
+    earlier: DayVersion | None
+
+
+@dataclass(frozen=True)
+class Sealer:
+    """Seals days of one source; only for the holder of its sealing lock.
+
+    Attributes:
+        spark: a session of `tocsin.sparkjob.session.batch_session`.
+        settings: of the installation.
+        source: whose days.
+        table: its published days.
+        gate: judges each of them.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    source: Source
+    table: DayTable
+    gate: Gate
+
+    @property
+    def places(self) -> Places:
+        """Folders of the source."""
+        return self.table.places
+
+    def seal(self, day: date, ledger: Ledger) -> Sealed:
+        """Seal `day` as a new version, and publish it unless the gate refuses.
+
+        Raises:
+            Unsealable: a landed file is gone or broken, or Spark cannot read what is in it.
+            TocsinError: the gate cannot judge it, or the catalogue does not answer (TransientError).
+            OSError: the disk is full or cannot be written.
+        """
+        given = self._inputs(day, ledger)
+        name = f"v{stamp(datetime.now(UTC))}"
+        folder = self.places.version(day, name)
+        try:
+            rows = sum(file.total for file in ledger.files(day))
+            self._write(self._events(day, given), folder, rows)
+            version = self._described(day, name, ledger, given)
+            write_version(self.places, day, version)
+        except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
+            shutil.rmtree(folder, ignore_errors=True)
+            if is_unwritable(str(error)) or refusal(self.places.root):
+                raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
+            raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {_short(error)}") from error
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return self._judged(day, version)
+
+    # --- what goes in -------------------------------------------------------------------------------------------------
+
+    def _published(self, day: date) -> DayVersion | None:
+        name = self.table.published().get(day)
+        try:
+            return None if name is None else read_version(self.places, day, name)
+        except BrokenVersion as error:
+            log.error("what is published cannot be read; all is taken from landing", error=str(error))
+            return None
+
+    def _inputs(self, day: date, ledger: Ledger) -> _Given:
+        earlier = self._published(day)
+        entries = list(ledger.by_day.get(day, ()))
+        gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
+        base = None
+        if gone and earlier is not None and gone <= earlier.runs:
+            base = earlier
+            entries = [entry for entry in entries if entry.run not in earlier.runs]
+        elif gone:
+            what = (
+                f"{self.source.name} {day}: landed files of {', '.join(sorted(gone))} are gone, and what is published"
+            )
+            raise Unsealable(f"{what} has not got them; roll the day back to a version that has, or bring them back")
+        for entry in entries:
+            for file in entry.of(day):
+                _check(self.places, file, entry)
+        return _Given(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
+
+    def _events(self, day: date, given: _Given) -> DataFrame:
+        landed = given.landed.events()
+        if landed is not None and given.base is None:
+            return landed
+        sealed = sealed_events(self.spark, self.places, self.source, {day: given.base} if given.base else {})
+        return sealed if landed is None else sealed.unionByName(landed)
+
+    # --- what comes out -----------------------------------------------------------------------------------------------
+
+    def _write(self, events: DataFrame, folder: Path, rows: int) -> None:
+        """One sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
+        key, buckets = self.source.key, self.settings.history.buckets
+        table = f"sealing_{folder.name}"
+        once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
+            [key, "event_time", *IDENTITY]
+        )
+        writer = once.select(*[F.col(f"`{name}`") for name in columns_of(self.source)]).write.format("parquet")
+        writer = writer.bucketBy(buckets, key).sortBy(key, "event_time").options(**_OPTIONS, path=str(folder))
+        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        writer.saveAsTable(table)
+        self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
+
+    def _described(self, day: date, name: str, ledger: Ledger, given: _Given) -> DayVersion:
+        base, earlier = given.base, given.earlier
+        files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
+        landed, rows = ledger.files(day), sum(file.rows for file in files)
+        total = sum(file.total for file in landed)
+        facts = DayFacts(
+            source=self.source.name,
+            day=day,
+            version=name,
+            rows=rows,
+            landed=total,
+            duplicates=total - rows,
+            imported=sum(file.rows.get(-1, 0) for file in landed),
+            late=sum(file.late for file in landed),
+            quarantined=ledger.quarantined(day),
+            partitions=ledger.partitions(day, self.settings.history.grace),
+            newest_event=max((file.newest_event for file in landed), default=None),
+            newest_append=max((file.newest_append for file in landed), default=None),
+            read_through=ledger.read_through,
+            changes=(base.facts.changes if base else ()) + given.landed.changes(),
+            previous_rows=None if earlier is None else earlier.facts.rows,
+        )
+        return DayVersion(
+            version=name,
+            sealed_at=datetime.now(UTC),
+            code=code(),
+            key=self.source.key,
+            buckets=self.settings.history.buckets,
+            columns=columns_of(self.source),
+            runs=ledger.runs(day) | (base.runs if base else frozenset()),
+            base=base.version if base else None,
+            facts=facts,
+            files=tuple(files),
+        )
+
+    def _judged(self, day: date, version: DayVersion) -> Sealed:
+        """Stage, judge and publish."""
+        files = paths(self.places, day, version)
+        about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
+        branch = self.table.stage(day, version.version, files, about)
+        sealed = sealed_events(self.spark, self.places, self.source, {day: version})
+        verdict = self.gate.judge(day, sealed, version.facts)
+        report = None if verdict.report is None else str(verdict.report)
+        judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
+        write_version(self.places, day, judged)
+        if not verdict.publishable:
+            log.error("the day is not published", source=self.source.name, verdict=verdict.text, branch=branch)
+            return Sealed(day, judged, verdict)
+        self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
+        judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
+        write_version(self.places, day, judged)
+        tell = log.warning if verdict.severity is Severity.WARNING else log.info
+        tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
+        return Sealed(day, judged, verdict)
+
+
+def tasks(rows: int, buckets: int) -> int:
+    """How many tasks write a day of so many rows: as few as keep each small; a task writes whole buckets.
+
+    A key that lies in one of `buckets` lies in one task, too, if their number is a divisor of it.
+    """
+    divisors = [number for number in range(1, buckets + 1) if buckets % number == 0]
+    return next((number for number in divisors if number * _ROWS_OF_A_TASK >= rows), buckets)
+
+
+@cache
+def code() -> str:
+    """What sealed a day: the version of Tocsin, and a fingerprint of this file."""
+    return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+
+def _present(places: Places, file: LandedFile) -> bool:
+    return (places.root / file.path).exists()
+
+
+def _check(places: Places, file: LandedFile, entry: Entry) -> None:
+    """Whether a landed file is still what the ledger says.
+
+    Raises:
+        Unsealable: it is not.
+    """
+    broken = fault(places.root / file.path, size=file.bytes, rows=file.total, sha256=file.sha256)
+    if broken is not None:
+        what = f"{places.source} {file.day}: a landed file is broken: {broken}"
+        raise Unsealable(f"{what}; `tocsin history land --again {entry.run}` reads it anew while Kafka keeps it")
+
+
+def _sealed(path: Path) -> SealedFile:
+    return SealedFile(name=path.name, rows=rows_in(path), bytes=path.stat().st_size, sha256=digest(path))
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:500]

@@ -1,0 +1,65 @@
+"""Sealed days as Spark reads them: plain Parquet files behind an in-memory table that knows its buckets.
+
+No connector is needed, and an aggregate by the key of the source over any number of days plans no Exchange.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import date
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.land.arrow_events import columns_of
+from tocsin.history.places import Places
+from tocsin.model.source import Source
+
+_NUMBERS = itertools.count(1)
+_DAY = "tocsin_day"
+
+
+def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
+    """The events of `days`, each once: the columns of the envelope, then those that the source declares now.
+
+    A column that a day was sealed without is null in its rows; without days there are no rows. The versions must not be
+    removed while the result is used: retention leaves them for a week after they were replaced.
+    """
+    groups: dict[tuple[str, int], dict[date, DayVersion]] = {}
+    for day, version in days.items():
+        groups.setdefault((version.key, version.buckets), {})[day] = version
+    if not groups:
+        return spark.createDataFrame([], ", ".join(f"`{name}` {kind}" for name, kind in columns_of(source).items()))
+    tables = [_table(spark, places, source, versions) for versions in groups.values()]
+    return reduce(DataFrame.unionByName, tables)
+
+
+def with_tick(events: DataFrame) -> DataFrame:
+    """`events` of history with the column that tells ticks on a stream: null, for history holds none."""
+    return events.withColumn("tick", F.lit(None).cast("boolean"))
+
+
+def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, DayVersion]) -> DataFrame:
+    """Days that were sealed alike."""
+    one = next(iter(days.values()))
+    name, columns = f"tocsin_history_{next(_NUMBERS)}", columns_of(source)
+    declared = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
+    buckets = f"CLUSTERED BY (`{one.key}`) SORTED BY (`{one.key}`, event_time) INTO {one.buckets} BUCKETS"
+    # With a location of its own the table is external: dropping it would else delete the files of its partitions.
+    location = f"LOCATION {_text(str(places.days))}"
+    place = f"USING parquet PARTITIONED BY ({_DAY}) {buckets if one.key in columns else ''} {location}"
+    spark.sql(f"CREATE TABLE {name} ({declared}, {_DAY} date) {place}")
+    partitions = " ".join(
+        f"PARTITION ({_DAY}=DATE '{day}') LOCATION {_text(str(places.version(day, version.version)))}"
+        for day, version in days.items()
+    )
+    spark.sql(f"ALTER TABLE {name} ADD {partitions}")
+    return spark.table(name).select(*[F.col(f"`{column}`") for column in columns])
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,108 @@
+"""By which rules a record becomes an event or goes to quarantine: the reasons, and the version of the rules.
+
+Pure: Spark applies the rules (`tocsin.ingest.spark.parse`), this module names them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from tocsin.model.source import Source
+from tocsin.quality.suites.row_rules import RowRule, digest
+
+EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
+"""An event time before it is a clock that was never set, not history."""
+
+ORIGIN_HEADER = "tocsin-origin"
+"""On replayed raw records: `<topic>/<partition>/<offset>` of the record that was replayed, which stays its identity."""
+
+INGESTED_AT_HEADER = "tocsin-ingested-at"
+"""On replayed raw records: the append time of the original, ISO 8601."""
+
+REPLAYS_HEADER = "tocsin-replays"
+"""On replayed raw records: how often this record has been replayed, as a decimal number."""
+
+
+class Reason(StrEnum):
+    """Why a record cannot be used. Reasons about one column carry its name: `missing:user_id`."""
+
+    SET_ASIDE = "set_aside"
+    """It ended the query of the ingest each time it was read, which is a defect of the platform."""
+    NO_VALUE = "no_value"
+    """The record has a null value."""
+    EMPTY = "empty"
+    """Nothing but whitespace."""
+    TOO_LONG = "too_long"
+    """More bytes than the source's max_bytes."""
+    EVENT_TOO_LONG = "event_too_long"
+    """As an event, in JSON, it would be longer than the events topic takes."""
+    NOT_UTF8 = "not_utf8"
+    NOT_JSON = "not_json"
+    """Not exactly one JSON object (truncated, an array, two objects, text behind the object)."""
+    NOT_KEY_VALUE = "not_key_value"
+    """No `key: value` pair in the line."""
+    NO_MATCH = "no_match"
+    """The source's pattern does not match the whole record."""
+    MISSING = "missing"
+    """A column that is not optional is absent, null or empty."""
+    WRONG_TYPE = "wrong_type"
+    """The text of a column is no value of its type."""
+    TIME_AHEAD = "time_ahead"
+    """The event time is more than the source's max_ahead after the append time."""
+    TIME_TOO_OLD = "time_too_old"
+    """The event time lies before 1971."""
+    BAD_REPLAY_HEADER = "bad_replay_header"
+    """The headers that a replay sets are incomplete or contradict the record."""
+    RULE = "rule"
+    """A critical rule of `expectations/<source>.rows.json` is broken; its name follows: `rule:known_action`."""
+
+
+def reason_class(reason: str) -> str:
+    """`reason` without its column: `missing` of `missing:user_id`."""
+    return reason.partition(":")[0]
+
+
+def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, str]:
+    """Fingerprints of the parts of the rules of `source`, so that a replay can say which one changed.
+
+    Returns:
+        8 hex digits each of `format`, `schema`, `event_time`, `limits` (what the source's file declares),
+        `expectations` (what is expected of its events) and `parser` (the code that applies all of it; its comments and
+        docstrings do not count).
+    """
+    parts: dict[str, object] = {
+        "format": (sorted(source.formats), source.pattern, source.pair_separator, source.key_separator),
+        "schema": (list(source.columns.items()), sorted(source.optional), source.key, source.schema_version),
+        "event_time": (source.event_time, source.event_time_format, source.max_ahead.total_seconds()),
+        "limits": source.max_bytes,
+    }
+    digests = {name: _digest(repr(part)) for name, part in parts.items()}
+    digests |= {"expectations": digest(expected), "parser": _parser()}
+    return {name: of[:8] for name, of in digests.items()}
+
+
+def rules_version(parts: dict[str, str]) -> str:
+    """12 hex digits for all parts of `rule_parts` together."""
+    return _digest(repr(sorted(parts.items())))[:12]
+
+
+@cache
+def _parser() -> str:
+    path = Path(__file__).parent / "spark" / "parse.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    # Where a name comes from is no rule: a module that moves changes no version.
+    tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return _digest(ast.unparse(tree))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

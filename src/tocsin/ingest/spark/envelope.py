@@ -1,0 +1,123 @@
+"""Parsed records to records of `events.<source>` and `quarantine.<source>`: one row in, one row out, with its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
+from tocsin.model.names import Names
+from tocsin.model.sizes import EVENT_BYTES, KEPT_BYTES, KEPT_HEADERS_BYTES, KEPT_KEY_BYTES, RECORD_OVERHEAD
+from tocsin.model.source import Source
+from tocsin.quality.suites.row_rules import RowRule
+
+OBSERVATION = "ingest"
+
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
+
+
+def observed(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
+    """`parsed` (see `tocsin.ingest.spark.parse`), with the figures of each batch counted under OBSERVATION.
+
+    The figures: `records`, `quarantined`, one per reason class (a record counts once in each of its classes),
+    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each of `rules`
+    that warns `warned_<name>`: good records that break it.
+    """
+    reasons = F.col("reasons")
+    bad = reasons != ""
+    # `bad` comes first, so that nothing is searched for in a good record.
+    marked = F.concat(F.lit(","), reasons)
+    warned = F.concat(F.lit(","), F.col("warnings"), F.lit(","))
+    warnings = [
+        F.count_if(~bad & warned.contains(f",{one.name},")).alias(f"warned_{one.name}") for one in rules if one.warns
+    ]
+    classes = [F.count_if(bad & marked.contains(f",{reason}")).alias(reason) for reason in Reason]
+    return parsed.observe(
+        OBSERVATION,
+        F.count(F.lit(1)).alias("records"),
+        F.count_if(bad).alias("quarantined"),
+        *classes,
+        *warnings,
+        F.sum("unknown").alias("unknown_fields"),
+        F.sum("repeated").alias("repeated_fields"),
+        F.count_if(F.col("replays") > 0).alias("replayed"),
+        F.max(F.when(~bad, F.col("event_time"))).alias("latest_event_time"),
+    )
+
+
+def sized(parsed: DataFrame, source: Source) -> DataFrame:
+    """`parsed` with `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
+    written = parsed.withColumn("event", F.when(F.col("reasons") == "", _event(source)))
+    fits = F.octet_length("event") + F.octet_length(_key(source)) <= EVENT_BYTES - RECORD_OVERHEAD
+    return written.withColumn("reasons", F.when(~fits, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
+
+
+def routed(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
+    """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
+
+    `parsed` is from `sized`. A good record goes to the events topic, keyed by the source's key column; a bad one to
+    quarantine, keyed by its origin.
+    """
+    good = F.col("reasons") == ""
+    return parsed.select(
+        F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
+        F.when(good, _key(source)).otherwise(_origin_key()).alias("key"),
+        F.when(good, F.col("event")).otherwise(_quarantined(source, rules)).alias("value"),
+    )
+
+
+def _key(source: Source) -> Column:
+    return F.col("columns").getField(source.key).cast("string")
+
+
+def _event(source: Source) -> Column:
+    fields = [F.col("columns").getField(name).alias(name) for name in source.columns]
+    return F.to_json(F.struct(*_identity(), F.col("event_time"), *_provenance(source), *fields), _TIMES)
+
+
+def _quarantined(source: Source, rules: Iterable[RowRule]) -> Column:
+    parts = rule_parts(source, rules)
+    # Binary columns become base64 in JSON; the function base64() would break it into lines.
+    payload = F.substring("value", 1, KEPT_BYTES)
+    origin = F.struct(
+        F.col("raw_topic").alias("topic"),
+        F.col("raw_partition").alias("partition"),
+        F.col("raw_offset").alias("offset"),
+        F.col("ingested_at").alias("timestamp"),
+    )
+    headers = F.to_json("headers")
+    fields = {
+        "payload": payload,
+        "payload_length": F.length("value"),
+        "payload_sha256": F.sha2("value", 256),
+        "reasons": F.split("reasons", ","),
+        "origin": origin,
+        "source": F.lit(source.name),
+        "schema_version": F.lit(source.schema_version),
+        "rules_version": F.lit(rules_version(parts)),
+        "rules": F.struct(*[F.lit(digest).alias(part) for part, digest in sorted(parts.items())]),
+        "replays": F.col("replays"),
+        "raw_key": F.substring("key", 1, KEPT_KEY_BYTES),
+        "raw_key_length": F.length("key"),
+        "raw_key_sha256": F.sha2("key", 256),
+        "headers": F.when(F.octet_length(headers) <= KEPT_HEADERS_BYTES, F.col("headers")),
+        "headers_count": F.when(F.col("headers").isNotNull(), F.size("headers")),
+        "headers_length": F.octet_length(headers),
+        "headers_sha256": F.sha2(headers, 256),
+    }
+    return F.to_json(F.struct(*[column.alias(name) for name, column in fields.items()]), _TIMES)
+
+
+def _identity() -> list[Column]:
+    return [F.col("raw_topic"), F.col("raw_partition"), F.col("raw_offset")]
+
+
+def _provenance(source: Source) -> list[Column]:
+    schema_version = F.lit(source.schema_version).alias("schema_version")
+    return [F.col("ingested_at"), F.lit(source.name).alias("source"), schema_version]
+
+
+def _origin_key() -> Column:
+    return F.concat_ws("/", "raw_topic", F.col("raw_partition").cast("string"), F.col("raw_offset").cast("string"))

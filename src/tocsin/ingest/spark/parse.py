@@ -1,0 +1,278 @@
+"""Raw records to typed columns and reasons, in Spark expressions alone: real-time mode takes no Python.
+
+Every record is parsed once. All forms become two arrays, keys and values, in which the first occurrence of a key
+counts; what follows is the same for all of them. Nothing here raises for a bad record: what cannot be read is null, and
+has a reason (`tocsin.ingest.parsing_rules`). Expressions are chosen so that Spark generates code for them; higher-order
+functions, which it interprets, are avoided.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.ingest.parsing_rules import EARLIEST, INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, Reason
+from tocsin.model.durations import spark_interval
+from tocsin.model.source import Format, Source, numbered_groups
+from tocsin.quality.suites.row_rules import RowRule
+
+BLANK = " \t\r\n\ufeff"
+"""What may surround a record: whitespace, line ends of either kind, a byte order mark."""
+
+_ISO8601 = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
+
+
+def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) -> DataFrame:
+    """`records` with everything that is known about them.
+
+    Args:
+        records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic,
+            partition, offset, timestamp (append time), headers (may be null).
+        source: how a record is written.
+        rules: what is expected of its events; a critical rule that is broken is a reason, another one a warning.
+
+    Returns:
+        The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append
+        time of the record, those of the original if it is a replay), `replays` (int), `event_time` (timestamp, null if
+        unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
+        were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
+        empty for a good record), `warnings` (text: names of rules that warn, separated by commas).
+    """
+    placed = _placed(records, source)
+    read = placed.withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
+    fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in source.columns})
+    values = {name: _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
+    typed = fields.withColumns({f"c_{name}": value for name, value in values.items()})
+    typed = typed.withColumns({"event_time": _event_time(source)})
+    known = F.array(*[F.lit(name) for name in source.columns])
+    return typed.select(
+        *records.columns,
+        *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "replays", "event_time"],
+        F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
+        F.size(F.array_except("keys", known)).alias("unknown"),
+        (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
+        F.concat_ws(
+            ",",
+            *[*_record_reasons(source), *_column_reasons(source), *_time_reasons(source)],
+            *_broken([rule for rule in rules if rule.refuses], source, f"{Reason.RULE}:"),
+        ).alias("reasons"),
+        F.concat_ws(",", *_broken([rule for rule in rules if rule.warns], source)).alias("warnings"),
+    )
+
+
+# --- where a record comes from ----------------------------------------------------------------------------------------
+
+
+def _placed(records: DataFrame, source: Source) -> DataFrame:
+    """Identity, append time and number of replays; `replay_ok` is null for a record that is no replay."""
+    origin, ingested, replays = (_header(name) for name in (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER))
+    read = records.withColumns({"h_origin": origin, "h_ingested": ingested, "h_replays": replays})
+    read = read.withColumns(
+        {
+            "h_partition": F.split_part("h_origin", F.lit("/"), F.lit(2)).try_cast("int"),
+            "h_offset": F.split_part("h_origin", F.lit("/"), F.lit(3)).try_cast("bigint"),
+            "h_at": F.when(F.col("h_ingested").rlike(_ISO8601), F.col("h_ingested").try_cast("timestamp")),
+            "h_count": F.col("h_replays").try_cast("int"),
+        }
+    )
+    is_replay = F.col("h_origin").isNotNull() | F.col("h_ingested").isNotNull() | F.col("h_replays").isNotNull()
+    good = (
+        F.col("h_origin").rlike(r"^[^/]+/\d{1,9}/\d{1,18}$")
+        & (F.split_part("h_origin", F.lit("/"), F.lit(1)) == F.col("topic"))
+        # A replay goes to the partition of its original. Whoever could claim a record that is still to come would have
+        # it dropped as a repetition.
+        & (F.col("h_partition") == F.col("partition"))
+        & (F.col("h_offset") < F.col("offset"))
+        & (F.col("h_at") <= F.col("timestamp"))
+        & (F.col("h_count") >= 1)
+    )
+    read = read.withColumn("replay_ok", F.when(is_replay, F.coalesce(good, F.lit(False))))
+    replayed = F.coalesce("replay_ok", F.lit(False))
+    return read.withColumns(
+        {
+            "raw_topic": F.col("topic"),
+            "raw_partition": F.when(replayed, F.col("h_partition")).otherwise(F.col("partition")),
+            "raw_offset": F.when(replayed, F.col("h_offset")).otherwise(F.col("offset")),
+            "ingested_at": F.when(replayed, F.col("h_at")).otherwise(F.col("timestamp")),
+            "replays": F.when(replayed, F.col("h_count")).otherwise(F.lit(0)),
+        }
+    )
+
+
+def _header(name: str) -> Column:
+    """The first header called `name`, as text; null when there is none."""
+    place = F.array_position(F.col("headers.key"), name).cast("int") - 1
+    return F.when(F.col("headers").isNotNull(), F.get(F.col("headers.value"), place).cast("string"))
+
+
+# --- the text and its fields ------------------------------------------------------------------------------------------
+
+
+def _text(source: Source) -> Column:
+    """The record as text; null when it is too long or not UTF-8, and where it is null."""
+    text = F.btrim(F.try_validate_utf8(F.col("value").cast("string")), F.lit(BLANK))
+    return F.when(F.octet_length("value") <= source.max_bytes, text)
+
+
+def _is_json(source: Source) -> Column:
+    if source.formats == (Format.JSON,):
+        return F.lit(True)
+    return F.coalesce(F.col("text").startswith("{"), F.lit(False)) if Format.JSON in source.formats else F.lit(False)
+
+
+def _fields(read: DataFrame, source: Source) -> DataFrame:
+    """`keys` and `values`, arrays of text of equal length; null when the record does not have the form."""
+    text, keys, values = F.col("text"), F.lit(None).cast("array<string>"), F.lit(None).cast("array<string>")
+    if Format.KEY_VALUE in source.formats:
+        pattern = F.lit(_key_value_pattern(source))
+        keys, values = (F.regexp_extract_all(text, pattern, F.lit(group)) for group in (1, 2))
+    if Format.REGEX in source.formats:
+        keys, values = _matched(text, source)
+    if Format.JSON in source.formats:
+        # As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
+        array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<map<string,string>>", _JSON)
+        read = read.withColumn("objects", F.when(F.col("is_json") & (text != ""), array))
+        object_ = F.when(F.size("objects") == 1, F.get("objects", F.lit(0)))
+        read = read.withColumn("object", object_)
+        keys = F.when(F.col("is_json"), F.map_keys("object")).otherwise(keys)
+        values = F.when(F.col("is_json"), F.map_values("object")).otherwise(values)
+    found = read.withColumns({"keys": keys, "values": values})
+    # An empty object is an object whose columns are missing; a line without any pair is no key-value line.
+    is_read = (F.size("keys") > 0) | (F.col("keys").isNotNull() & F.col("is_json"))
+    return found.withColumn("is_read", F.coalesce(is_read, F.lit(False)))
+
+
+def _key_value_pattern(source: Source) -> str:
+    """One `key: value` pair: group 1 is the key, group 2 the value, which ends before the next pair or with the line.
+
+    A separator that no key follows belongs to the value, as in `message: a | b`. The possessive quantifiers (`*+`) keep
+    Java's matcher from trying each length in turn, and from recursing on a long value.
+    """
+    separator = source.pair_separator.lstrip() or source.pair_separator
+    mark, rest = re.escape(separator[0]), re.escape(separator[1:])
+    bare = source.key_separator.rstrip() or source.key_separator
+    colon = re.escape(bare) + ("" if bare == source.key_separator else r"(?=\s|\z)")
+    value = rf"[^{mark}]*+(?:{mark}(?!{rest}{_KEY}{colon})[^{mark}]*+)*+"
+    return rf"(?:\A|{mark}{rest})({_KEY}){colon}({value})"
+
+
+def _matched(text: Column, source: Source) -> tuple[Column, Column]:
+    """The named groups of the source's pattern; null where it does not match, or where the matcher gives up.
+
+    Java's matcher recurses on some patterns, and an overflow of the stack inside `rlike` ends the JVM. Called through
+    reflection it is an exception like any other, which `try_reflect` turns into null. One call for all groups takes
+    half the time of `rlike` and a `regexp_extract` for each (docs/adr/0017).
+    """
+    pattern, names = numbered_groups(source.pattern or "")
+    between = f"\0{secrets.token_hex(16)}\0"  # occurs in no record, since nobody can know it
+    groups = between + between.join(f"${number}" for number in names.values())
+    arguments = (text, F.lit(rf"\A(?:{pattern})\z"), F.lit(groups))
+    found = F.try_reflect(F.lit("org.apache.commons.lang3.RegExUtils"), F.lit("replaceFirst"), *arguments)
+    matches = found.startswith(between)
+    values = F.slice(F.split(found, between), 2, len(names))
+    return F.when(matches, F.array(*[F.lit(name) for name in names])), F.when(matches, values)
+
+
+def _value(name: str, source: Source) -> Column:
+    """The text of column `name`: null when it is absent or null, and for the key column when it is blank.
+
+    Outside JSON, where nothing quotes a value or says null, whitespace around it goes and an empty one is null.
+    """
+    place = F.array_position("keys", name).cast("int") - 1
+    text = F.get(F.col("values"), place)
+    bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
+    quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
+    if source.formats == (Format.JSON,):
+        return quoted
+    return F.when(F.col("is_json"), quoted).otherwise(bare) if Format.JSON in source.formats else bare
+
+
+# --- types and times --------------------------------------------------------------------------------------------------
+
+
+def _format_of(name: str, source: Source) -> str:
+    return source.event_time_format if name == source.event_time else "iso8601"
+
+
+def _typed(text: Column, kind: str, time_format: str) -> Column:
+    """`text` as a value of the declared type; null when it is none."""
+    if kind == "string":
+        return text
+    if kind == "timestamp":
+        return _time(text, time_format)
+    value = text.try_cast(kind)
+    return F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value) if kind == "double" else value
+
+
+def _time(text: Column, form: str) -> Column:
+    """`text` as a moment; a time without a zone is UTC."""
+    if form == "iso8601":
+        return F.when(text.rlike(_ISO8601), text.try_cast("timestamp"))
+    if form in ("epoch-seconds", "epoch-milliseconds"):
+        micros = F.lit(1_000_000 if form == "epoch-seconds" else 1_000)
+        number = F.try_multiply(text.try_cast("decimal(24,6)"), micros).try_cast("bigint")
+        return F.timestamp_micros(number)
+    return F.try_to_timestamp(text, F.lit(form))
+
+
+def _event_time(source: Source) -> Column:
+    name = source.event_time
+    if source.columns[name] == "timestamp":
+        return F.col(f"c_{name}")
+    return _time(F.col(f"t_{name}"), source.event_time_format)
+
+
+# --- reasons ----------------------------------------------------------------------------------------------------------
+
+
+def _record_reasons(source: Source) -> list[Column]:
+    """Why the record as a whole cannot be read; each null when it does not apply."""
+    value, text = F.col("value"), F.col("text")
+    long = F.octet_length(value) > source.max_bytes
+    unread = text.isNotNull() & (text != "") & ~F.col("is_read")
+    plain = Reason.NO_MATCH if Format.REGEX in source.formats else Reason.NOT_KEY_VALUE
+    return [
+        F.when(value.isNull(), F.lit(Reason.NO_VALUE)),
+        F.when(long, F.lit(Reason.TOO_LONG)),
+        F.when(value.isNotNull() & ~long & text.isNull(), F.lit(Reason.NOT_UTF8)),
+        F.when(text == "", F.lit(Reason.EMPTY)),
+        F.when(unread & F.col("is_json"), F.lit(Reason.NOT_JSON)),
+        F.when(unread & ~F.col("is_json"), F.lit(plain)),
+        F.when(~F.col("replay_ok"), F.lit(Reason.BAD_REPLAY_HEADER)),
+    ]
+
+
+def _column_reasons(source: Source) -> list[Column]:
+    read = F.col("is_read")
+    reasons = []
+    for name, kind in source.columns.items():
+        text, value = F.col(f"t_{name}"), F.col(f"c_{name}")
+        if name not in source.optional:
+            reasons.append(F.when(read & text.isNull(), F.lit(f"{Reason.MISSING}:{name}")))
+        if kind != "string" or name == source.event_time:
+            unreadable = value.isNull() | (F.col("event_time").isNull() if name == source.event_time else F.lit(False))
+            reasons.append(F.when(text.isNotNull() & unreadable, F.lit(f"{Reason.WRONG_TYPE}:{name}")))
+    return reasons
+
+
+def _time_reasons(source: Source) -> list[Column]:
+    latest = F.col("ingested_at") + F.expr(f"INTERVAL {spark_interval(source.max_ahead)}")
+    return [
+        F.when(F.col("event_time") > latest, F.lit(Reason.TIME_AHEAD)),
+        F.when(F.col("event_time") < F.lit(EARLIEST), F.lit(Reason.TIME_TOO_OLD)),
+    ]
+
+
+def _broken(rules: Sequence[RowRule], source: Source, before: str = "") -> list[Column]:
+    """Names of the rules that a record breaks, with `before` in front; null for those that it keeps."""
+
+    def refer(column: str) -> str:
+        return f"`c_{column}`" if column in source.columns else f"`{column}`"
+
+    return [F.when(F.col("is_read") & F.expr(rule.broken(refer)), F.lit(f"{before}{rule.name}")) for rule in rules]

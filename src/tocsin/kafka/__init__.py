@@ -1,0 +1,1 @@
+"""Talk to Kafka: topics and their records."""

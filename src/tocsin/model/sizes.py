@@ -1,0 +1,58 @@
+r"""The greatest sizes, in bytes: of records on each topic, and of the parts of them that senders decide about.
+
+All follow from RAW_BYTES. JSON may write one byte as six (`\u0001`), base64 three as four.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+RAW_BYTES = 2 * 1_048_576
+"""Longest raw record, with key and headers: a line of 1 MB comes in, to be quarantined; Kafka refuses a longer one."""
+
+VALUE_BYTES = RAW_BYTES // 2
+"""The greatest max_bytes of a source."""
+
+EVENT_BYTES = 8 * VALUE_BYTES
+"""Longest event: its value as JSON (six times), its key column again as the key, and as much for the envelope."""
+
+KEPT_BYTES = RAW_BYTES // 8
+"""How much of a record's payload its quarantine record keeps."""
+
+KEPT_KEY_BYTES = RAW_BYTES // 32
+"""How much of a record's key its quarantine record keeps."""
+
+KEPT_HEADERS_BYTES = RAW_BYTES // 16
+"""Longest headers, all together as JSON, that a quarantine record keeps; of longer ones it keeps none."""
+
+QUARANTINE_BYTES = RAW_BYTES
+"""Longest record in quarantine: as base64 what is kept of payload and key takes a fifth of it."""
+
+FINDING_BYTES = RAW_BYTES // 2
+"""Longest finding. What a detector makes is far shorter, since its parts are bounded; a longer one is set aside."""
+
+RECORD_OVERHEAD = 4_096
+"""What Kafka adds to a value: key, headers and framing, where the key is one of ours."""
+
+TEXT_BYTES = 512
+"""Longest text that a finding holds whole: each value of its entity, and of its context."""
+
+SAMPLE_BYTES = 4_096
+"""Longest JSON of one sample of the evidence of a finding, and of one column of its context."""
+
+BEGINNING = 100
+"""How many characters are kept of a text that is longer than TEXT_BYTES."""
+
+DIGEST = 32
+"""How many hex digits of the SHA-256 of the whole text stand in the mark behind its beginning."""
+
+
+def shortened(text: str) -> str:
+    """`text` if it is not longer than TEXT_BYTES, else its beginning with a mark that tells its length and digest.
+
+    Two different texts stay different. What it returns it returns unchanged; so does Spark (`tocsin.detect.spark`).
+    """
+    whole = text.encode("utf-8", "surrogatepass")
+    if len(whole) <= TEXT_BYTES:
+        return text
+    return f"{text[:BEGINNING]}…[{len(whole)} bytes, sha256 {hashlib.sha256(whole).hexdigest()[:DIGEST]}]"

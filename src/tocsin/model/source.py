@@ -1,0 +1,156 @@
+"""The contract of a source: a named stream of events, declared in `sources/<name>.toml`.
+
+::
+
+    title = "Logins of the web shop"
+    owner = "platform@example.com"
+    format = ["key-value", "json"]       # json | key-value | regex, or json beside one of the others
+    key = "user_id"                      # column that decides the partition
+    event_time = "timestamp"             # column that holds the time of the event
+    event_time_format = "iso8601"        # iso8601 | epoch-seconds | epoch-milliseconds | a Spark datetime pattern
+    lateness = "10 seconds"              # how much later than its event time an event may be appended
+
+    [schema]                             # columns and their types, in the order of the line
+    user_id = "string"
+    timestamp = "timestamp"
+
+    [optional]                           # columns that may be missing or null (all others must be there)
+    message = "string"
+
+`docs/sources.md` says what becomes of a record, case by case. Files are read by `tocsin.project.source_file`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tocsin.model.sizes import VALUE_BYTES
+
+TYPES = ("string", "boolean", "int", "bigint", "double", "timestamp")
+EPOCHS = ("epoch-seconds", "epoch-milliseconds")
+ENVELOPE = (
+    "raw_topic",
+    "raw_partition",
+    "raw_offset",
+    "event_time",
+    "ingested_at",
+    "source",
+    "schema_version",
+    "window",
+    "tick",
+)
+"""Names that the platform gives to columns of events; a source may not declare them."""
+
+LONGEST_HISTORY = 3650
+"""The greatest history_days."""
+
+EVENT_COLUMNS = {
+    "raw_topic": "string",
+    "raw_partition": "int",
+    "raw_offset": "bigint",
+    "event_time": "timestamp",
+    "ingested_at": "timestamp",
+    "source": "string",
+    "schema_version": "int",
+}
+"""The columns of an event that come before the declared ones, and their types."""
+
+
+class Format(StrEnum):
+    """How one record is written."""
+
+    JSON = "json"
+    KEY_VALUE = "key-value"
+    REGEX = "regex"
+
+
+class Source(BaseModel):
+    """What a source's file declares.
+
+    Attributes:
+        name: the file name without `.toml`.
+        title: one line for people.
+        owner: e-mail address of who answers for it.
+        formats: the accepted forms; with two, a record whose first character is `{` is JSON.
+        pattern: regular expression with named groups (Java syntax, whole record; names as columns), for `regex` only.
+        pair_separator, key_separator: of a key-value line, as in `user_id: X | action: A`.
+        key: column that decides the partition; never empty in an event.
+        event_time: column that holds the time of the event.
+        event_time_format: of that column; `timestamp` columns beside it are always ISO 8601.
+        lateness: how much later than its event time an event may be appended and still count in its window.
+        columns: declared columns and their types, in order.
+        optional: those of them that may be missing or null.
+        max_bytes: a longer record goes to quarantine.
+        max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
+            told otherwise, one second at least: what is ahead of its time moves the watermark, and so takes as much
+            from the lateness of all other events.
+        partitions: of its raw and events topics.
+        history_days: for how many days its history is kept.
+        silent_after: for how long it may have no input before its owner is told; None for that of the settings.
+        schema_version: counted up by hand when a column changes its meaning.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    owner: str
+    formats: tuple[Format, ...]
+    pattern: str | None = None
+    pair_separator: str = Field(default=" | ", min_length=1)
+    key_separator: str = Field(default=": ", min_length=1)
+    key: str
+    event_time: str
+    event_time_format: str = "iso8601"
+    lateness: timedelta = timedelta(seconds=10)
+    max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
+    max_bytes: int = Field(default=262_144, gt=0, le=VALUE_BYTES)
+    partitions: int = Field(default=4, ge=1, le=256)
+    history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)
+    silent_after: timedelta | None = None
+    schema_version: int = Field(default=1, ge=1)
+    columns: dict[str, str]
+    optional: frozenset[str] = frozenset()
+
+
+def numbered_groups(pattern: str) -> tuple[str, dict[str, int]]:
+    """`pattern` with its named groups as plain ones, and the number of each name.
+
+    Java allows no underscore in the name of a group; columns have them, so Spark gets numbers.
+
+    Raises:
+        ValueError: a name occurs twice, or a named group lies inside another.
+    """
+    written: list[str] = []
+    names: dict[str, int] = {}
+    open_groups: list[bool] = []
+    count, position, in_class = 0, 0, False
+    while position < len(pattern):
+        name = _group_name(pattern, position)
+        piece = pattern[position : position + 2] if pattern[position] == "\\" else pattern[position]
+        position += len(piece)
+        if in_class or piece in ("[", "]"):
+            in_class = piece != "]"
+        elif piece == "(":
+            count += name is not None or pattern[position : position + 1] != "?"
+            if name is not None:
+                if name in names or any(open_groups):
+                    raise ValueError(f"group '{name}' {'occurs twice' if name in names else 'lies inside another'}")
+                names[name] = count
+                position += len(name) + 3
+            open_groups.append(name is not None)
+        elif piece == ")" and open_groups:
+            open_groups.pop()
+        written.append(piece)
+    return "".join(written), names
+
+
+def _group_name(pattern: str, position: int) -> str | None:
+    """The name of the group that opens at `position`, as in `(?<user_id>`; None when none does."""
+    head = pattern[position : position + 3]
+    if head != "(?<" or pattern[position + 3 : position + 4] in ("=", "!", ""):
+        return None
+    return pattern[position + 3 :].partition(">")[0]

@@ -1,0 +1,1 @@
+"""Read what a project declares: settings, sources, detectors."""

@@ -1,0 +1,109 @@
+"""Everything that is declared: the sources and detectors of one project folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, cast
+
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.source import Source
+from tocsin.project.declaration import read_spec
+from tocsin.project.source_file import read_source
+
+_Declared = TypeVar("_Declared", Source, DetectorSpec)
+_READ: dict[Path, tuple[tuple[int, ...], Source | DetectorSpec | ConfigError]] = {}
+_SETTLED_NS = 2_000_000_000  # the clock of a file system is coarse: a file may change again within one tick of it
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Sources and detectors by name, and the faults of the files that could not be read, by name.
+
+    A broken file hides nothing but itself.
+    """
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    detectors: dict[str, DetectorSpec] = field(default_factory=dict)
+    broken: dict[str, ConfigError] = field(default_factory=dict)
+
+    def source(self, name: str) -> Source:
+        """The source called `name`; ConfigError with the nearest valid name when there is none."""
+        return self._one(self.sources, name, "source")
+
+    def detector(self, name: str) -> DetectorSpec:
+        """The detector called `name`; ConfigError with the nearest valid name when there is none."""
+        return self._one(self.detectors, name, "detector")
+
+    def detectors_of(self, source: str) -> list[DetectorSpec]:
+        """Detectors that read `source` and are in a stage that runs."""
+        return [spec for spec in self.detectors.values() if spec.source == source and spec.stage.runs]
+
+    def _one(self, declared: dict[str, _Declared], name: str, kind: str) -> _Declared:
+        if name in declared:
+            return declared[name]
+        if f"{kind}s/{name}" in self.broken:
+            raise self.broken[f"{kind}s/{name}"]
+        known = ", ".join(sorted(declared)) or "none"
+        raise ConfigError(
+            [Fault(f"{kind}s/", f"no {kind} '{name}' (there are: {known})", nearest=nearest(name, declared))]
+        )
+
+
+def read_catalog(project: Path) -> Catalog:
+    """All declared in `project`/sources and `project`/detectors; never raises for a broken file."""
+    broken: dict[str, ConfigError] = {}
+    sources = _read(project / "sources", "*.toml", read_source, broken)
+    detectors = _read(project / "detectors", "[!_]*.py", read_spec, broken)
+    for name, spec in list(detectors.items()):
+        faults = _cross_faults(spec, sources, broken)
+        if faults:
+            broken[f"detectors/{name}"] = ConfigError(faults)
+            del detectors[name]
+    return Catalog(sources, detectors, broken)
+
+
+def _read(
+    folder: Path, pattern: str, read: Callable[[Path], _Declared], broken: dict[str, ConfigError]
+) -> dict[str, _Declared]:
+    declared: dict[str, _Declared] = {}
+    for path in sorted(folder.glob(pattern)):
+        try:
+            declared[path.stem] = _unless_same(path, read)
+        except ConfigError as error:
+            broken[f"{folder.name}/{path.stem}"] = error
+    return declared
+
+
+def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
+    """Read `path` unless it is the file that was read last: supervision reads the catalog each second."""
+    try:
+        stat = path.stat()
+        stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    except OSError:  # gone meanwhile: `read` says so
+        return read(path)
+    known = _READ.get(path)
+    if known is not None and known[0] == stamp:
+        found = known[1]
+    else:
+        try:
+            found = read(path)
+        except ConfigError as error:
+            found = error
+        if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
+            _READ[path] = (stamp, found)
+    if isinstance(found, ConfigError):
+        raise ConfigError(found.faults)
+    return cast(_Declared, found)
+
+
+def _cross_faults(spec: DetectorSpec, sources: dict[str, Source], broken: dict[str, ConfigError]) -> list[Fault]:
+    """What is wrong between a detector and its source."""
+    where = str(spec.path)
+    if spec.source not in sources:
+        state = "is broken" if f"sources/{spec.source}" in broken else "does not exist"
+        return [Fault(where, f"source '{spec.source}' {state}", key="source", nearest=nearest(spec.source, sources))]
+    return []

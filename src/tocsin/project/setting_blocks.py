@@ -1,0 +1,241 @@
+"""The blocks of the settings: one model for each table of `tocsin.toml`. `tocsin.project.settings` reads them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tocsin.model.durations import parse_duration
+from tocsin.model.errors import ConfigError
+
+AirflowRole = Literal["viewer", "user", "op", "admin"]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Block):
+    """How to reach Kafka. One block, translated for every client.
+
+    Attributes:
+        bootstrap_servers: comma-separated host:port.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        sasl_username: principal.
+        sasl_password_file: file that holds the password.
+        ssl_ca_file: PEM file of the authorities to trust; the system's when None.
+        ssl_certificate_file, ssl_key_file: PEM files of a client certificate.
+        topic_prefix: before every topic and consumer group.
+    """
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
+    sasl_mechanism: str | None = Field(default=None, pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)$")
+    sasl_username: str | None = None
+    sasl_password_file: Path | None = None
+    ssl_ca_file: Path | None = None
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    topic_prefix: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSettings:
+        if self.security_protocol.startswith("SASL"):
+            missing = [k for k in ("sasl_mechanism", "sasl_username", "sasl_password_file") if getattr(self, k) is None]
+            if missing:
+                raise ValueError(f"{self.security_protocol} also needs {', '.join(missing)}")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file go together")
+        return self
+
+    def for_librdkafka(self) -> dict[str, Any]:
+        """Configuration of a confluent-kafka producer, consumer or admin client."""
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+        }
+        if self.sasl_mechanism:
+            config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": self.sasl_username}
+            config["sasl.password"] = self._password()
+        files = {"ssl.ca.location": self.ssl_ca_file, "ssl.certificate.location": self.ssl_certificate_file}
+        files["ssl.key.location"] = self.ssl_key_file
+        return config | {key: str(path) for key, path in files.items() if path is not None}
+
+    def for_java(self) -> dict[str, str]:
+        """Configuration of Kafka's Java clients (Spark prefixes each key with `kafka.`)."""
+        config = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        if self.sasl_mechanism:
+            module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+            user, password = _quoted(self.sasl_username or ""), _quoted(self._password())
+            login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+            config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.jaas.config": login}
+        if self.ssl_ca_file is not None:
+            config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ssl_ca_file)}
+        if self.ssl_certificate_file is not None and self.ssl_key_file is not None:
+            chain, key = self.ssl_certificate_file.read_text(), self.ssl_key_file.read_text()
+            config |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": chain,
+                "ssl.keystore.key": key,
+            }
+        return config
+
+    def _password(self) -> str:
+        return _secret(self.sasl_password_file, "kafka.sasl_password_file")
+
+
+class SmtpSettings(_Block):
+    """How mail leaves.
+
+    Attributes:
+        host, port: of the SMTP server.
+        tls: "none", "starttls" or "implicit".
+        username, password_file: for servers that ask for a login.
+        sender: From address; its domain is that of Message-ID and List-Id.
+        timeout_seconds: for one mail.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1025
+    tls: str = Field(default="none", pattern="^(none|starttls|implicit)$")
+    username: str | None = None
+    password_file: Path | None = None
+    sender: str = "tocsin@localhost.localdomain"
+    timeout_seconds: float = Field(default=20.0, gt=0)
+
+    def password(self) -> str | None:
+        """The password, or None when no login is configured."""
+        return None if self.password_file is None else _secret(self.password_file, "smtp.password_file")
+
+
+class AlertSettings(_Block):
+    """What becomes of findings.
+
+    Attributes:
+        database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
+        database_file: holds that address instead, when it has a password.
+        urgent_recipients: who is paged besides the detector's owner.
+        incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
+        history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
+    """
+
+    database: str | None = None
+    database_file: Path | None = None
+    urgent_recipients: tuple[str, ...] = ()
+    incomplete_after: timedelta = timedelta(minutes=2)
+    history_days: int = Field(default=400, ge=1, le=3650)
+
+    def address(self, state: Path) -> str:
+        """SQLAlchemy address of the alerts DB, in `state` unless another is given.
+
+        Raises:
+            ConfigError: its file cannot be read.
+        """
+        if self.database_file is not None:
+            return _secret(self.database_file, "alerts.database_file")
+        return self.database or f"sqlite:///{state / 'alerts.db'}"
+
+    @field_validator("incomplete_after", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value) if isinstance(value, str) else value
+
+
+class ConditionSettings(_Block):
+    """When people hear of a job that runs: `tocsin.supervision.incidents.conditions`.
+
+    Attributes:
+        lag: how far behind a job may be for two minutes on end.
+        late_share: of the latest records of a detector, how many may come too late for their window.
+        silent_after: how long a source that had input may have none; `silent_after` in its file comes first.
+    """
+
+    lag: timedelta = timedelta(minutes=5)
+    late_share: float = Field(default=0.01, ge=0, lt=1)
+    silent_after: timedelta = timedelta(hours=6)
+
+    @field_validator("lag", "silent_after", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value) if isinstance(value, str) else value
+
+
+class SparkSettings(_Block):
+    """How Spark jobs run.
+
+    Attributes:
+        trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
+            more replay after a crash.
+        ingest_trigger_seconds: the same for an ingest (5 at least).
+        heap_mb: JVM heap of a streaming job.
+        shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
+        drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
+        archive: whether to use an AppCDS archive of Spark's classes, made once beside the set-up.
+    """
+
+    trigger_seconds: int = Field(default=60, ge=5, le=300)
+    ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
+    heap_mb: int = Field(default=512, ge=512)
+    shuffle_partitions: int = Field(default=1, ge=1, le=64)
+    drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
+    archive: bool = True
+
+
+class HistorySettings(_Block):
+    """What becomes of events beyond Kafka.
+
+    Attributes:
+        folder: of landed files, sealed days and their tables; `history` in the state folder when None.
+        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in that folder when None.
+        buckets: files of a sealed day, each with its share of the keys. Days sealed before a change keep theirs.
+        grace: how long after its end a day is waited for before it is sealed.
+    """
+
+    folder: Path | None = None
+    catalog: str | None = None
+    buckets: int = Field(default=32, ge=1, le=1024)
+    grace: timedelta = timedelta(hours=1)
+
+    @field_validator("grace", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value) if isinstance(value, str) else value
+
+
+class AirflowSettings(_Block):
+    """How Airflow runs as part of the stack.
+
+    Attributes:
+        port: of its page and its REST API.
+        users: name to role. Their passwords are made once, in `<state>/airflow/passwords.json`.
+        database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
+            state folder, good for one person. Anything that is kept wants PostgreSQL.
+        parallelism: tasks that run at once.
+    """
+
+    port: int = Field(default=8080, ge=1, le=65535)
+    users: dict[str, AirflowRole] = {"admin": "admin", "operator": "op", "viewer": "viewer"}
+    database_file: Path | None = None
+    parallelism: int = Field(default=4, ge=1, le=64)
+
+    def database(self, folder: Path) -> str:
+        """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""
+        if self.database_file is None:
+            return f"sqlite:///{folder / 'airflow.db'}"
+        return _secret(self.database_file, "airflow.database_file")
+
+
+def _secret(path: Path | None, key: str) -> str:
+    try:
+        return Path(path or "").read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError.one(str(path), f"cannot be read: {error.strerror}", key=key) from error
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

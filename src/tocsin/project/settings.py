@@ -1,0 +1,158 @@
+"""The one place that reads settings, from the environment and from files.
+
+Later wins: defaults, `tocsin.toml` in the project folder, what a running `tocsin dev` wrote into its state folder,
+environment variables (`TOCSIN_KAFKA__BOOTSTRAP_SERVERS=...`). Secrets are given as paths of files, never as values.
+`DEFAULT_TOCSIN_...` variables replace defaults: tests keep away from the ports of a running stack that way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.names import Names, file_name
+from tocsin.project.setting_blocks import (
+    AirflowSettings,
+    AlertSettings,
+    ConditionSettings,
+    HistorySettings,
+    KafkaSettings,
+    SmtpSettings,
+    SparkSettings,
+)
+
+PROJECT_FILE = "tocsin.toml"
+RUNNING_FILE = "running.toml"
+_UNNAMED = "local"
+
+
+class Settings(BaseSettings):
+    """All settings of one installation.
+
+    Attributes:
+        project: folder that holds sources/ and detectors/.
+        state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
+        instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
+            state folder.
+        web_url: address put into mails for more detail; none when empty.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TOCSIN_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    project: Path = Path()
+    state: Path = Path(".tocsin/state")
+    instance: str = Field(default=_UNNAMED, pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    kafka: KafkaSettings = KafkaSettings()
+    smtp: SmtpSettings = SmtpSettings()
+    alerts: AlertSettings = AlertSettings()
+    conditions: ConditionSettings = ConditionSettings()
+    spark: SparkSettings = SparkSettings()
+    history: HistorySettings = HistorySettings()
+    airflow: AirflowSettings = AirflowSettings()
+    web_url: str = ""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment before files (which come in as init arguments)."""
+        return (env_settings, init_settings, EnvSettingsSource(settings_cls, env_prefix="DEFAULT_TOCSIN_"))
+
+    @property
+    def local_id(self) -> str:
+        """Tells this installation on this machine from others, also of the same name: by name and state folder."""
+        return f"{self.instance}-{hashlib.sha256(str(self.state.resolve()).encode()).hexdigest()[:8]}"
+
+    @property
+    def installation_id(self) -> str:
+        """Tells the reports of this installation from others that share its broker, on all its machines."""
+        return self.local_id if self.instance == _UNNAMED else self.instance
+
+    @property
+    def names(self) -> Names:
+        """Names of topics and groups, with the prefix of this installation."""
+        return Names(self.kafka.topic_prefix)
+
+    @property
+    def alerts_database(self) -> str:
+        """SQLAlchemy address of the alerts DB.
+
+        Raises:
+            ConfigError: the file that holds it cannot be read.
+        """
+        return self.alerts.address(self.state)
+
+    @property
+    def history_folder(self) -> Path:
+        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project."""
+        folder = self.history.folder
+        return self.state / "history" if folder is None else self.project / folder
+
+    def checkpoint(self, job: str) -> Path:
+        """Folder of everything that `job` must find again after a restart."""
+        return self.state / "checkpoints" / file_name(job)
+
+    def log(self, job: str) -> Path:
+        """Log file of `job` or of a component of the stack."""
+        return self.state / "logs" / f"{file_name(job)}.log"
+
+
+def load_settings(project: Path | None = None) -> Settings:
+    """The settings of the installation in `project` (TOCSIN_PROJECT, else the current folder).
+
+    Raises:
+        ConfigError: with every fault, and the file or variable that holds it.
+    """
+    folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
+    values = _table(folder / PROJECT_FILE)
+    state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
+    state = state if state.is_absolute() else folder / state
+    values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state}
+    overridden = {k: os.environ.pop(k) for k in ("TOCSIN_PROJECT", "TOCSIN_STATE") if k in os.environ}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        where = f"{folder / PROJECT_FILE} or TOCSIN_* variables"
+        raise ConfigError([_fault(where, d["loc"], d["msg"]) for d in error.errors()]) from error
+    finally:
+        os.environ.update(overridden)
+
+
+def _fault(where: str, location: tuple[int | str, ...], message: str) -> Fault:
+    """One fault out of pydantic's detail; an unknown key comes with the nearest one of its block."""
+    *blocks, key = [str(part) for part in location] or [""]
+    model: type[BaseModel] = Settings
+    for block in blocks:
+        annotation = model.model_fields[block].annotation if block in model.model_fields else None
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else model
+    unknown = message.startswith("Extra inputs")
+    near = nearest(key, model.model_fields) if unknown else None
+    what = "is not a setting" if unknown else message.removeprefix("Value error, ")
+    return Fault(where, what, key=".".join([*blocks, key]), nearest=near)
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError.one(path, f"is not TOML: {error}") from error
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, block by block."""
+    both = {k: _merged(base[k], v) for k, v in over.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    return base | over | both

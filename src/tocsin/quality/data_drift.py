@@ -1,0 +1,122 @@
+"""Drift: a day beside the same weekday of the weeks before. Reads profiles, never data. Pure.
+
+A figure is unusual when it is further from the median than 3.5 robust standard deviations (1.4826 times the median
+absolute deviation): the modified z-score of Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993). Eight
+values that happen to agree would make any difference unusual, so the band has a least width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from statistics import median
+
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.suites.suite import shown
+from tocsin.quality.verdict import Check, Severity, Stage
+
+WEEKS = 8
+"""So many weeks are looked back."""
+
+FEWEST = 4
+"""With fewer known days, nothing is usual yet."""
+
+DEVIATIONS = 3.5
+_ROBUST = 1.4826
+_LEAST_SHARE = 0.1
+_LEAST_RATIO = 0.02
+_HALF = 0.5
+
+_IN_QUARANTINE = "quarantine_ratio"
+_OF_DAY = ("rows", "duplicate_ratio", "late_ratio", _IN_QUARANTINE)
+_OF_COLUMN = ("null_ratio", "distinct", "median", "true_ratio", "violation_ratio")
+_MEANING = {
+    "rows": "More or fewer events than usual: a sender is new, gone or repeats itself",
+    "null_ratio": "A field is filled more or less often than usual: a sender has changed its format",
+    "distinct": "More or fewer different values than usual",
+    "violation_ratio": "A rule for rows is broken more or less often than usual",
+}
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is usual of one figure: its median, and the band around it."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def weekdays_before(day: date) -> list[date]:
+    """The same weekday of the eight weeks before, the latest first."""
+    return [day - timedelta(weeks=week) for week in range(1, WEEKS + 1)]
+
+
+def usual_figures(before: Iterable[Profile]) -> dict[str, Usual]:
+    """What is usual, by the name of the figure; without those of which fewer than four days are known."""
+    values: dict[str, list[float]] = {}
+    for profile in before:
+        for name in profile.figures:
+            number = profile.number(name)
+            if number is not None:
+                values.setdefault(name, []).append(number)
+    return {name: band(name, known) for name, known in values.items() if len(known) >= FEWEST}
+
+
+def band(name: str, values: Sequence[float]) -> Usual:
+    """What is usual of the figure `name` with these values; a ratio's band is at least 0.02 wide to each side."""
+    middle = median(values)
+    spread = DEVIATIONS * _ROBUST * median(abs(value - middle) for value in values)
+    is_ratio = name.endswith("ratio")
+    room = max(spread, _LEAST_RATIO if is_ratio else abs(middle) * _LEAST_SHARE)
+    low, high = middle - room, middle + room
+    return Usual(middle, max(low, 0.0) if middle >= 0 else low, min(high, 1.0) if is_ratio else high)
+
+
+def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Severity.CRITICAL) -> list[Check]:
+    """One check for each figure in which drift is seen; none as long as nothing is usual.
+
+    Drift warns. Only a volume below half of what is usual is worse: as bad as `half` says. Of a day on
+    which nothing came in the share in quarantine is null, which is no drift.
+    """
+    names = [name for name in profile.figures if name in usual and _watched(name)]
+    names = [name for name in names if name != _IN_QUARANTINE or profile.number(name) is not None]
+    checks = [_check(profile, name, usual[name]) for name in names]
+    if "rows" in usual:
+        checks.insert(0, _half(profile, usual["rows"], half))
+    return checks
+
+
+def _watched(name: str) -> bool:
+    column, _, metric = name.rpartition(".")
+    return metric in (_OF_COLUMN if column else _OF_DAY)
+
+
+def _check(profile: Profile, name: str, usual: Usual) -> Check:
+    number = profile.number(name)
+    metric = name.rpartition(".")[2]
+    return Check(
+        name=f"usual {name}",
+        stage=Stage.DRIFT,
+        about=name,
+        severity=Severity.WARNING,
+        passed=number is not None and usual.low <= number <= usual.high,
+        observed=shown(number),
+        limit=f"{shown(usual.low)} to {shown(usual.high)}",
+        meaning=_MEANING.get(metric, "Not as on the same weekday of the weeks before"),
+    )
+
+
+def _half(profile: Profile, usual: Usual, severity: Severity) -> Check:
+    rows = profile.number("rows") or 0.0
+    return Check(
+        name="half of the usual rows",
+        stage=Stage.DRIFT,
+        about="rows",
+        severity=severity,
+        passed=rows >= usual.middle * _HALF,
+        observed=shown(rows),
+        limit=f"at least {shown(usual.middle * _HALF)}",
+        meaning="Most events are missing: findings of this day would be missing too",
+    )

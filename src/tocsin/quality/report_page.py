@@ -1,0 +1,173 @@
+"""The pages for people: one for each judged day, and the grid of all. Self-contained HTML, which loads nothing.
+
+Everything that came from data passes `printable` and Jinja's escaping on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tocsin.model.printable import printable
+from tocsin.model.source import Source
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.profile_figures import by_hour, columns, drift, tiles
+from tocsin.quality.unsealed_days import Unsealed, unsealed_days
+from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.quality.verdict_files import Record, Records
+
+_pages = Environment(
+    loader=PackageLoader("tocsin.quality"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+)
+_STRIP = 14
+_GRID = 60
+_TROUBLED = 40
+_WORDS = {Severity.PASS: "published", Severity.WARNING: "published with warnings", Severity.CRITICAL: "not published"}
+_SIGNS = {Severity.PASS: "✓", Severity.WARNING: "!", Severity.CRITICAL: "✕"}
+_UNJUDGED = {"link": "", "tone": "", "words": "not judged", "sign": ""}
+_UNSEALED = {"tone": "critical", "words": "not sealed", "sign": "?"}
+_STAGES = {
+    Stage.DAY: "Rules for the day",
+    Stage.ROW: "Rules for rows",
+    Stage.FINDING: "Rules for findings",
+}
+
+
+def day_page(record: Record, records: Records, before: Sequence[Profile], source: Source) -> str:
+    """The page of one verdict.
+
+    Args:
+        record: what was said, and of what.
+        records: what was said of other days, to lead there.
+        before: profiles of the same weekday of the weeks before.
+        source: whose events, or whose findings, were judged.
+    """
+    verdict, profile = record.verdict, record.profile
+    return _pages.get_template("day.html").render(
+        subject=verdict.subject,
+        title=source.title,
+        owner=source.owner,
+        day=str(verdict.day),
+        date=f"{verdict.day:%A, %-d %B %Y}",
+        weekday=f"{verdict.day:%A}",
+        tone=str(verdict.severity),
+        words=_WORDS[verdict.severity],
+        sentence=_sentence(verdict),
+        strip=_strip(verdict, records),
+        tiles=tiles(profile, before) if profile else [],
+        hours=by_hour(profile, before) if profile else None,
+        failed=[_shown(check) for check in verdict.failed],
+        groups=_groups(verdict.checks),
+        files=f"expectations/{source.name}.*.json",
+        drift=drift(profile, before) if profile else None,
+        known=len(before),
+        columns=columns(profile, source) if profile else [],
+        run=f"Judged {verdict.judged_at:%Y-%m-%d %H:%M:%S} UTC, version {verdict.run_id}",
+        json=f"{verdict.run_id}.json",
+    )
+
+
+def index_page(records: Records) -> str:
+    """The page of all subjects and the last 60 days."""
+    verdicts = {subject: _verdicts(records, subject) for subject in records.subjects()}
+    unsealed = {subject: unsealed_days(records.state, subject) for subject in verdicts}
+    ends = [day for known in (verdicts, unsealed) for of in known.values() for day in of]
+    days = [max(ends) - timedelta(days=back) for back in range(_GRID - 1, -1, -1)] if ends else []
+    months = groupby(days, key=lambda day: f"{day:%B %Y}")
+    troubled = [one for name in verdicts for one in _troubled(name, verdicts[name], unsealed[name])]
+    return _pages.get_template("index.html").render(
+        rows=[
+            {"name": name, "days": [_cell(of, unsealed[name], day) | {"first": day.day == 1 or day == days[0]}
+                                    for day in days]}
+            for name, of in verdicts.items() if of or unsealed[name]
+        ],
+        months=[{"name": name, "days": len(list(of))} for name, of in months],
+        troubled=sorted(troubled, key=lambda one: one["date"], reverse=True)[:_TROUBLED],
+    )  # fmt: skip
+
+
+def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
+    """The last word about each of the last 60 judged days."""
+    found = {day: records.latest(subject, day) for day in records.days(subject)[:_GRID]}
+    return {day: record.verdict for day, record in found.items() if record is not None}
+
+
+def _cell(verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed], day: date) -> dict[str, Any]:
+    shown = _linked(verdicts[day]) if day in verdicts else _UNJUDGED | {"date": str(day)}
+    return shown | _UNSEALED if day in unsealed else shown
+
+
+def _troubled(
+    name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed]
+) -> Iterator[dict[str, Any]]:
+    """What was not well: verdicts, and days that did not come to one; these may have an earlier verdict to lead to."""
+    for day, verdict in verdicts.items():
+        if verdict.severity is not Severity.PASS and day not in unsealed:
+            yield _linked(verdict) | {"name": name, "failed": _failed(verdict)}
+    for day, one in unsealed.items():
+        yield _cell(verdicts, unsealed, day) | {"name": name, "failed": f"It {one.text}"}
+
+
+def _linked(verdict: Verdict) -> dict[str, str]:
+    """How a day is shown from the index."""
+    return {
+        "link": f"{verdict.subject}/{verdict.day}/{verdict.run_id}.html",
+        "date": str(verdict.day),
+        "tone": str(verdict.severity),
+        "words": _WORDS[verdict.severity],
+        "sign": _SIGNS[verdict.severity],
+    }
+
+
+def _failed(verdict: Verdict) -> str:
+    names = [check.name for check in verdict.failed if check.severity is not Severity.INFO]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _strip(verdict: Verdict, records: Records) -> list[dict[str, Any]]:
+    """The latest judged days up to this one, the earliest first."""
+    earlier = [day for day in records.days(verdict.subject) if day < verdict.day][: _STRIP - 1]
+    found = [records.latest(verdict.subject, day) for day in reversed(earlier)]
+    shown = [one.verdict for one in found if one is not None] + [verdict]
+    return [
+        _linked(one)
+        | {"link": f"../{one.day}/{one.run_id}.html", "now": one is verdict, "number": f"{one.day.day}"}
+        for one in shown
+    ]  # fmt: skip
+
+
+def _sentence(verdict: Verdict) -> str:
+    told = [check for check in verdict.failed if check.severity is not Severity.INFO]
+    every = f"{len(verdict.checks)} check{'s' * (len(verdict.checks) != 1)}"
+    if not told:
+        return f"{verdict.outcome}." if verdict.checks else "Nothing is expected of it, so nothing was checked."
+    names = ", ".join(check.name for check in told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+    unjudged = sum(not check.judged for check in verdict.checks)
+    end = f" {unjudged} had nothing to compare with." if unjudged else ""
+    end += "" if verdict.publishable else " The version before, if there is one, stays in use."
+    return f"{len(told)} of {every} failed: {names}.{end}"
+
+
+def _groups(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """The rules by stage; drift has a table of its own."""
+    of = {title: [_shown(one) for one in checks if one.stage is stage] for stage, title in _STAGES.items()}
+    return [{"title": title, "checks": own} for title, own in of.items() if own]
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    """A check for the templates: `tone` is how bad a failure is, `shade` and `standing` how it stands."""
+    facts = check.model_dump(exclude={"meaning"})
+    tone = str(check.severity)
+    return facts | {
+        "meaning": check.meaning.rstrip("."), "tone": tone, "shade": "pass" if check.passed else tone,
+        "standing": "not judged" if not check.judged else "holds" if check.passed else "failed",
+    }  # fmt: skip

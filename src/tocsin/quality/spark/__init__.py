@@ -1,0 +1,1 @@
+"""Profile a day with Spark, and judge it."""

@@ -1,0 +1,145 @@
+"""The profile of a sealed day in one aggregate: Spark reads each row once, whatever is asked of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.model.source import Source
+from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds, is_number, ratio
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.verdict import MAX_SAMPLES
+from tocsin.sparkjob.events import IDENTITY
+
+_QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
+_ACCURACY = 1_000
+_HOUR = "tocsin_hour"
+
+
+def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], facts: DayFacts) -> Profile:
+    """The figures of one sealed day.
+
+    Args:
+        sealed: the events of the day, each once: `event_time` and the declared columns of `source`.
+        source: what they are.
+        rules: for rows; how often each is broken is counted.
+        facts: what sealing knows besides.
+
+    Errors of Spark pass through: a retry helps if its files can be read again.
+    """
+    hours = {name: F.count_if(F.col(_HOUR) == hour) for hour, name in enumerate(HOURS)}
+    # Spark gives times in the zone of this process; numbers it gives as they are.
+    first, last = (F.unix_micros(of("event_time")) for of in (F.min, F.max))
+    asked = {"rows": F.count(F.lit(1)), "first_event": first, "last_event": last} | hours
+    for column, kind in source.columns.items():
+        asked |= {f"{column}.{name}": of for name, of in _column_figures(column, kind).items()}
+    for rule in rules:
+        asked[f"{rule.name}.violations"] = F.count_if(F.expr(rule.broken()))
+        if _concerned(rule, source) not in asked:
+            asked[_concerned(rule, source)] = F.count_if(F.expr(rule.applies()))
+    # Names with dots would have to be quoted; numbers say the same.
+    columns = [of.alias(f"f{number}") for number, of in enumerate(asked.values())]
+    # As a column of its own the hour is taken once for each event, not 24 times.
+    row = sealed.withColumn(_HOUR, F.hour("event_time")).agg(*columns).collect()[0]
+    counted = {name: _plain(row[number]) for number, name in enumerate(asked)}
+    return Profile(
+        source=source.name,
+        day=facts.day,
+        version=facts.version,
+        figures=_of_day(counted, facts) | _of_columns(counted, source) | _of_rules(counted, source, rules),
+    )
+
+
+def samples_of(sealed: DataFrame, rule: RowRule) -> tuple[str, ...]:
+    """At most 10 identities (`raw.logins/0/42`) of events that break `rule`; a scan that ends with the tenth."""
+    rows = sealed.where(F.expr(rule.broken())).select(*IDENTITY).limit(MAX_SAMPLES).collect()
+    return tuple(sorted("/".join(str(part) for part in row) for row in rows))
+
+
+def _column_figures(column: str, kind: str) -> dict[str, Column]:
+    value = F.col(f"`{column}`")
+    finite = value if kind != "double" else F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value)
+    there = F.when(~F.isnan(value), value) if kind == "double" else value
+    asked = {"there": F.count(there)}
+    if kind in ("string", "int", "bigint"):
+        asked["distinct"] = F.hll_sketch_estimate(F.hll_sketch_agg(value))
+    if kind == "string":
+        asked["distinct"] += F.coalesce(F.max((value == "").cast("int")), F.lit(0))  # sketches pass over the empty text
+        asked["longest"] = F.max(F.octet_length(value))
+    if kind == "boolean":
+        asked["true_ratio"] = F.avg(value.cast("int"))
+    if kind == "double":
+        asked["infinite"] = F.count_if(F.abs(value) == float("inf"))
+    if is_number(kind):
+        shares = F.array(*[F.lit(share) for share in _QUANTILES.values()])
+        asked |= {"mean": F.avg(finite), "minimum": F.min(finite), "maximum": F.max(finite)}
+        asked["quantiles"] = F.percentile_approx(finite, shares, _ACCURACY)
+    return asked
+
+
+def _of_day(counted: dict[str, Any], facts: DayFacts) -> dict[str, Figure]:
+    first, last = (_moment(counted[name]) for name in ("first_event", "last_event"))
+    hours = sum(counted[name] > 0 for name in HOURS)
+    return {
+        "rows": counted["rows"],
+        "landed": facts.landed,
+        "imported": facts.imported,
+        "duplicates": facts.duplicates,
+        "duplicate_ratio": ratio(facts.duplicates, facts.landed),
+        "late": facts.late,
+        "late_ratio": ratio(facts.late, facts.landed),
+        "quarantined": facts.quarantined,
+        "quarantine_ratio": facts.quarantine_ratio,
+        "missing_offsets": facts.holes,
+        "first_event": first,
+        "last_event": last,
+        "quiet_minutes": None if last is None else (bounds(facts.day)[1] - last).total_seconds() / 60,
+        "hours": hours,
+        "completeness": hours / 24,
+        **{name: counted[name] for name in HOURS},
+    }
+
+
+def _of_columns(counted: dict[str, Any], source: Source) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for column, kind in source.columns.items():
+        own = {name: counted[f"{column}.{name}"] for name in _column_figures(column, kind)}
+        quantiles = own.pop("quantiles", None) or [None] * len(_QUANTILES)
+        own["nulls"] = counted["rows"] - own.pop("there")
+        own["null_ratio"] = ratio(own["nulls"], counted["rows"])
+        if is_number(kind):
+            own |= {name: _plain(of) for name, of in zip(_QUANTILES, quantiles, strict=True)}
+        figures |= {f"{column}.{name}": of for name, of in own.items()}
+    return figures
+
+
+def _of_rules(counted: dict[str, Any], source: Source, rules: Sequence[RowRule]) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for rule in rules:
+        broken, concerned = counted[f"{rule.name}.violations"], counted[_concerned(rule, source)]
+        figures |= {f"{rule.name}.violations": broken, f"{rule.name}.violation_ratio": ratio(broken, concerned)}
+    return figures
+
+
+def _concerned(rule: RowRule, source: Source) -> str:
+    """The count of the events that `rule` is about: most rules leave out nothing but what is missing."""
+    if rule.applies() == "true":
+        return "rows"
+    columns = rule.rule.columns
+    alone = len(columns) == 1 and columns[0] in source.columns
+    return f"{columns[0]}.there" if alone else f"{rule.name}.concerned"
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def _plain(value: Any) -> Any:
+    """Null for what JSON cannot say."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

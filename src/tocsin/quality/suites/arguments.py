@@ -1,0 +1,171 @@
+"""Whether the arguments of one expectation fit it, its stage and its columns."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tocsin.model.errors import nearest
+from tocsin.quality.suites.expectations import NUMBERS, Kind, Known
+from tocsin.quality.suites.parameters import Wrong, check_parameter
+from tocsin.quality.suites.suite import is_parameter
+from tocsin.quality.verdict import Stage
+
+_IGNORED = {
+    Kind.IGNORED: ("both_values_are_missing", "either_value_is_missing", "neither"),
+    Kind.IGNORED_ROWS: ("all_values_are_missing", "any_value_is_missing", "never"),
+}
+_VALUES: dict[str, tuple[type, ...]] = {"string": (str,), "boolean": (bool,), "int": (int,), "bigint": (int,)}
+_PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
+"""Named groups of Python and conditionals, which Java does not take."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an argument stands: its stage, what may be named there, and the expectation around it."""
+
+    stage: Stage
+    columns: Mapping[str, str]
+    parameters: Mapping[str, str]
+    known: Known
+    kwargs: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Type of the column that the expectation is about; empty when there is no such column."""
+        column = self.kwargs.get("column")
+        return self.columns.get(column, "") if isinstance(column, str) else ""
+
+
+def check_argument(place: Place, key: str, value: object) -> None:
+    """Make sure that `value` can be the argument `key`.
+
+    Raises:
+        Wrong: it cannot.
+    """
+    kind = place.known.arguments[key]
+    if is_parameter(value):
+        _check_parameter(place, kind, value)
+        return
+    checks = {
+        Kind.COLUMN: lambda: _check_column(place, key, value),
+        Kind.COLUMNS: lambda: _check_columns(place, value),
+        Kind.LIMIT: lambda: _check_limit(place, value),
+        Kind.VALUES: lambda: _check_values(place, value),
+        Kind.PATTERN: lambda: _check_pattern(value),
+    }
+    checks.get(kind, lambda: _check_plain(kind, value))()
+    if key == "max_value":  # told once
+        _check_order(place.kwargs.get("min_value"), value)
+
+
+def _check_parameter(place: Place, kind: Kind, value: Any) -> None:
+    if not place.parameters:
+        raise Wrong("no $PARAMETER is possible in rules for rows: the stream knows one row at a time")
+    if kind not in (Kind.LIMIT, Kind.COUNT_LIMIT):
+        raise Wrong(f"must be {kind}; no $PARAMETER is possible here")
+    column = place.kind if kind is Kind.LIMIT and place.known.types else "double"
+    check_parameter(value["$PARAMETER"], place.parameters, column)
+
+
+def _check_column(place: Place, key: str, value: object) -> None:
+    if not isinstance(value, str) or value not in place.columns:
+        raise _no_column(place, value)
+    kind, first = place.columns[value], place.kwargs.get("column_A")
+    if place.known.types and kind not in place.known.types:
+        raise Wrong(f"'{value}' is a {kind}; this expectation is about {_or(place.known.types)}")
+    if key == "column_B" and isinstance(first, str) and not _comparable(place.columns.get(first, kind), kind):
+        raise Wrong(f"'{value}' is a {kind}, '{first}' a {place.columns[first]}; they cannot be compared")
+
+
+def _check_columns(place: Place, value: object) -> None:
+    if not isinstance(value, list) or len(value) < 2:
+        raise Wrong(f"must be {Kind.COLUMNS}, two at least, not {value!r}")
+    for one in value:
+        if not isinstance(one, str) or one not in place.columns:
+            raise _no_column(place, one)
+
+
+def _no_column(place: Place, value: object) -> Wrong:
+    what = {Stage.ROW: "a column of the source", Stage.DAY: "a figure of the profile", Stage.FINDING: "a column"}
+    near = nearest(value, place.columns) if isinstance(value, str) else None
+    return Wrong(f"{value!r} is not {what.get(place.stage, 'a column')}", near)
+
+
+def _check_limit(place: Place, value: object) -> None:
+    if place.known.types and place.kind == "timestamp":
+        if not isinstance(value, str) or moment(value) is None:
+            raise Wrong(f"the column holds times; write one such as 2026-01-31T00:00:00Z, not {value!r}")
+    elif not _is_number(value):
+        raise Wrong(f"must be a number, not {value!r}")
+
+
+def _check_order(low: object, high: object) -> None:
+    if isinstance(low, str) and isinstance(high, str):
+        low, high = moment(low), moment(high)
+    times = isinstance(low, datetime) and isinstance(high, datetime)
+    if (times or (_is_number(low) and _is_number(high))) and low > high:  # type: ignore[operator]  # both are of one kind
+        raise Wrong(f"is below min_value: {high} < {low}")
+
+
+def _check_values(place: Place, value: object) -> None:
+    if not isinstance(value, list) or not value:
+        raise Wrong(f"must be {Kind.VALUES}, one at least, not {value!r}")
+    if place.kind == "timestamp":
+        raise Wrong("a set of times is not possible; use expect_column_values_to_be_between")
+    types = _VALUES.get(place.kind, (int, float))
+    for one in value:
+        if type(one) not in types:
+            raise Wrong(f"holds {one!r}, which is no {place.kind or 'value'}")
+
+
+def _check_pattern(value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise Wrong(f"must be {Kind.PATTERN}, not {value!r}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what patterns may mean one day
+            re.compile(value)
+    except re.error as error:
+        raise Wrong(f"is not a regular expression: {error}") from error
+    if _PYTHON_ONLY.search(value):
+        raise Wrong("is read by Java on the stream, which knows neither (?P<name>...) nor (?(1)...)")
+
+
+def _check_plain(kind: Kind, value: object) -> None:
+    if kind in _IGNORED:
+        good, near = value in _IGNORED[kind], nearest(str(value), _IGNORED[kind])
+    elif kind is Kind.FLAG:
+        good, near = isinstance(value, bool), None
+    elif kind is Kind.SHARE:
+        good, near = _is_number(value) and 0 < value <= 1, None  # type: ignore[operator]  # a number, as was asked
+    else:
+        good, near = type(value) is int and value >= 0, None
+    if not good:
+        raise Wrong(f"must be {kind}, not {value!r}", near)
+
+
+def moment(text: str) -> datetime | None:
+    """`text` in ISO 8601 as a moment in UTC, where it names no zone too; None when it is none."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _comparable(first: str, second: str) -> bool:
+    return first == second or (first in NUMBERS and second in NUMBERS)
+
+
+def _or(kinds: tuple[str, ...]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"

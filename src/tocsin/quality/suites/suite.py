@@ -1,0 +1,162 @@
+"""The contract of a suite: `expectations/<source>.<stage>.json`, in the JSON form of Great Expectations.
+
+::
+
+    {
+      "name": "logins.rows",
+      "expectations": [
+        {
+          "type": "expect_column_values_to_be_in_set",
+          "kwargs": {"column": "action", "value_set": ["login succeeded", "login failed"]},
+          "severity": "warning",
+          "meta": {"name": "known_action"},
+          "description": "A new kind of action: detectors that look for failures do not see it."
+        }
+      ]
+    }
+
+`docs/quality.md` says what is possible at each stage. Files are read by `tocsin.quality.suites.suite_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tocsin.quality.suites.expectations import KNOWN, Kind
+from tocsin.quality.suites.parameters import evaluate
+from tocsin.quality.verdict import Severity, Stage
+
+FILES = {"rows": Stage.ROW, "day": Stage.DAY, "findings": Stage.FINDING}
+"""What stands between the name of the source and `.json`, and the stage that it means."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One expectation of a suite.
+
+    Attributes:
+        name: unique within its suite: `meta.name`, or made of column and expectation.
+        expectation: a name of `tocsin.quality.suites.expectations.KNOWN`.
+        kwargs: its arguments; a value may be `{"$PARAMETER": "usual_rows * 0.5"}`.
+        severity: critical, warning or info.
+        meaning: what a failure means: `description`, or `notes`; empty when neither is there.
+    """
+
+    name: str
+    expectation: str
+    kwargs: Mapping[str, Any]
+    severity: Severity
+    meaning: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is about."""
+        named = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
+        return tuple(named) + tuple(self.kwargs.get("column_list", ()))
+
+    @property
+    def limit(self) -> str:
+        """What is allowed, for people; a parameter that is not filled in is shown as it was written."""
+        kwargs = {key: value["$PARAMETER"] if is_parameter(value) else value for key, value in self.kwargs.items()}
+        said = _limit(KNOWN[self.expectation].short, kwargs)
+        return said if "mostly" not in kwargs else f"{said}, for {kwargs['mostly']:.6g} of the values at least"
+
+    def filled(self, parameters: Mapping[str, Any]) -> Rule | None:
+        """The rule with values in the place of its parameters; None when one of them is not known."""
+        try:
+            kwargs = {key: self._value(key, value, parameters) for key, value in self.kwargs.items()}
+        except (KeyError, ZeroDivisionError):
+            return None
+        return replace(self, kwargs=kwargs)
+
+    def _value(self, key: str, value: Any, parameters: Mapping[str, Any]) -> Any:
+        if not is_parameter(value):
+            return value
+        number = evaluate(value["$PARAMETER"], parameters)
+        return round(number) if KNOWN[self.expectation].arguments[key] is Kind.COUNT_LIMIT else number
+
+    def as_gx(self) -> dict[str, Any]:
+        """The configuration of the expectation for Great Expectations, which keeps no order: `meta.name` tells them."""
+        return {
+            "type": self.expectation,
+            "kwargs": dict(self.kwargs),
+            "severity": str(self.severity),
+            "meta": {"name": self.name},
+        }
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The rules of one stage of a source.
+
+    Attributes:
+        source, stage: whose they are, and where they run.
+        path: of the file; None when there is none, and so no rule.
+        rules: in the order of the file.
+        half: `meta.drift` of a suite for the day: how bad it is when less than half of the usual events came.
+    """
+
+    source: str
+    stage: Stage
+    path: Path | None = None
+    rules: tuple[Rule, ...] = ()
+    half: Severity = Severity.CRITICAL
+
+
+def is_parameter(value: object) -> bool:
+    """Whether `value` is filled in when the suite runs."""
+    return isinstance(value, dict) and set(value) == {"$PARAMETER"}
+
+
+def shown(value: object) -> str:
+    """A limit or an observed figure, for people."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return "nothing" if value is None else str(value)
+
+
+def _limit(short: str, kwargs: Mapping[str, Any]) -> str:
+    other, pattern = kwargs.get("column_B"), kwargs.get("regex")
+    said = {
+        "in_set": f"one of {_listed(kwargs.get('value_set', []))}",
+        "not_in_set": f"none of {_listed(kwargs.get('value_set', []))}",
+        "matches": f"matches {pattern}",
+        "matches_not": f"does not match {pattern}",
+        "above": f"{'at least' if kwargs.get('or_equal') else 'more than'} {other}",
+        "equals": f"the same as {other}",
+        "unique": "each only once",
+        "not_null": "a value",
+        "null": "no value",
+        "length": f"{_band(kwargs)} characters",
+        "row_count": f"{_band(kwargs)} rows",
+        "distinct": f"{_band(kwargs)} different values",
+    }
+    return said.get(short) or _band(kwargs)
+
+
+def _band(kwargs: Mapping[str, Any]) -> str:
+    if "value" in kwargs:
+        return f"exactly {shown(kwargs['value'])}"
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    at_least = f"{'more than' if kwargs.get('strict_min') else 'at least'} {shown(low)}"
+    at_most = f"{'less than' if kwargs.get('strict_max') else 'at most'} {shown(high)}"
+    if low is None or high is None:
+        return at_most if low is None else at_least
+    if kwargs.get("strict_min") or kwargs.get("strict_max"):
+        return f"{at_least} and {at_most}"
+    return f"{shown(low)} to {shown(high)}"
+
+
+def _listed(values: list[Any]) -> str:
+    first = ", ".join(shown(value) for value in values[:8])
+    return first if len(values) <= 8 else f"{first} and {len(values) - 8} more"

@@ -1,0 +1,81 @@
+"""Days that could not be sealed, and why: `<state>/quality/<source>/unsealed.json`, until they are.
+
+Such a day has no verdict: it has never come before the gate.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from tocsin.quality.verdict_files import FOLDER
+from tocsin.runtime import state_file
+
+
+class Unsealed(BaseModel):
+    """Why a day could not be sealed when that was tried last, and when that was (UTC)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: str
+    at: datetime
+
+    @property
+    def text(self) -> str:
+        """The same in one sentence, for people."""
+        return f"could not be sealed at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason}"
+
+
+_DAYS = TypeAdapter(dict[date, Unsealed])
+
+
+def unsealed_days(state: Path, source: str) -> dict[date, Unsealed]:
+    """The days of `source` that could not be sealed and have not been since; `state` is the state folder."""
+    return state_file.read(_file(state, source), _DAYS, {})
+
+
+def note(state: Path, source: str, day: date, reason: str | None) -> bool:
+    """Note why `day` could not be sealed, None where it could. Only for the holder of the sealing lock of `source`.
+
+    Returns whether what is noted has changed.
+
+    Raises:
+        OSError: the disk is full or not writable; what was noted before is still there.
+    """
+    known = unsealed_days(state, source)
+    if reason is None and day not in known:
+        return False
+    others = {other: one for other, one in known.items() if other != day}
+    told = {} if reason is None else {day: Unsealed(reason=_bare(reason, source, day), at=datetime.now(UTC))}
+    _write(state, source, others | told)
+    return True
+
+
+def forget(state: Path, source: str, before: date) -> None:
+    """Remove the notes on days before `before`. Only for the holder of the sealing lock of `source`.
+
+    Raises:
+        OSError: as `note`.
+    """
+    known = unsealed_days(state, source)
+    left = {day: one for day, one in known.items() if day >= before}
+    if left != known:
+        _write(state, source, left)
+
+
+def _bare(reason: str, source: str, day: date) -> str:
+    """`reason` without what stands beside it wherever it is shown."""
+    return reason.removeprefix(f"{source} {day}: ")
+
+
+def _file(state: Path, source: str) -> Path:
+    return state / FOLDER / source / "unsealed.json"
+
+
+def _write(state: Path, source: str, days: dict[date, Unsealed]) -> None:
+    if days:
+        state_file.write(_file(state, source), _DAYS, dict(sorted(days.items())))
+    else:
+        _file(state, source).unlink(missing_ok=True)

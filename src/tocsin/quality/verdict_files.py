@@ -1,0 +1,132 @@
+"""What gates have said, kept in files: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
+
+The records are the table of profiles too: one record holds all figures of its day, so there is nothing that could
+disagree with it. The latest record of a day counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tocsin.quality.day_profile import Profile
+from tocsin.quality.verdict import Severity, Stage, Verdict
+from tocsin.runtime.durable import write_whole
+
+FOLDER = "quality"
+INDEX = "index.html"
+_OF_FINDINGS = "findings."
+
+log = structlog.get_logger()
+
+
+class Record(BaseModel):
+    """One verdict, and the profile that it is about; None for a verdict about findings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: Verdict
+    profile: Profile | None = None
+
+
+class Records:
+    """The records below one state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.folder = state / FOLDER
+
+    def place(self, subject: str, day: date, run_id: str, ending: str = "html") -> Path:
+        """File of a run, relative to the state folder."""
+        return Path(FOLDER) / subject / str(day) / f"{run_id}.{ending}"
+
+    def write(self, record: Record, page: str) -> None:
+        """Keep a record and its page; each is whole or not there, and a repetition replaces them.
+
+        Raises:
+            OSError: the disk is full or not writable; a retry helps once that is mended.
+        """
+        verdict = record.verdict
+        where = (verdict.subject, verdict.day, verdict.run_id)
+        write_whole(self.state / self.place(*where), page)
+        write_whole(self.state / self.place(*where, ending="json"), record.model_dump_json(indent=1))
+
+    def write_index(self, page: str) -> None:
+        """Keep the page of all subjects and days."""
+        write_whole(self.folder / INDEX, page)
+
+    def subjects(self) -> list[str]:
+        """Sources, and detectors as `findings.<detector>`, of which something was judged."""
+        return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
+
+    def days(self, subject: str) -> list[date]:
+        """Days of `subject` of which something was judged, the latest first."""
+        names = [path.name for path in (self.folder / subject).glob("????-??-??")]
+        return sorted((date.fromisoformat(name) for name in names), reverse=True)
+
+    def forget(self, subject: str, before: date) -> None:
+        """Remove records and pages of days before `before`; only while nothing judges `subject`.
+
+        A record that cannot be read is left with its page, and the log says so.
+
+        Raises:
+            OSError: a folder cannot be written; the next time removes the rest.
+        """
+        for day in self.days(subject):
+            folder = self.folder / subject / str(day)
+            if day >= before:
+                continue
+            broken = {path.stem for path in folder.glob("*.json") if not _is_readable(path)}
+            for path in folder.iterdir():
+                if path.stem not in broken:
+                    path.unlink()
+            if not broken:
+                folder.rmdir()
+        if (self.folder / subject).exists() and not any((self.folder / subject).iterdir()):
+            (self.folder / subject).rmdir()
+
+    def latest(self, subject: str, day: date) -> Record | None:
+        """What was said last of `day`; None when nothing was, or nothing that can be read."""
+        found = []
+        for path in (self.folder / subject / str(day)).glob("*.json"):
+            try:
+                found.append(Record.model_validate_json(path.read_bytes()))
+            except (ValidationError, FileNotFoundError):
+                continue
+        return max(found, key=lambda record: record.verdict.judged_at, default=None)
+
+    def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:
+        """The profiles of those of `days` that may count as usual, in that order.
+
+        A day that broke a critical rule may not. One that was stopped for its drift alone may: the median leaves out
+        one that is odd, and after some weeks a change that stays is what is usual.
+        """
+        records = [self.latest(source, day) for day in days]
+        return [one.profile for one in records if one is not None and one.profile and not _is_bad(one.verdict)]
+
+
+def subject_of(detector: str) -> str:
+    """What verdicts on the findings of `detector` are about."""
+    return f"{_OF_FINDINGS}{detector}"
+
+
+def detector_of(subject: str) -> str | None:
+    """The detector on whose findings there are verdicts; None where they are about a source."""
+    return subject.removeprefix(_OF_FINDINGS) if subject.startswith(_OF_FINDINGS) else None
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        Record.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        log.warning("an old verdict cannot be read; it is left alone", file=str(path), error=str(error).splitlines()[0])
+        return False
+    return True
+
+
+def _is_bad(verdict: Verdict) -> bool:
+    return any(check.severity is Severity.CRITICAL and check.stage is not Stage.DRIFT for check in verdict.failed)

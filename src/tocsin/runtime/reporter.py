@@ -1,0 +1,282 @@
+"""Jobs tell how they are: a `Reporter` writes one `JobReport` after each change, and every few seconds while they live.
+
+A report goes to the `job-metrics` topic (for other machines) and into the heartbeat file (which works while Kafka is
+down).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from pydantic import ValidationError
+
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime import heartbeat
+
+EVERY_SECONDS = 5.0
+_TAIL = 20_000
+_LOOK_SECONDS, _YOUNG_SECONDS = 30.0, 60.0
+_QUIET = {"log_level": 0, "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 2_000}
+
+
+class Reporter:
+    """Keeps one job's report up to date and published. Safe to use from several threads.
+
+    Reports that Kafka does not take are dropped, not queued: the next one says more. Nothing here raises for a Kafka
+    that is away.
+    """
+
+    def __init__(
+        self, settings: Settings, job: str, *, beside: bool = False, await_answer: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start reporting `job` as STARTING, from a background thread, until `close`.
+
+        Args:
+            settings: of the installation.
+            job: that is reported on.
+            beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
+                this one has a heartbeat of its own, in which RUNNING reads READY.
+            await_answer: returns when what works for this process has shown that it lives. Reports of the background
+                thread wait for it, so that one that hangs has no heartbeat.
+        """
+        self._settings, self._topic = settings, settings.names.job_metrics
+        self._beside, self._await_answer = beside, await_answer
+        self._tree, self._lock, self._stop = _Tree(), threading.Lock(), threading.Event()
+        # One report at a time: the newest is the last, and no reader finds half of one.
+        self._sending = threading.Lock()
+        self._beat_at = datetime.now(UTC)
+        self._came_by: float | None = None
+        self._behind_since: float | None = None
+        self._updated = time.monotonic()
+        self._fields: dict[str, Any] = {
+            "job": job,
+            "instance": settings.installation_id,
+            "started_at": datetime.fromtimestamp(self._tree.started_at, UTC),
+            "pid": os.getpid(),
+            "state": JobState.STARTING,
+        }
+        limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "queue.buffering.max.messages": 1_000}
+        self._producer = Producer(settings.kafka.for_librdkafka() | limits | _QUIET)
+        self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
+        self._thread.start()
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the report (names of `JobReport`) and publish it at once, without waiting for Kafka.
+
+        From what changes follows `stalled_seconds`.
+        """
+        with self._lock:
+            before = self._fields.get("batch_id")
+            self._fields |= fields
+            self._updated = time.monotonic()
+            if self._came_by is not None:
+                self._came_by = time.monotonic()
+            if not self._is_behind():
+                self._behind_since = None
+            elif self._behind_since is None or self._fields["batch_id"] != before:
+                self._behind_since = time.monotonic()
+        self._send()
+
+    def goes_on(self) -> None:
+        """Tell that the job's own thread is at work: from then on it stands still unless it tells so, or updates."""
+        self._came_by = time.monotonic()
+
+    def report(self) -> JobReport:
+        """The report as it would be written now."""
+        with self._lock:
+            fields = dict(self._fields)
+            since = self._came_by if self._behind_since is None else self._behind_since
+            if since is None and fields["state"] is JobState.STARTING:
+                since = self._updated
+            if since is not None:
+                fields["stalled_seconds"] = round(time.monotonic() - since, 3)
+        if self._beside and fields["state"] is JobState.RUNNING:
+            fields["state"] = JobState.READY
+        cpu, rss = self._tree.usage()
+        return JobReport(at=datetime.now(UTC), cpu_seconds=cpu, rss_bytes=rss, **fields)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that works for the job, and not one beside it."""
+        return not self._beside
+
+    def lead(self) -> None:
+        """From now on this process leads the job."""
+        with self._sending:
+            self._beside = False
+        self._send()  # before the other heartbeat goes: without any it would be taken for hung
+        heartbeat.end_beside(self._settings.state, self._fields["job"])
+
+    def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
+        """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.
+
+        This is a reading of the broker's clock: `job-metrics` carries append times. It is no sign of life: what is
+        published has the time of the last one.
+        """
+        appended: list[Message] = []
+        done = threading.Event()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                appended.append(message)
+            done.set()
+
+        self._send(delivered)
+        deadline = time.monotonic() + timeout_seconds
+        while not done.is_set() and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+        if not appended:
+            return None
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=appended[0].timestamp()[1])
+
+    def close(self, state: JobState = JobState.STOPPED, reason: str = "") -> None:
+        """Stop the thread, and publish `state` as the last word; waits up to 2 seconds for each."""
+        self._stop.set()
+        self._thread.join(2)  # it may wait for an answer that does not come
+        self.update(state=state, reason=reason)
+        self._producer.flush(2)
+
+    def _is_behind(self) -> bool:
+        """Whether a batch is due: nothing may pass for hung that had nothing to read, or that waited, until now."""
+        runs = self._fields["state"] is JobState.RUNNING and not self._beside
+        return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
+
+    def _beat(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            self._await_answer()
+            if not self._stop.is_set():
+                self._send()
+
+    def _send(self, delivered: Any = None) -> None:
+        with self._sending:
+            report = self.report()
+            if delivered is None:
+                heartbeat.beat(self._settings.state, report, beside=self._beside)
+                self._beat_at = report.at
+            else:  # ticks ask for the time, also while Spark hangs: it is no sign of life
+                report = report.model_copy(update={"at": self._beat_at})
+            if self._beside:
+                return
+            with contextlib.suppress(BufferError, KafkaException):
+                value = report.model_dump_json(exclude_none=True)
+                self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
+        self._producer.poll(0)
+
+
+class ReportReader:
+    """Follows `job-metrics`: each call of `latest` reads only what is new. For one thread."""
+
+    def __init__(self, settings: Settings, take: Callable[[JobReport], None] | None = None) -> None:
+        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first.
+
+        Reports of other installations on the same broker are left out.
+        """
+        self._take_report, self._own = take, settings.installation_id
+        self._topic = settings.names.job_metrics
+        config = {"group.id": settings.names.group("reports"), "enable.auto.commit": False, "fetch.wait.max.ms": 20}
+        self._consumer = Consumer(settings.kafka.for_librdkafka() | config | _QUIET)
+        self._position: int | None = None
+        self._reports: dict[str, JobReport] = {}
+
+    def latest(self, timeout_seconds: float = 5.0) -> dict[str, JobReport]:
+        """The latest report of each job that the end of the topic holds, stopped jobs included.
+
+        Raises:
+            TransientError: Kafka cannot be reached, or the topic is not there yet; a retry helps.
+        """
+        try:
+            self._advance(time.monotonic() + timeout_seconds)
+        except KafkaException as error:
+            raise TransientError(f"cannot read {self._topic}: {error.args[0].str()}") from error
+        return dict(self._reports)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._consumer.close()
+
+    def _advance(self, deadline: float) -> None:
+        """Read from the position up to the end of the topic, as it is at the beginning of the call."""
+        place = TopicPartition(self._topic, 0)
+        if self._position is not None:
+            self._consumer.resume([place])  # before the next call, which wakes the client: by itself that takes 1 s
+        try:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
+            if self._position is None or not low <= self._position <= high:
+                self._position = max(low, high - _TAIL)
+                self._consumer.assign([TopicPartition(self._topic, 0, self._position)])
+            self._read_to(high, deadline)
+        finally:
+            # Or the client would go on asking for more: 50 times a second, at 0.3 % of a core, and 9 % for the broker.
+            if self._position is not None:
+                self._consumer.pause([place])
+
+    def _read_to(self, end: int, deadline: float) -> None:
+        while self._position is not None and self._position < end:
+            messages = self._consumer.consume(min(1_000, end - self._position), timeout=0.1)
+            for message in messages:
+                self._take(message)
+            if not messages:
+                # Compaction may have removed the records up to the end: the consumer's own position knows.
+                reached = self._consumer.position([TopicPartition(self._topic, 0)])[0].offset
+                self._position = max(self._position, reached)
+                if time.monotonic() > deadline:
+                    raise TransientError(f"cannot read {self._topic} to its end in time")
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        self._position = (message.offset() or 0) + 1
+        with contextlib.suppress(ValidationError):
+            report = JobReport.model_validate_json(message.value() or b"")
+            if report.instance != self._own:
+                return
+            self._reports[report.job] = report
+            if self._take_report is not None:
+                self._take_report(report)
+
+
+def read_reports(settings: Settings) -> dict[str, JobReport]:
+    """The latest report per job; see `ReportReader.latest`."""
+    reader = ReportReader(settings)
+    try:
+        return reader.latest()
+    finally:
+        reader.close()
+
+
+class _Tree:
+    """The process of the caller and all below it: the JVM, and its workers.
+
+    Who is below is asked each half minute, because that reads the whole process list of the machine; in the first
+    minute, when the JVM comes, each time.
+    """
+
+    def __init__(self) -> None:
+        self._top = psutil.Process()
+        self._below: list[psutil.Process] = []
+        self._began, self._looked_at = time.monotonic(), float("-inf")
+        self.started_at = self._top.create_time()
+
+    def usage(self) -> tuple[float, int]:
+        """CPU seconds and resident bytes; what has ended is left out."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS or now - self._began < _YOUNG_SECONDS:
+            with contextlib.suppress(psutil.Error):
+                self._below, self._looked_at = self._top.children(recursive=True), now
+        cpu, rss = 0.0, 0
+        for one in (self._top, *self._below):
+            with contextlib.suppress(psutil.Error):
+                times = one.cpu_times()
+                cpu += times.user + times.system
+                rss += one.memory_info().rss
+        return round(cpu, 2), rss

@@ -1,0 +1,134 @@
+"""How the entry points in `spark_jobs/` begin and end: arguments, settings, lock, signals, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.model.job_report import JobState
+from tocsin.project.settings import Settings, load_settings
+from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.lock import LockHeld
+from tocsin.runtime.reporter import Reporter
+from tocsin.runtime.stopping import on_signals
+from tocsin.sparkjob import jvm
+from tocsin.sparkjob.failures import Unwritable, unwritable
+from tocsin.sparkjob.query import query_loop
+from tocsin.sparkjob.query.leadership import Lead
+from tocsin.sparkjob.query.work import Work
+from tocsin.sparkjob.session import clean_scratch
+
+_STOP_SECONDS = 13.0
+
+OK, FAILED, MISCONFIGURED, LOCKED, UNWRITABLE = 0, 1, 2, 3, 4
+WARNED, REFUSED = 10, 20
+"""Of a program that judges: a verdict was a warning; one was critical, and nothing of that day is published."""
+
+log = structlog.get_logger()
+
+
+def main(
+    arguments: list[str] | None,
+    *,
+    doc: str,
+    job_of: Callable[[str], str],
+    work_of: Callable[[Settings, str], Work],
+) -> int:
+    """Run the job named by `arguments` until SIGTERM; returns its exit code.
+
+    0 asked to stop, 1 failed, 2 something must be fixed first, 3 another copy runs, 4 the disk is full or not writable.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("name", help="the source or detector")
+    parser.add_argument("--beside", action="store_true", help="run beside the process that leads, to take over from it")
+    parser.add_argument("--label", action="append", default=[], help="key=value, only to be seen in the process list")
+    parsed = parser.parse_args(arguments)
+    name: str = parsed.name
+    logs.configure(job_of(name))
+    stop = threading.Event()
+    on_signals(stop)
+    threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
+    run = functools.partial(_run, job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside)
+    return process_exit.told(code_of(run))
+
+
+def code_of(run: Callable[[], int]) -> int:
+    """What `run` returns; where it fails, that is told, and the exit code is the one that says how."""
+    try:
+        return run()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return MISCONFIGURED
+    except LockHeld as error:
+        log.error("another copy of this runs", error=str(error))
+        return LOCKED
+    except OSError as error:
+        log.error("a folder cannot be used", error=str(error))
+        return UNWRITABLE if unwritable(error) else FAILED
+    except TocsinError as error:
+        log.error("it cannot be done", error=str(error), retry=isinstance(error, TransientError))
+        return FAILED
+
+
+def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
+    settings = load_settings()
+    private.protect(settings.state)
+    with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
+        reporter = Reporter(settings, name, beside=not lead.held, await_answer=jvm.await_answer)
+        lead.follow(reporter.lead)
+        return _report(settings, reporter, lambda: work_of(settings), stop)
+
+
+def _end_in_time(stop: threading.Event) -> None:
+    """Whatever Spark is busy with, end this process and its JVM 13 seconds after it was asked to stop."""
+    stop.wait()
+    time.sleep(_STOP_SECONDS)
+    log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
+    jvm.kill()
+    os._exit(OK)
+
+
+def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], stop: threading.Event) -> int:
+    """Run the job, and let its last report say how it ended."""
+    try:
+        _live(settings, work(), reporter, stop)
+    except BaseException as error:
+        if isinstance(error, Unwritable) or (isinstance(error, OSError) and unwritable(error)):
+            log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
+            reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
+            return UNWRITABLE
+        reporter.close(JobState.FAILED, str(error)[:500])
+        if isinstance(error, ConfigError) or not isinstance(error, Exception):
+            raise
+        log.exception("the job failed")
+        return FAILED
+    reporter.close(JobState.STOPPED)
+    log.info("stopped")
+    return OK
+
+
+def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
+    """Run `work` until `stop` is set, then leave nothing running. The caller leads the job, or waits to do so.
+
+    Raises:
+        ConfigError: something must be fixed first.
+        Unwritable: the checkpoint cannot be written; a restart helps once there is room.
+        TransientError: Kafka fails again and again.
+        RuntimeError: the query failed for another reason; a restart may help.
+    """
+    clean_scratch(settings, work.job)
+    reporter.update(version=work.version)  # now: the session takes seconds, and Kafka may be away
+    life = query_loop.Run(settings, work, reporter, stop)
+    try:
+        life.until_stopped()
+    finally:
+        reporter.update(state=JobState.STOPPING, reason="")
+        life.close()

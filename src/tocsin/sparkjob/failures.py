@@ -1,0 +1,89 @@
+"""Why a query ended: Spark tells it as text, and what to do next depends on it."""
+
+from __future__ import annotations
+
+import errno
+import re
+import tempfile
+from pathlib import Path
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.model.errors import TocsinError
+
+_UNWRITABLE = ("No space left on device", "Read-only file system", "Disk quota exceeded", "Permission denied")
+_KAFKA = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NetworkException",
+    "org.apache.kafka.common.errors.RetriableException",
+    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    "Timeout of 60000ms expired before",
+    "Timed out waiting for a node assignment",
+    "Failed to update metadata after",
+)
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
+_MOST = 500
+_PROBE_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
+
+
+class Unwritable(TocsinError):
+    """The disk of the checkpoint is full or cannot be written; a restart helps once there is room."""
+
+
+def cause(query: StreamingQuery) -> str:
+    """Why `query` has ended, with Java's chain of causes; "" when it was stopped without an error."""
+    error = query.exception()
+    if error is None:
+        return ""
+    return str(error)
+
+
+def is_unwritable(error: str) -> bool:
+    """Whether the state folder could not be written."""
+    return any(text in error for text in _UNWRITABLE)
+
+
+def refusal(folder: Path) -> str:
+    """Why a megabyte cannot be written into `folder`, in the system's words; "" when it can.
+
+    Where one task fails for want of room, Spark may report the failure of another that waited for it.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+    except OSError as error:
+        if unwritable(error):
+            return f"{folder}: {error.strerror}"
+    return ""
+
+
+def is_kafka(error: str) -> bool:
+    """Whether Kafka was away, which passes."""
+    return any(text in error for text in _KAFKA)
+
+
+def unwritable(error: OSError) -> bool:
+    """The same for an error of our own file handling."""
+    return error.errno in _FULL
+
+
+def is_disk(error: BaseException) -> bool:
+    """Whether `error`, of our own file handling or of a Spark task, says that a disk is full or cannot be written."""
+    return unwritable(error) if isinstance(error, OSError) else is_unwritable(str(error))
+
+
+def in_a_line(error: BaseException) -> str:
+    """What a batch failed of, in one line: of what Java says, the first condition that has a name in Spark.
+
+    Such as `[FAILED_READ_FILE.NO_HINT] Encountered error while reading file ...`, which stands behind some lines that
+    only tell that a job was aborted.
+    """
+    text = str(error).strip()
+    if isinstance(error, (TocsinError, OSError)):
+        return text
+    named = _CONDITION.search(text)
+    said = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'nothing is said'}"
+    return said[:_MOST]

@@ -1,0 +1,174 @@
+"""Records that a detector does not read: those that were removed before it came to them, and those it was told to skip.
+
+Each gap stands in `<checkpoint>/gaps.json` before the detector goes on behind it, so none is forgotten whenever the
+machine stops. A backfill over `since` to `until` makes up for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from confluent_kafka import Message
+from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
+
+from tocsin.runtime.durable import write_whole
+
+_INSTANT = timedelta(microseconds=1)
+_GAPS = "gaps.json"
+_REQUEST = "skip-backlog"
+
+
+class Cause(StrEnum):
+    """Why records are not read."""
+
+    REMOVED = "removed"
+    """Retention, or somebody by hand, has removed them."""
+    SKIPPED = "skipped"
+    """An operator wanted to start at now."""
+    SET_ASIDE = "set_aside"
+    """It ended the query each time it was read."""
+
+
+class Hole(BaseModel):
+    """The unread records of one partition.
+
+    Attributes:
+        from_offset, to_offset: of the first of them, and of the first that is read again.
+        appended_before: all of them were appended before it, UTC.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    from_offset: int
+    to_offset: int
+    appended_before: datetime
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
+    @property
+    def records(self) -> int:
+        """How many at most: offsets count ticks, too."""
+        return self.to_offset - self.from_offset
+
+
+class Gap(BaseModel):
+    """What one start of a detector left out.
+
+    Attributes:
+        topic: that it reads.
+        found_at: when, UTC.
+        since: windows that ended before it are complete; event time, UTC; None when that is not known.
+        until: windows that begin at or after it are complete again; event time, UTC.
+        partitions: the holes by partition; none when only what a new plan would have to read again was removed.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    cause: Cause
+    found_at: datetime
+    since: datetime | None
+    until: datetime
+    partitions: dict[int, Hole]
+
+    @property
+    def records(self) -> int:
+        """How many records at most, in all partitions."""
+        return sum(hole.records for hole in self.partitions.values())
+
+    @property
+    def offsets(self) -> dict[int, str]:
+        """The holes in short, by partition."""
+        return {partition: f"{hole.from_offset} to {hole.to_offset}" for partition, hole in self.partitions.items()}
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for people."""
+        if not self.partitions:
+            begin = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"windows that began before {begin} are left out: their events were removed"
+        what = {
+            Cause.REMOVED: "records were removed before they were read; goes on after them",
+            Cause.SKIPPED: "unread records were skipped, as it was told",
+            Cause.SET_ASIDE: "record was set aside, since it ended the query",
+        }
+        return f"{self.records} {what[self.cause]}"
+
+
+_ADAPTER = TypeAdapter(list[Gap])
+
+
+def read_gaps(checkpoint: Path) -> list[Gap]:
+    """The gaps of the detector with this checkpoint folder, the oldest first.
+
+    Raises:
+        ValueError: the file is not what `record` has written.
+    """
+    try:
+        return _ADAPTER.validate_json((checkpoint / _GAPS).read_bytes())
+    except FileNotFoundError:
+        return []
+
+
+def record(checkpoint: Path, gap: Gap) -> None:
+    """Write down what of `gap` is not written down yet.
+
+    A start that is broken off finds the same gap again, perhaps a larger one.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    known = read_gaps(checkpoint)
+    left = {}
+    for partition, hole in gap.partitions.items():
+        start = _behind(known, gap.topic, partition, hole.from_offset)
+        if start < hole.to_offset:
+            left[partition] = hole.model_copy(update={"from_offset": start})
+    windows = {(one.since, one.until) for one in known}
+    if left or (not gap.partitions and (gap.since, gap.until) not in windows):
+        known.append(gap.model_copy(update={"partitions": left}))
+        write_whole(checkpoint / _GAPS, _ADAPTER.dump_json(known, indent=1).decode())
+
+
+def gap_of(topic: str, message: Message) -> Gap:
+    """The gap that leaving out one event makes: windows that hold its event time are not whole."""
+    partition, offset = message.partition() or 0, message.offset() or 0
+    appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    since: datetime | None = None
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        since = datetime.fromisoformat(json.loads(message.value() or b"")["event_time"])
+    hole = Hole(from_offset=offset, to_offset=offset + 1, appended_before=appended + _INSTANT)
+    until = (since or appended) + _INSTANT
+    now = datetime.now(UTC)
+    return Gap(topic=topic, cause=Cause.SET_ASIDE, found_at=now, since=since, until=until, partitions={partition: hole})
+
+
+def _behind(known: list[Gap], topic: str, partition: int, offset: int) -> int:
+    """The first offset from `offset` on that lies in no known gap."""
+    holes = [gap.partitions[partition] for gap in known if gap.topic == topic and partition in gap.partitions]
+    for hole in sorted(holes, key=lambda hole: hole.from_offset):
+        if hole.from_offset <= offset < hole.to_offset:
+            offset = hole.to_offset
+    return offset
+
+
+def ask_to_skip(checkpoint: Path) -> None:
+    """Let the detector with this checkpoint folder leave out all that it has not read when it next looks.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    write_whole(checkpoint / _REQUEST, datetime.now(UTC).isoformat())
+
+
+def is_asked_to_skip(checkpoint: Path) -> bool:
+    """Whether `ask_to_skip` was called and nothing has followed yet."""
+    return (checkpoint / _REQUEST).exists()
+
+
+def has_skipped(checkpoint: Path) -> None:
+    """The request is fulfilled; without one nothing happens."""
+    (checkpoint / _REQUEST).unlink(missing_ok=True)

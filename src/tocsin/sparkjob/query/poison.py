@@ -1,0 +1,277 @@
+"""Records that end the query of a job whenever they are read: found, written down, and left out from then on.
+
+Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like those, start a
+search. Ranges of records go through the same expressions once more, as batches, and what fails is halved until single
+records are left. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
+what it makes of a part of its events is no finding. So a record whose finding the sink refuses is not found;
+`tocsin.model.sizes` bounds findings.
+
+A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or was
+ill for a minute, is no record's fault. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+from py4j.protocol import Py4JJavaError
+from pydantic import BaseModel, ConfigDict, Field
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.kafka.offsets import Offsets, Records
+from tocsin.model.errors import TransientError
+from tocsin.model.event import is_tick
+from tocsin.model.job_report import JobState
+from tocsin.runtime.durable import write_whole
+from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
+from tocsin.sparkjob.session import kafka_options
+
+if TYPE_CHECKING:
+    from tocsin.sparkjob.query.query_loop import Run
+
+_FILE = "set-aside.json"
+_FAILURES = 2
+_OUTAGES = 10
+_CHUNK = 1_000
+_SEARCHED = 100_000
+_MOST = 1_000
+_NEARBY = 1_000
+_WITNESSES = 5
+_LONGEST = 300
+_CAUSE = "Caused by: "
+
+log = structlog.get_logger()
+
+
+class SetAside(BaseModel):
+    """A record that is not read any more.
+
+    Attributes:
+        error: why its query ended, in one line.
+        at: when it was found, UTC.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    at: datetime
+
+
+class Span(NamedTuple):
+    """The records of one partition with offsets from `start` up to, not including, `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+    def split(self) -> tuple[Span, Span]:
+        """Its two halves."""
+        middle = (self.start + self.end) // 2
+        return self._replace(end=middle), self._replace(start=middle)
+
+
+class _Kept(BaseModel):
+    position: Offsets = Field(default_factory=dict)
+    failures: int = 0
+    outages: int = 0
+    records: list[SetAside] = Field(default_factory=list)
+
+
+def find_poison(span: Span, failure_of: Callable[[Span], str]) -> Iterator[tuple[Span, str]]:
+    """Yield each single record of `span` on which `failure_of` tells a failure ("" is none), with that."""
+    error = failure_of(span)
+    if error and span.end - span.start == 1:
+        yield span, error
+    elif error:
+        for half in span.split():
+            yield from find_poison(half, failure_of)
+
+
+def chunks_of(span: Span) -> Iterator[Span]:
+    """Yield `span`, as far as it is searched, in parts that become larger: what ends a query is likely near."""
+    start, size, last = span.start, _CHUNK, min(span.end, span.start + _SEARCHED)
+    while start < last:
+        yield span._replace(start=start, end=min(start + size, last))
+        start, size = start + size, 2 * size
+
+
+class Poison:
+    """What a job does not read since it ends its query. `folder` is the job's checkpoint folder.
+
+    Raises:
+        ValueError: the file is not what this class has written.
+    """
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        self._folder, self._topic = folder, topic
+        self._kept = _read(folder)
+
+    @property
+    def count(self) -> int:
+        """How many records were set aside."""
+        return len(self._kept.records)
+
+    @property
+    def sentence(self) -> str:
+        """What was set aside, to put before the reason of a job; "" for nothing."""
+        records = self._kept.records
+        if not records:
+            return ""
+        last, what = records[-1], "1 record was" if len(records) == 1 else f"{len(records)} records were"
+        return f"{what} set aside, the last is {last.topic}/{last.partition}/{last.offset} ({last.error[:100]}); "
+
+    def count_failure(self, error: str, position: Offsets) -> bool:
+        """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
+        before = self._kept if self._kept.position == position else _Kept()
+        is_outage = is_kafka(error) or is_unwritable(error)
+        failures, outages = before.failures + (not is_outage), before.outages + is_outage
+        self._save(position=position, failures=failures, outages=outages)
+        return not is_outage
+
+    def without(self, records: DataFrame) -> DataFrame:
+        """Records of Kafka, but for those that were set aside."""
+        places: dict[int, list[int]] = {}
+        for one in self._kept.records:
+            if one.topic == self._topic:
+                places.setdefault(one.partition, []).append(one.offset)
+        bad = [(F.col("partition") == p) & F.col("offset").isin(offsets) for p, offsets in places.items()]
+        return records.where(~reduce(lambda one, other: one | other, bad)) if bad else records
+
+    def search(
+        self, run: Run, position: Offsets, write: Callable[[DataFrame], None], keep: Callable[[SetAside], None]
+    ) -> None:
+        """If the query has failed again and again at `position`, find the records behind it that end it.
+
+        Args:
+            run: of the job.
+            position: next offset by partition.
+            write: does with records, as a batch, what the query does.
+            keep: is told each record that was found, before it is left out; may be told twice.
+
+        Raises:
+            RuntimeError: no record is to blame.
+            TransientError: Kafka went away, try again.
+            Unwritable: the disk is full.
+        """
+        kept = self._kept
+        # What a record holds can stand in an error, so a sender can make it look like a lost broker or a full disk.
+        is_due = kept.failures >= _FAILURES or kept.outages >= _OUTAGES
+        if not is_due or kept.position != position:
+            return
+        reason = "looks for the record that ends its query"
+        log.warning("search started", position=position, failures=kept.failures, outages=kept.outages)
+        run.reporter.update(state=JobState.WAITING, reason=reason)
+        found = self._find(run, position, lambda span: self._failure(run, position, span, write))
+        if run.stopping:
+            return
+        for one in found:
+            keep(one)
+            log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
+        # One more failure starts the next search; a restart before the first commit is none.
+        self._save(records=[*kept.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
+        if not found and kept.failures >= _FAILURES:
+            raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
+
+    def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
+        """The records to blame in the first range that fails; none when no record passes."""
+        nearby = self._nearby(run.topic, position)
+        witness = next((span for span in nearby if not failure_of(span)), None)
+        if witness is None and (self.count or len(nearby) > 1):
+            return []
+        suspects = self._suspects(run, position, failure_of)
+        blamed = [(span, error) for span, _ in suspects if (error := failure_of(span))]
+        if witness is not None and (error := failure_of(witness)):
+            raise TransientError(f"a search for a record ended with no record that passes: {error}")
+        if witness is None:
+            blamed = blamed[:1]  # a record that is alone on its topic has no witness, and may be blamed once
+        now = datetime.now(UTC)
+        return [
+            SetAside(topic=self._topic, partition=span.partition, offset=span.start, error=error, at=now)
+            for span, error in blamed
+        ]
+
+    def _nearby(self, topic: Records, position: Offsets) -> list[Span]:
+        """Some single records around `position` that were not set aside, those that the query has read first."""
+        first, ends = topic.bounds()
+        before: list[Span] = []
+        after: list[Span] = []
+        for p, offset in position.items():
+            start, end = max(offset, first.get(p, 0)), ends.get(p, 0)
+            before += self._real(topic, Span(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
+            unread = self._real(topic, Span(p, start, min(end, start + _NEARBY)))
+            after += unread[:: -(len(unread) // _WITNESSES + 1)]  # what ends the query is likely the first of them
+        return [*before, *after]
+
+    def _real(self, topic: Records, span: Span) -> list[Span]:
+        """The records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
+        if span.start >= span.end:
+            return []
+        known = {
+            one.offset for one in self._kept.records if (one.topic, one.partition) == (self._topic, span.partition)
+        }
+        found = (message.offset() or 0 for message in topic.records(*span) if not is_tick(message.value() or b""))
+        return [Span(span.partition, offset, offset + 1) for offset in found if offset not in known]
+
+    def _suspects(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[tuple[Span, str]]:
+        """The records that fail in the first range that does, as many as there is room for."""
+        first, ends = run.topic.bounds()
+        chunks = [
+            chunk
+            for p, offset in position.items()
+            for chunk in chunks_of(Span(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
+        ]
+        for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
+            found = [] if run.stopping else list(find_poison(chunk, failure_of))
+            if found:
+                return found[: max(0, _MOST - self.count)]
+        return []
+
+    def _failure(self, run: Run, position: Offsets, span: Span, write: Callable[[DataFrame], None]) -> str:
+        """Why `write` fails with the records of `span`, in a line; "" when it does not."""
+        starts, ends = dict(position), dict(position)
+        starts[span.partition], ends[span.partition] = span.start, span.end
+        options = {
+            "subscribe": self._topic,
+            "startingOffsets": json.dumps({self._topic: starts}),
+            "endingOffsets": json.dumps({self._topic: ends}),
+            "groupIdPrefix": f"{run.settings.names.group(run.work.job)}.spark",
+        }
+        try:
+            reader = run.spark.read.format("kafka").options(
+                **kafka_options(run.settings), includeHeaders="true", **options
+            )
+            write(self.without(reader.load()))
+        except (PySparkException, Py4JJavaError) as error:
+            text = str(error)
+            # Disk and broker are asked themselves: what a record holds can stand in the text.
+            if refused := refusal(self._folder):
+                raise Unwritable(refused) from error
+            run.topic.bounds()
+            causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
+            return causes[-1].removeprefix(_CAUSE)[:_LONGEST] if causes else in_a_line(error)
+        return ""
+
+    def _save(self, **changes: object) -> None:
+        kept = self._kept.model_copy(update=changes)
+        # A version that runs beside this one may have set records aside meanwhile.
+        known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *kept.records]}
+        self._kept = kept.model_copy(update={"records": list(known.values())})
+        write_whole(self._folder / _FILE, self._kept.model_dump_json(indent=1))
+
+
+def _read(folder: Path) -> _Kept:
+    try:
+        return _Kept.model_validate_json((folder / _FILE).read_bytes())
+    except FileNotFoundError:
+        return _Kept()

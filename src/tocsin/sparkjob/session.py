@@ -1,0 +1,216 @@
+"""A Spark session tuned for one small, long-running streaming job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from tocsin.model.errors import ConfigError
+from tocsin.model.sizes import FINDING_BYTES
+from tocsin.project.settings import Settings
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.sparkjob import class_archive
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+SEMANTICS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.legacy.sizeOfNull": "false",  # ANSI implies it: without either, the size of null is -1
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""How expressions treat values they cannot use: null instead of an error, which one event would raise at each restart.
+
+The same in every session, so a stream, its backfill, `check --plan` and the tests agree (docs/adr/0016).
+"""
+
+
+def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSession:
+    """The session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
+
+    A second call after `stop()` reuses the JVM, and may ask for other slots.
+
+    Raises:
+        ConfigError: the Kafka connector is not installed; a retry does not help.
+    """
+    os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    scratch = scratch_folder(settings, job)
+    _import_lightly()
+    builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
+    for key, value in (_jvm(settings, scratch) | _engine(settings, scratch) | _streaming()).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def batch_session(settings: Settings, *, job: str) -> SparkSession:
+    """The session of a batch `job`: what spark-submit was told (master, memory, jars) holds; alone it has two threads.
+
+    Raises:
+        ConfigError: the Kafka connector is not installed; a retry does not help.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(job)
+    options = _engine(settings, scratch_folder(settings, job))
+    # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
+    # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
+    options["spark.sql.parquet.filterPushdown"] = "false"
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = builder.master("local[2]")
+        options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
+        own = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive.batch_options(settings)]
+        options["spark.driver.extraJavaOptions"] = " ".join(own)
+    elif not _submitted_to().startswith("local"):
+        for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
+            del options[key]
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+@contextmanager
+def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
+    """`batch_session` while the block runs, in a clean scratch folder. Only for the holder of the job's lock.
+
+    Raises:
+        ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and runs on a Java already
+        os.environ["JAVA_HOME"] = str(find_java().home)
+    clean_scratch(settings, job)
+    spark = batch_session(settings, job=job)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _submitted_to() -> str:
+    """The master that spark-submit was told."""
+    SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
+    return SparkConf().get("spark.master") or ""
+
+
+def _import_lightly() -> None:
+    """Keep pandas and pyarrow out of this process until somebody needs them.
+
+    Spark's literals import its test tools, which import both to learn their versions: 60 MB, and a second of a start.
+    """
+    heavy = [name for name in ("pandas", "pyarrow") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(heavy))  # type: ignore[arg-type]  # None stands for a module that cannot be had
+    try:
+        from pyspark.testing import utils  # noqa: PLC0415 - while they are hidden
+    finally:
+        for name in heavy:
+            del sys.modules[name]
+    utils.have_pandas, utils.have_pyarrow = utils.have_package("pandas"), utils.have_package("pyarrow")
+
+
+def scratch_folder(settings: Settings, job: str) -> Path:
+    """Folder of what this process of `job` and its JVM unpack and spill; worthless once they have ended."""
+    return settings.checkpoint(job) / "scratch" / str(os.getpid())
+
+
+def clean_scratch(settings: Settings, job: str) -> Path:
+    """Remove what killed processes of `job` left behind, and make the folder."""
+    scratch = scratch_folder(settings, job)
+    for left in scratch.parent.glob("*"):
+        if left == scratch or not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
+            shutil.rmtree(left, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
+
+
+def connector() -> str:
+    """Class path of the Kafka connector.
+
+    On the class path, unlike in `spark.jars`, its classes can come from the AppCDS archive.
+    """
+    folder = here().jars("spark")
+    jars = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not jars:
+        raise ConfigError.one(folder, "holds no Kafka connector; run: make setup")
+    return os.pathsep.join(jars)
+
+
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink that lead to the broker of `settings`."""
+    return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
+
+
+def findings_sink(settings: Settings) -> dict[str, str]:
+    """Options of Spark's Kafka sink for the topic of findings."""
+    longest = {"kafka.max.request.size": str(FINDING_BYTES)}
+    return kafka_options(settings) | longest | {"topic": settings.names.findings}
+
+
+def consumer_group(settings: Settings, job: str) -> str:
+    """What the names of the groups of the job's streaming query begin with (Spark's option `groupIdPrefix`)."""
+    return f"{settings.names.group(job)}.spark"
+
+
+def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
+    options = [
+        "-Xms128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xss512k",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        *class_archive.options(settings, scratch),
+    ]
+    return {
+        "spark.driver.memory": f"{settings.spark.heap_mb}m",
+        "spark.driver.extraClassPath": connector(),
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+
+
+def _engine(settings: Settings, scratch: Path) -> dict[str, str]:
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+        "spark.sql.debug.maxToStringFields": "200",
+        **SEMANTICS,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+
+
+def _streaming() -> dict[str, str]:
+    """State in RocksDB in the one format that micro-batch and real-time mode share, kept from the first batch on."""
+    state = "spark.sql.streaming.stateStore."
+    return {
+        f"{state}providerClass": _ROCKSDB,
+        f"{state}rocksdb.changelogCheckpointing.enabled": "true",
+        f"{state}checkpointFormatVersion": "2",
+        f"{state}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+    }

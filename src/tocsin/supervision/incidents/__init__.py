@@ -1,0 +1,1 @@
+"""Tell people about jobs that are in trouble, and keep what happened."""

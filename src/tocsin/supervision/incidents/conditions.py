@@ -1,0 +1,206 @@
+"""Decide when a condition of a job begins of which people must hear, and when it is over. Pure.
+
+People hear of a condition once, until an hour has passed without it. `watch` gathers the facts, keeps the memory and
+writes the mails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tocsin.model.durations import span
+from tocsin.model.job_report import MUCH_QUARANTINED, JobReport, JobState
+from tocsin.model.names import DETECTOR, INGEST, file_name
+from tocsin.supervision.job_states import HUNG, Condition, Past
+
+CALM_SECONDS = 3600.0
+_HOLD = {Condition.LAGGING: 120.0, Condition.BROKEN: 60.0, Condition.SILENT: 120.0}
+"""Conditions that must last so long before people hear of them: a backlog drains, a file is saved half-written, and
+senders come back after a stack that was down."""
+
+_LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
+"""The late share is taken over at least so many of the latest records and so long, or since the process began."""
+
+_FEWEST, _FEWEST_LATE = 100, 10
+"""Of fewer records, and of fewer late ones, a share says nothing."""
+
+_COARSE_SECONDS = 30.0
+"""Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Where conditions begin: seconds behind, share of late records, seconds without input by ingest job."""
+
+    lag: float
+    late_share: float
+    patience: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The jobs at one moment.
+
+    Attributes:
+        pasts: what the policy remembers of each job.
+        broken: the first fault of each job whose file cannot be read.
+        reports: the last report of each job that is not silent.
+    """
+
+    pasts: Mapping[str, Past] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, JobReport] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """Figures of the process `pid` of a job as they stood at `at`."""
+
+    pid: int
+    at: float
+    rows_in: int = 0
+    dropped_late: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """One job is in a condition that people must hear of.
+
+    Attributes:
+        job, condition: which, and how it fares.
+        reason: why, in words, as it was when it began.
+        at, last_at: epoch seconds at which it was found first, and last.
+        written: whether its mail waits for its departure, or has left.
+    """
+
+    job: str
+    condition: Condition
+    reason: str
+    at: float
+    last_at: float
+    written: bool = False
+
+    @property
+    def name(self) -> str:
+        """Unique, the same at each look, and good as the name of a file and of a run in Airflow."""
+        job = re.sub(r"[^A-Za-z0-9_.-]", "_", file_name(self.job))[:100]
+        mark = hashlib.sha256(f"{self.job} {self.at}".encode()).hexdigest()[:8]
+        return f"{self.condition.replace(' ', '-')}__{job}__{int(self.at)}-{mark}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What must outlive the process that watches.
+
+    Attributes:
+        incidents: those that stand, by job and condition.
+        bases: by detector job, the counters since which its late share is taken.
+        inputs: by ingest job, the counters when something came in last; a source without any is not silent.
+        owners: of each job, as the last readable version of its file said.
+    """
+
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    bases: Mapping[str, Counters] = field(default_factory=dict)
+    inputs: Mapping[str, Counters] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
+    """The incidents that stand `now`, with what must be remembered to judge the next look.
+
+    Args:
+        facts: the jobs now.
+        before: what the last call returned.
+        bounds: where conditions begin.
+        now: epoch seconds.
+    """
+    detectors = {job: one for job, one in facts.reports.items() if job.startswith(f"{DETECTOR}:")}
+    ingests = {job: one for job, one in facts.reports.items() if job.startswith(f"{INGEST}:")}
+    bases = {**before.bases, **{job: _base(one, before.bases.get(job), now) for job, one in detectors.items()}}
+    rolled = {job: _rolled(one, bases[job], now) for job, one in detectors.items()}
+    inputs = dict(before.inputs)
+    for job, report in ingests.items():
+        if report.rows_in > 0:
+            inputs[job] = _input(report, before.inputs.get(job), now)
+    memory = replace(before, bases=bases, inputs=inputs)
+    found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
+    known = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
+    standing: dict[str, Incident] = {}
+    for key, old in before.incidents.items():
+        over = now - old.last_at >= CALM_SECONDS or not old.written
+        if old.job in known and ((old.job, old.condition) in found or not over):
+            standing[key] = old
+    for (job, condition), reason in found.items():
+        one = standing.get(f"{job} {condition}") or Incident(
+            job=job, condition=condition, reason=reason, at=now, last_at=now
+        )
+        standing[f"{job} {condition}"] = replace(one, last_at=now) if now - one.last_at >= _COARSE_SECONDS else one
+    return replace(memory, incidents=standing, bases={**bases, **rolled})
+
+
+def is_due(one: Incident, now: float) -> bool:
+    """Whether its mail is to be written now."""
+    return not one.written and now - one.at >= _HOLD.get(one.condition, 0.0)
+
+
+def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Iterator[tuple[str, Condition, str]]:
+    """The conditions that are there now, each with its job and the reason."""
+    for job, past in facts.pasts.items():
+        if past.condition is Condition.RESTARTING:
+            if past.reason.startswith(HUNG):
+                yield job, Condition.HUNG, past.reason
+        elif past.condition is not Condition.FINE:
+            yield job, past.condition, past.reason
+    for job, fault in facts.broken.items():
+        yield job, Condition.BROKEN, fault
+    for job, report in facts.reports.items():
+        for condition, reason in _symptoms_of_flow(job, report, memory, bounds, now):
+            yield job, condition, reason
+
+
+def _symptoms_of_flow(
+    job: str, report: JobReport, memory: Memory, bounds: Bounds, now: float
+) -> Iterator[tuple[Condition, str]]:
+    """The conditions that follow from the figures of a job that runs."""
+    if report.bad_ratio > MUCH_QUARANTINED:
+        yield Condition.QUARANTINING, f"{report.bad_ratio:.1%} of the latest records went to quarantine"
+    if report.state in (JobState.RUNNING, JobState.DRAINING) and report.lag_seconds > bounds.lag:
+        yield Condition.LAGGING, f"is {span(report.lag_seconds)} behind, with {report.lag_records:,} records unread"
+    if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
+        yield Condition.LATE, f"{share:.1%} of the latest records came too late for their window"
+    if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
+        yield Condition.SILENT, f"nothing has come in for {span(quiet)}"
+
+
+def _base(report: JobReport, base: Counters | None, now: float) -> Counters:
+    """The counters since which the late share of a detector is taken; since its process began at first."""
+    is_same = base is not None and base.pid == report.pid and base.rows_in <= report.rows_in  # pids come again
+    return base if base is not None and is_same else Counters(pid=report.pid, at=now)
+
+
+def _rolled(report: JobReport, base: Counters, now: float) -> Counters:
+    """The counters for the next look: a late share of long ago says nothing of now."""
+    if report.rows_in - base.rows_in < _LATE_RECORDS or now - base.at < _LATE_SECONDS:
+        return base
+    return Counters(pid=report.pid, at=now, rows_in=report.rows_in, dropped_late=report.rows_dropped_late)
+
+
+def _late(report: JobReport, base: Counters) -> float:
+    read, late = report.rows_in - base.rows_in, report.rows_dropped_late - base.dropped_late
+    return late / read if read >= _FEWEST and late >= _FEWEST_LATE else 0.0
+
+
+def _input(report: JobReport, last: Counters | None, now: float) -> Counters:
+    new = Counters(pid=report.pid, at=now, rows_in=report.rows_in)
+    if last is None:
+        return new
+    return last if replace(new, at=last.at) == last or now - last.at < _COARSE_SECONDS else new
+
+
+def _quiet(job: str, report: JobReport, memory: Memory, now: float) -> float:
+    """For how long nothing has come in, as far as an ingest can say that has read all there is; 0 of all others."""
+    has_read_all = report.state is JobState.RUNNING and report.batch_id is not None and report.lag_records == 0
+    return now - memory.inputs[job].at if job in memory.inputs and has_read_all else 0.0

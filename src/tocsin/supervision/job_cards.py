@@ -1,0 +1,130 @@
+"""What the DAGs of jobs say of themselves, as plain data, read from the declared files without importing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError
+from tocsin.model.names import DETECTOR, INDEXER, PLATFORM_DAG, dag_of, detector_job
+from tocsin.project.catalog import Catalog
+from tocsin.supervision.incidents.watch import owners
+
+BROKEN = "broken"
+_LONGEST = 200
+_SHOWN = "A failed run here shows a condition of one of them.\n"
+_SWITCH = """
+---
+| do | and the job |
+|---|---|
+| pause, unpause | is stopped, is started |
+| Trigger, `restart` | is stopped and started at once, counting no failure |
+| Trigger, `drain` | reads all that there is now, is stopped then, and stays so until it is restarted |
+| Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
+| Trigger, `status` | is described in the log of the task |
+| edit the file | is replaced, if what it computes has changed |
+
+A failed run here shows a condition that its owner has a mail about: a crash loop, lag, late events and the like.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One DAG in whose runs jobs are handled.
+
+    Attributes:
+        dag: its id.
+        jobs: those it handles.
+        title: one line.
+        owner: e-mail address of whose it is; empty when nobody in particular.
+        recipients: of mails about each job, separated by commas; a job of which nobody is told is missing.
+        tags: to filter by.
+        doc: its page, in Markdown.
+        paused: whether it starts paused when Airflow has never seen it.
+    """
+
+    dag: str
+    jobs: tuple[str, ...]
+    title: str
+    owner: str = ""
+    recipients: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...]
+    doc: str
+    paused: bool = False
+
+
+def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()) -> list[Card]:
+    """A card for each detector, broken ones included, and one for all other jobs, in order of their ids.
+
+    Args:
+        catalog: what is declared.
+        off: by detector, whether it was switched off when it was seen last.
+        on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
+    """
+    made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
+    for place, error in catalog.broken.items():
+        folder, _, name = place.partition("/")
+        if folder == "detectors":
+            made.append(_broken(name, error, off.get(name, False)))
+    return sorted([*made, _platform(catalog, tuple(on_call))], key=lambda card: card.dag)
+
+
+def _detector(spec: DetectorSpec, paused: bool) -> Card:
+    window = "none: each event by itself" if spec.window is None else str(spec.window)
+    limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
+    facts = {
+        "source": spec.source,
+        "entity": ", ".join(spec.entity),
+        "window": window,
+        "levels": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
+        "stage": str(spec.stage),
+        "owner": spec.owner,
+        "runbook": spec.runbook,
+        "file": f"detectors/{spec.path.name}",
+        "version": spec.version,
+    }
+    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
+    return Card(
+        dag=dag_of(detector_job(spec.name)),
+        jobs=(detector_job(spec.name),),
+        title=spec.title[:_LONGEST],
+        owner=spec.owner,
+        recipients={detector_job(spec.name): spec.owner},
+        tags=(DETECTOR, str(spec.stage), spec.source[:100]),
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}{_tab(dag_of(detector_job(spec.name)))}",
+        paused=paused,
+    )
+
+
+def _broken(name: str, error: ConfigError, paused: bool) -> Card:
+    faults = "\n".join(f"- {fault}" for fault in error.faults)
+    what = "The file cannot be used as it is. A job that runs is left alone; it will not be started."
+    return Card(
+        dag=dag_of(detector_job(name)),
+        jobs=(detector_job(name),),
+        title=f"Broken: {error.faults[0]}"[:_LONGEST],
+        tags=(DETECTOR, BROKEN),
+        doc=f"# detectors/{name}.py is broken\n\n{what}\n\n{faults}\n{_tab(dag_of(detector_job(name)))}",
+        paused=paused,
+    )
+
+
+def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
+    recipients = {job: to for job, to in owners(catalog, on_call).items() if dag_of(job) == PLATFORM_DAG}
+    jobs = tuple(recipients)
+    listed = "\n".join(f"- `{job}`" for job in jobs)
+    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\n{_SHOWN}"
+    return Card(
+        dag=dag_of(INDEXER),
+        jobs=jobs,
+        title="Ingest, indexer and notifier",
+        recipients=recipients,
+        tags=("platform",),
+        doc=doc + _tab(dag_of(INDEXER)),
+    )
+
+
+def _tab(dag: str) -> str:
+    """Where the page of the jobs of `dag` is; Airflow's pages have its own address as their base."""
+    return f"\nHow it fares, its crash history and the end of its log: the tab [Job](dags/{dag}/plugin/job).\n"

@@ -1,0 +1,205 @@
+"""The words of supervision: what should run, what runs, what happened before, what to do. Times are epoch seconds.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of jobs that mean something to supervision; any other is a failure."""
+
+    CONFIG = 2
+    LOCKED = 3
+    NO_ROOM = 4
+
+
+HUNG = "is hung"
+"""Begins the reason of a failure that was no end of a process."""
+
+
+class Condition(StrEnum):
+    """Condition of a job. The policy knows the first six; `incidents.conditions` finds the others."""
+
+    FINE = "fine"
+    RESTARTING = "restarting"
+    CRASH_LOOP = "crash loop"
+    MISCONFIGURED = "misconfigured"
+    LOCKED = "locked"
+    NO_ROOM = "no room"
+    HUNG = "hung"
+    BROKEN = "broken file"
+    LAGGING = "lags"
+    LATE = "drops late events"
+    SILENT = "no input"
+    QUARANTINING = "much goes to quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast things happen, in seconds.
+
+    Attributes:
+        first_delay: before the restart after the second failure; doubles from there.
+        longest_delay: bound of the back-off.
+        crash_loop_failures, crash_loop_window: so many failures within so long are a crash loop.
+        healthy_after: a job that ran so long is forgiven its failures.
+        stale_after: without a heartbeat for so long a job is hung.
+        start_grace: for the first heartbeat of a process.
+        stalled_after: a job that lives and has not come on for so long is hung.
+        stop_grace: between asking a process to stop and ending it.
+        stagger: between the starts of two heavy jobs.
+        locked_retry: before the next try when another copy holds the lock.
+        hand_overs: how many jobs hand over at once: two processes of one job take twice its memory.
+    """
+
+    first_delay: float = 2.0
+    longest_delay: float = 60.0
+    crash_loop_failures: int = 4
+    crash_loop_window: float = 600.0
+    healthy_after: float = 120.0
+    stale_after: float = 60.0
+    start_grace: float = 180.0
+    stalled_after: float = 600.0
+    stop_grace: float = 20.0
+    stagger: float = 2.0
+    locked_retry: float = 5.0
+    hand_overs: int = 2
+
+
+@dataclass(frozen=True)
+class Desired:
+    """A job that should run.
+
+    Attributes:
+        spec: hash of all that it is started with.
+        heavy: starts of heavy jobs are staggered.
+        beats: whether it gives heartbeats.
+        readable: False when it cannot be told whether it should run: then it is left alone.
+        memory_bytes: how much it may hold resident before it is restarted; None for no limit.
+        hands_over: whether a process from another spec runs on until one from this spec can take over from it.
+    """
+
+    spec: str
+    heavy: bool = False
+    beats: bool = True
+    readable: bool = True
+    memory_bytes: int | None = None
+    hands_over: bool = False
+
+
+UNREADABLE = Desired("", readable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A live process of a job.
+
+    Attributes:
+        job, pid, spec: what and which it is.
+        started_at: of the process.
+        beat_at: last heartbeat of this very process; None before the first.
+        rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
+        stalled_seconds: for how long it has not come on, as that heartbeat says.
+        leader: False for a process whose leader is gone.
+        leads: whether it says that it is the one that works for the job; False before its first heartbeat.
+        ready: whether it says that it can take over from the one that leads.
+        works: whether it says that it leads and does its work.
+    """
+
+    job: str
+    pid: int
+    spec: str
+    started_at: float
+    beat_at: float | None = None
+    rss_bytes: int = 0
+    stalled_seconds: float = 0.0
+    leader: bool = True
+    leads: bool = False
+    ready: bool = False
+    works: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actual:
+    """What is there now: the live processes, and how the last process of a job ended, where that is known.
+
+    Attributes:
+        live: the processes.
+        exits: exit code of the last process of a job.
+        causes: why the last process of a job ended, in its own words.
+    """
+
+    live: Sequence[Live] = ()
+    exits: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What is remembered of one job.
+
+    Attributes:
+        spec: what it was started with last.
+        started_at: of that start.
+        expected: whether a process from that spec should be there: started or seen, and not asked to stop.
+        failures: times of the failures that count.
+        retry_at: not to be started before.
+        condition, reason: how it fares and why, in words.
+        asked: pids that were asked to stop, and when.
+        works: whether the process of `started_at` has come to work.
+    """
+
+    spec: str = ""
+    started_at: float = 0.0
+    expected: bool = False
+    failures: tuple[float, ...] = ()
+    retry_at: float = 0.0
+    condition: Condition = Condition.FINE
+    reason: str = ""
+    asked: Mapping[int, float] = field(default_factory=dict)
+    works: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What is remembered of all jobs; `heavy_start_at` is the last start of a heavy one."""
+
+    jobs: Mapping[str, Past] = field(default_factory=dict)
+    heavy_start_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start `job` from `spec`; with `beside` while a process from another spec runs, from which it is to take over."""
+
+    job: str
+    spec: str
+    reason: str
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the process `pid` of `job`; with `force` at once."""
+
+    job: str
+    pid: int
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """`job` came into another condition: news for people, given once."""
+
+    job: str
+    condition: Condition
+    reason: str
+
+
+Action = Start | Stop | Change

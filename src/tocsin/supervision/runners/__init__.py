@@ -1,0 +1,1 @@
+"""Start, find and stop the processes of jobs."""

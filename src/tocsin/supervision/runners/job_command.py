@@ -1,0 +1,86 @@
+"""How a job is started: its command, its environment, its log."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.project.settings import Settings
+from tocsin.provision.paths import Paths, here
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Launch
+
+_ENTRY_POINTS = {"ingest": "ingest.py", "detector": "detect.py"}
+# What a job inherits. Nothing else: an Airflow task, a Python path or a Spark of the user must not reach it.
+_INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "TOCSIN_HOME")
+
+
+def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False) -> Launch:
+    """How to start the job that `labels` names; `beside` the process that leads it, to take over from that one.
+
+    Raises:
+        ConfigError: PySpark is not installed.
+    """
+    paths = here()
+    return Launch(
+        labels=labels,
+        command=(*_command(paths, labels.job), *(("--beside",) if beside else ()), *labels.arguments()),
+        environment=job_environment(_for_job(settings, labels.job), java_home),
+        directory=paths.root,
+        log=settings.log(labels.job),
+    )
+
+
+def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
+    """The environment of a job: what it needs of ours, and exactly these settings, whatever files come to say later."""
+    paths = here()
+    python = str(paths.venv / "bin" / "python")
+    return {
+        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        "JAVA_HOME": str(java_home),
+        "SPARK_HOME": str(paths.package("pyspark")),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "PYTHONUNBUFFERED": "1",
+        "TZ": "UTC",
+        **_variables(settings),
+    }
+
+
+def _command(paths: Paths, job: str) -> tuple[str, ...]:
+    python = str(paths.venv / "bin" / "python")
+    if job in (INDEXER, NOTIFIER):
+        return (python, "-m", "tocsin.alerts", job)
+    kind, _, name = job.partition(":")
+    return (python, str(paths.root / "spark_jobs" / _ENTRY_POINTS[kind]), name)
+
+
+def _for_job(settings: Settings, job: str) -> Settings:
+    """`settings` without the address of the alerts DB, unless `job` uses that: it may hold a password."""
+    if job in (INDEXER, NOTIFIER):
+        return settings
+    return settings.model_copy(
+        update={"alerts": settings.alerts.model_copy(update={"database": None, "database_file": None})}
+    )
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """`settings` as the variables from which `load_settings` makes them again."""
+    variables = {"TOCSIN_PROJECT": str(settings.project.resolve()), "TOCSIN_STATE": str(settings.state.resolve())}
+    for name in type(settings).model_fields.keys() - {"project", "state"}:
+        value = getattr(settings, name)
+        text = json.dumps(value.model_dump(), default=_text) if isinstance(value, BaseModel) else str(value)
+        variables[f"TOCSIN_{name.upper()}"] = text
+    return variables
+
+
+def _text(value: object) -> str:
+    """Values that JSON does not know, as the settings take them."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    return str(value)

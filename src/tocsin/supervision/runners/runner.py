@@ -1,0 +1,85 @@
+"""Where jobs run: one interface for this machine now and for a cluster later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tocsin.supervision.runners.process_labels import Labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A process to start.
+
+    Attributes:
+        labels: what it is; the command carries them already.
+        command: program and arguments.
+        environment: the whole environment; nothing else is inherited.
+        directory: where it starts.
+        log: file that gets its output, appended to.
+    """
+
+    labels: Labels
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: Path
+    log: Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """A live process.
+
+    Attributes:
+        labels: what it is.
+        pid: its number.
+        started_at: seconds since the epoch; with the pid it names the process for good.
+        leader: False for one whose leader is gone, as a JVM without its Python driver: nothing supervises it.
+    """
+
+    labels: Labels
+    pid: int
+    started_at: float
+    leader: bool = True
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process and all its children take.
+
+    Attributes:
+        rss_bytes: resident memory, shared pages counted once per process.
+        cpu_seconds: since the start of each process that is still there.
+    """
+
+    rss_bytes: int
+    cpu_seconds: float
+
+
+class Runner(Protocol):
+    """Starts and stops labelled processes, and knows which there are."""
+
+    def start(self, launch: Launch) -> int:
+        """Start a process and return its number, without waiting for it to work.
+
+        Raises:
+            OSError: it cannot be started (no such program, disk full).
+        """
+
+    def stop(self, process: Process, *, force: bool = False) -> None:
+        """Ask `process` to stop; with `force` end it and all its children at once. Does not wait. Gone is no error."""
+
+    def list(self) -> Sequence[Process]:
+        """The live processes of this installation."""
+
+    def exit_code(self, job: str) -> int | None:
+        """How the last process of `job` ended: minus the signal, or the code; None when this runner cannot know."""
+
+    def usage(self, process: Process) -> Usage | None:
+        """What `process` takes; None when it is gone."""
+
+    def logs(self, job: str, lines: int) -> Sequence[str]:
+        """The last `lines` lines of the log of `job`."""

@@ -1,0 +1,1 @@
+"""Prepare what the pages show; how they are served is in `tocsin.airflow.pages`."""

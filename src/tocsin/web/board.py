@@ -1,0 +1,136 @@
+"""What the pages know of an installation: the last look that worked, and what is got in the background."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from tocsin.kafka.probe import ask
+from tocsin.model.names import DETECTOR, dag_of
+from tocsin.model.printable import printable
+from tocsin.project.settings import Settings
+from tocsin.web.cpu_load import Loads
+from tocsin.web.job_rows import Known, declared_facts, rows
+from tocsin.web.page_shapes import Board, Note, Parity, Row, Severity, Stories, Story
+from tocsin.web.parity_page import Comparisons
+from tocsin.web.refreshed import Refreshed
+from tocsin.web.snapshot import Looker, Sight
+from tocsin.web.usage_query import read_usage
+
+# Everybody who looks at the same time shares one look.
+_LOOK_SECONDS = 1.5
+_USAGE_SECONDS = 45.0
+_PROBE_SECONDS = 5.0
+# A page whose figures of the day are blank or old says less than one that comes so much later.
+_PATIENCE_SECONDS = 4.0
+# The supervisor looks each minute, and a look may take half a minute.
+_UNSUPERVISED_SECONDS = 150.0
+
+
+class Installation:
+    """Answers every page; never raises because something cannot be read: then it says so, and what it knew before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._looker = Looker(settings)
+        self._loads = Loads()
+        self._comparisons = Comparisons(settings.state)
+        self._usage = Refreshed(lambda: read_usage(settings), _USAGE_SECONDS)
+        self._kafka = Refreshed(lambda: ask(settings.kafka), _PROBE_SECONDS)
+        self._lock = threading.Lock()
+        self._sight: Sight | None = None
+        self._looked = float("-inf")
+        self._fault = ""
+
+    def prepare(self) -> None:
+        """Begin to read what takes long, so that the first page finds it."""
+        self._usage.known()
+
+    def board(self, off: Mapping[str, bool]) -> Board:
+        """All jobs.
+
+        Args:
+            off: by DAG, whether it is paused; see `Known`.
+        """
+        sight = self._look()
+        looked_at = sight.at if sight else None
+        return Board(now=time.time(), looked_at=looked_at, notes=self._notes(sight), rows=self._rows(sight, off))
+
+    def stories(self, dag: str, off: Mapping[str, bool]) -> Stories:
+        """The jobs of `dag` in detail."""
+        sight = self._look()
+        own = [row for row in self._rows(sight, off) if row.dag == dag]
+        told = [_story(sight, row) for row in own if sight]
+        return Stories(now=time.time(), looked_at=sight.at if sight else None, notes=self._notes(sight), jobs=told)
+
+    def parity(self, dag: str) -> Parity:
+        """Whether stream and backfill of the detector that `dag` handles find the same."""
+        own = (job.partition(":") for job in self.jobs_of(dag))
+        detector = next((name for kind, _, name in own if kind == DETECTOR), None)
+        return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)
+
+    def dags(self) -> set[str]:
+        """The DAGs that handle jobs."""
+        sight = self._look()
+        return {dag_of(job) for job in sight.jobs} if sight else set()
+
+    def jobs_of(self, dag: str) -> list[str]:
+        """The jobs that `dag` handles; none when it handles none, or when nothing could be read yet."""
+        sight = self._look()
+        return [job for job in sight.jobs if dag_of(job) == dag] if sight else []
+
+    def _rows(self, sight: Sight | None, off: Mapping[str, bool]) -> list[Row]:
+        if sight is None:
+            return []
+        usage = self._usage.known(_PATIENCE_SECONDS)
+        known = Known(
+            taken=usage.value or {},
+            taken_at=usage.at,
+            load=self._loads.of,
+            unexplained=self._comparisons.unexplained,
+            off=off,
+        )
+        return rows(sight, known)
+
+    def _look(self) -> Sight | None:
+        """The last look that worked, at most some seconds old unless nothing can be read."""
+        with self._lock:
+            if time.monotonic() - self._looked >= _LOOK_SECONDS:
+                try:
+                    self._sight, self._fault = self._looker.look(), ""
+                    for beat in self._sight.beats.values():
+                        self._loads.take(beat.report)
+                except Exception as error:  # a page that explains is worth more than one that fails
+                    self._fault = printable(f"{type(error).__name__}: {error}")
+                self._looked = time.monotonic()
+            return self._sight
+
+    def _notes(self, sight: Sight | None) -> list[Note]:
+        problem, warning = Severity.PROBLEM, Severity.WARNING
+        found = []
+        if self._fault:
+            text = f"The state of the jobs cannot be read ({self._fault}). What is shown is what was read before."
+            found.append(Note(severity=problem, text=text))
+        if fault := self._kafka.known().error:
+            text = f"{printable(fault)}. Jobs wait for it and go on by themselves; nothing is lost."
+            found.append(Note(severity=problem, text=text))
+        idle = sight.at - sight.switches.read_at if sight else 0.0
+        if sight and sight.switches.read_at and idle > _UNSUPERVISED_SECONDS:
+            text = (
+                f"The supervisor has not looked at the jobs for {idle / 60:.0f} min, so nothing is started, stopped or "
+                "restarted. Is its DAG paused, or the scheduler down?"
+            )
+            found.append(Note(severity=problem, text=text))
+        usage = self._usage.known()
+        if usage.error:
+            known = "it is not known" if usage.at is None else "what is shown is older"
+            text = f"What the jobs took today cannot be read ({printable(usage.error)}); {known}."
+            found.append(Note(severity=warning, text=text))
+        return found
+
+
+def _story(sight: Sight, row: Row) -> Story:
+    spec = sight.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
+    facts = declared_facts(spec) if spec else []
+    return Story(row=row, episodes=list(sight.episodes.get(row.job, ())), facts=facts)

@@ -1,0 +1,88 @@
+"""The life of one job as people tell it: when a process ended and why, and when the next one came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tocsin.model.printable import printable
+from tocsin.supervision.incidents.chronicle import Event, What
+from tocsin.supervision.job_states import Condition
+from tocsin.web.page_shapes import Episode, Restart
+
+_LOOP_SECONDS = 600.0
+_ENDS = (What.END, What.STOP, What.REFUSED)
+
+
+@dataclass
+class _Ended:
+    """The end of a process, and when the next one worked."""
+
+    event: Event
+    forced: bool = False
+    restarted_at: float | None = None
+    back_at: float | None = None
+    count: int = 1
+
+    def is_told_again_by(self, event: Event) -> bool:
+        """Whether `event` is about the same process: one that was asked ends by force, or is found gone."""
+        return self.restarted_at is None and self.event.what is What.STOP and event.what is not What.REFUSED
+
+
+def episodes(events: Sequence[Event]) -> list[Episode]:
+    """The ends among `events` (oldest first), the newest first."""
+    found: list[_Ended] = []
+    running = 0
+    for event in events:
+        is_open = bool(found) and found[-1].restarted_at is None
+        if event.what is What.START:
+            running = 1 if is_open else running + 1
+            if is_open:
+                found[-1].restarted_at = event.at
+        elif event.what is What.WORKS and found and found[-1].back_at is None:
+            found[-1].restarted_at = found[-1].restarted_at or event.at
+            found[-1].back_at = event.at
+        elif event.what in _ENDS and is_open and found[-1].is_told_again_by(event):
+            found[-1].forced = found[-1].forced or event.forced
+        elif event.what in _ENDS:
+            # Where two run, the newer one has taken over from the one that ends.
+            at_once = event.at if running > 1 else None
+            found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorbed(found, event)))
+            running = max(0, running - 1)
+    return [_episode(one) for one in reversed(found)]
+
+
+def _absorbed(found: list[_Ended], event: Event) -> int:
+    """Take the ends off `found` that `event` repeats in a crash loop, and count them: the cause is told once."""
+    count = 0
+    while event.condition is Condition.CRASH_LOOP and found and _repeats(event, found[-1].event):
+        count += found.pop().count
+    return count
+
+
+def _repeats(event: Event, before: Event) -> bool:
+    return before.failed and before.reason == event.reason and event.at - before.at < _LOOP_SECONDS
+
+
+def last_restart(told: Sequence[Episode]) -> Restart | None:
+    """The last start that followed an end, out of `episodes`; None when there was none."""
+    for one in told:
+        if one.restart_seconds is not None:
+            return Restart(at=one.at + one.restart_seconds, cause=one.cause)
+    return None
+
+
+def _episode(one: _Ended) -> Episode:
+    event = one.event
+    forced = "; it did not stop when asked, and was ended by force" if one.forced and not event.forced else ""
+    return Episode(
+        at=event.at,
+        failed=event.failed or event.what is What.REFUSED,
+        asked=event.what is What.STOP,
+        cause=printable(event.reason + forced + (f"; {one.count} times" if one.count > 1 else "")),
+        exit_code=event.exit_code,
+        ran_seconds=event.ran_seconds,
+        condition="" if event.condition is None else str(event.condition),
+        restart_seconds=None if one.restarted_at is None else max(0.0, one.restarted_at - event.at),
+        back_seconds=None if one.back_at is None else max(0.0, one.back_at - event.at),
+    )

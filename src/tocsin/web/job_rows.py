@@ -1,0 +1,155 @@
+"""A look at the jobs, and what else is known of them, as the rows of a page: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.names import DETECTOR, INDEXER, INGEST, NOTIFIER, dag_of
+from tocsin.model.printable import printable
+from tocsin.project.catalog import Catalog
+from tocsin.supervision.job_states import Past
+from tocsin.web.cpu_load import Load
+from tocsin.web.episodes import last_restart
+from tocsin.web.health import DRAINED, Facts, Verdict, faults_of, verdict
+from tocsin.web.page_shapes import Fact, Row, Severity
+from tocsin.web.snapshot import Sight
+from tocsin.web.usage_query import Taken
+
+_TITLES = {INDEXER: "Merges findings into alerts", NOTIFIER: "Sends what is due"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known beside a look.
+
+    Attributes:
+        taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
+        load: of a job.
+        unexplained: of a detector, see `Row`.
+        off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
+    """
+
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    taken_at: float | None = None
+    load: Callable[[str], Load | None] = field(default=lambda job: None)
+    unexplained: Callable[[str], int] = field(default=lambda detector: 0)
+    off: Mapping[str, bool] = field(default_factory=dict)
+
+
+def rows(sight: Sight, known: Known) -> list[Row]:
+    """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
+    return sorted((_row(sight, job, known) for job in sight.jobs), key=_rank)
+
+
+def declared_facts(spec: DetectorSpec) -> list[Fact]:
+    """What the file of a detector declares."""
+    limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
+    told = {
+        "what it catches": spec.doc,
+        "source": spec.source,
+        "entity": ", ".join(spec.entity),
+        "window": "none: each event by itself" if spec.window is None else str(spec.window),
+        "limits": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
+        "memory": "no limit" if spec.memory is None else f"restarted above {spec.memory / 1e6:,.0f} MB",
+        "owner": spec.owner,
+        "runbook": spec.runbook,
+        "file": f"detectors/{spec.path.name}",
+        "version": spec.version,
+    }
+    return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in told.items()]
+
+
+def _rank(row: Row) -> int:
+    """The place of a row among the others; those of one rank keep their order."""
+    if row.severity is Severity.PROBLEM:
+        return 0
+    if row.severity is Severity.OFF and row.state == row.stage:
+        return 3
+    return 1 if row.kind == DETECTOR else 2
+
+
+def _row(sight: Sight, job: str, known: Known) -> Row:
+    kind, _, name = job.partition(":")
+    spec = sight.catalog.detectors.get(name) if kind == DETECTOR else None
+    dag = dag_of(job)
+    off = known.off.get(dag, sight.switches.off.get(name)) if kind == DETECTOR else None
+    facts = Facts(
+        job=job,
+        spec=spec,
+        faults=faults_of(sight.catalog, job, sight.project),
+        declared=_is_declared(sight.catalog, kind, name),
+        off=off,
+        drain_asked_at=sight.drains.asked.get(job),
+        drained_at=sight.drains.drained.get(job),
+        processes=sight.processes.get(job, ()),
+        beat=sight.beats.get(job),
+        beside=sight.besides.get(job),
+        past=sight.pasts.get(job, Past()),
+        at=sight.at,
+    )
+    taken = known.taken.get(job, Taken())
+    found = verdict(facts)
+    return Row(
+        job=job,
+        name=name or kind,
+        kind=kind,
+        title=_title(sight.catalog, kind, name),
+        dag=dag,
+        stage=str(spec.stage) if spec else "",
+        today=taken.today,
+        today_at=known.taken_at,
+        last_finding_at=taken.last_finding_at,
+        unexplained=known.unexplained(name) if kind == DETECTOR else 0,
+        last_restart=last_restart(sight.episodes.get(job, ())),
+        off=off,
+        may_switch=kind == DETECTOR and off is not None and _switch_matters(facts),
+        may_restart=not off and not facts.faults and (found.severity is not Severity.OFF or found.state == DRAINED),
+        **_process(facts, found, known.load(job)),
+    )
+
+
+def _process(facts: Facts, found: Verdict, load: Load | None) -> dict[str, object]:
+    """The fields that follow from the process and its last sign of life."""
+    leader, beat = facts.leader, facts.own_beat
+    told: dict[str, object] = {"severity": found.severity, "state": found.state, "reason": printable(found.reason)}
+    told["told_at"] = None if facts.beat is None else facts.at - facts.beat.age_seconds
+    declared = facts.spec.memory if facts.spec else None
+    told["declared_bytes"] = declared
+    if leader is not None:
+        told |= {"pid": leader.pid, "started_at": leader.started_at}
+    if beat is None:
+        return told
+    report = beat.report
+    over = declared is not None and report.rss_bytes > declared
+    busy = load is not None and load.busy
+    if (over or busy) and found.severity is Severity.OK:
+        told["severity"] = Severity.WARNING
+    told |= {"mode": report.mode, "lag_records": report.lag_records, "lag_seconds": report.lag_seconds}
+    told |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
+    return told | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
+
+
+def _switch_matters(facts: Facts) -> bool:
+    """Whether the job would come or go with its switch."""
+    runs = facts.spec is not None and facts.spec.stage.runs
+    return runs or facts.leader is not None
+
+
+def _is_declared(catalog: Catalog, kind: str, name: str) -> bool:
+    declared: Mapping[str, Sequence[object]] = {
+        DETECTOR: [name in catalog.detectors, f"detectors/{name}" in catalog.broken],
+        INGEST: [name in catalog.sources, f"sources/{name}" in catalog.broken],
+    }
+    return any(declared.get(kind, [True]))
+
+
+def _title(catalog: Catalog, kind: str, name: str) -> str:
+    if kind == DETECTOR:
+        spec = catalog.detectors.get(name)
+        return printable(spec.title) if spec else f"detectors/{name}.py"
+    if kind == INGEST:
+        source = catalog.sources.get(name)
+        return printable(source.title) if source else f"sources/{name}.toml"
+    return _TITLES.get(kind, "")

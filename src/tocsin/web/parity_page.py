@@ -1,0 +1,94 @@
+"""Whether stream and backfill of a detector find the same, as `tocsin parity` has kept it: read from files alone."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+from pathlib import Path
+
+from tocsin.backfill.parity.comparison import Difference, Reason, Told
+from tocsin.backfill.parity.parity_report import ParityReport, latest, read
+from tocsin.model.printable import printable
+from tocsin.web.page_shapes import Compared, Parity, Said, Unlike
+
+FEW_DAYS = 7
+FEW_DIFFERENCES = 5
+"""So many of one day are shown."""
+
+
+class Comparisons:
+    """What is kept of the comparisons of each detector; read again only when one has come in."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._known: dict[str, tuple[int, Parity]] = {}
+
+    def of(self, detector: str) -> Parity:
+        """The days that were compared last. Never raises: what cannot be read says so."""
+        try:
+            stamp = self._stamp(detector)
+            known = self._known.get(detector)
+            if known is None or known[0] != stamp:
+                known = self._known[detector] = (stamp, _parity(self._state, detector))
+        except OSError as error:
+            return Parity(now=time.time(), detector=detector, fault=printable(error))
+        return known[1].model_copy(update={"now": time.time()})
+
+    def unexplained(self, detector: str) -> int:
+        """How many findings differ without a reason on these days."""
+        return sum(day.unexplained for day in self.of(detector).days)
+
+    def _stamp(self, detector: str) -> int:
+        """Changes whenever a report comes in: each is put in its place whole."""
+        folder = self._state / "parity" / detector
+        return folder.stat().st_mtime_ns if folder.exists() else 0
+
+
+def _parity(state: Path, detector: str) -> Parity:
+    days = latest(state, detector)
+    compared: list[Compared] = []
+    unlike: list[Unlike] = []
+    for day in days[:FEW_DAYS]:
+        report = _report(state, detector, day)
+        compared.append(_compared(day, report))
+        if isinstance(report, ParityReport):
+            unexplained = [one for one in report.differences if one.reason is Reason.UNEXPLAINED]
+            unlike += [_unlike(day, one) for one in unexplained[:FEW_DIFFERENCES]]
+    earlier = len(days) - len(compared)
+    return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unlike)
+
+
+def _report(state: Path, detector: str, day: date) -> ParityReport | str:
+    """What is kept of `day`, or why that cannot be read."""
+    try:
+        return read(state, detector, day) or "what was kept cannot be read; compare the day again"
+    except OSError as error:
+        return printable(error)
+
+
+def _compared(day: date, report: ParityReport | str) -> Compared:
+    if isinstance(report, str):
+        return Compared(day=str(day), fault=report)
+    return Compared(
+        day=str(day),
+        same=report.same,
+        reasons={str(reason): count for reason, count in report.reasons.items()},
+        unexplained=report.unexplained,
+        compared_at=report.compared_at.timestamp(),
+    )
+
+
+def _unlike(day: date, one: Difference) -> Unlike:
+    return Unlike(
+        day=str(day),
+        entity=printable(", ".join(f"{name}: {value}" for name, value in one.entity.items())),
+        start=one.start.timestamp(),
+        end=one.end.timestamp(),
+        stream=_said(one.stream),
+        batch=_said(one.batch),
+        why=printable(one.why),
+    )
+
+
+def _said(told: Told | None) -> Said | None:
+    return None if told is None else Said(level=printable(told.level), score=told.score, at_least=told.at_least)
