@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -25,6 +26,7 @@ from tocsin.alerts.store.alert_rows import (
 )
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, backfilled_days, invalid_findings, job_usage, notifications
+from tocsin.backfill.parity.comparison import Streamed, Told
 from tocsin.history.places import begin, end
 from tocsin.model.finding import Origin, canonical_entity
 from tocsin.model.names import detector_job
@@ -122,6 +124,23 @@ def findings_of_day(database: Database, detector: str, day: date) -> list[Stored
         own = select(rows).where(table.detector == detector, table.moment >= begin(day), table.moment < end(day))
         found = connection.execute(own.order_by(table.moment, table.finding_id)).mappings()
         return [stored_finding(row) for row in found]
+
+
+def streamed_findings(settings: Settings, detector: str, day: date) -> list[Streamed]:
+    """List what the stream said last of each finding of a UTC day, of superseded or replaced ones too.
+
+    Errors as for `list_findings`.
+    """
+    with closing(open_store(settings)) as database:
+        found = findings_of_day(database, detector, day)
+    streamed = []
+    for stored in found:
+        if stored.finding.origin is not Origin.BACKFILL:
+            streamed.append(Streamed(stored.finding, Told.of(stored.finding)))
+        elif stored.stream is not None:
+            said = Told.model_validate(stored.stream, from_attributes=True)
+            streamed.append(Streamed(stored.finding, said))
+    return streamed
 
 
 def list_backfilled(database: Database, detector: str) -> list[BackfilledDay]:

@@ -1,23 +1,27 @@
-"""`tocsin parity` over a real alerts DB, ledger of backfills and history; what Spark and Kafka would say is given."""
+"""Compare a day over a real alerts DB, ledger of backfills and history; what Spark and Kafka would say is given."""
 
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import streamed_findings
 from tocsin.backfill.backfill_ledger import Backfills, Made, Published
 from tocsin.backfill.parity.comparison import Reason, Told
-from tocsin.backfill.parity.parity_report import read
+from tocsin.backfill.parity.day_parity import compare_day
+from tocsin.backfill.parity.parity_report import ParityReport, read
 from tocsin.backfill.parity.reasons import Trial
 from tocsin.backfill.spark.recompute import Doubt
 from tocsin.cli.app import app
+from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding, Origin, finding_id
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.catalog import read_catalog
@@ -56,9 +60,9 @@ class Installation:
         self.trials: list[Trial] = []
         self.doubts: list[Doubt] = []
         self.whole: dict[str, Told] = {}
-        monkeypatch.setattr("tocsin.cli.reported_jobs.reports", self._reports)
-        monkeypatch.setattr("tocsin.ingest.quarantine.list_quarantined", lambda *_: [])
-        monkeypatch.setattr("tocsin.backfill.spark.recompute.recompute", self._recompute)
+        monkeypatch.setattr("tocsin.backfill.parity.day_parity.read_reports", self._reports)
+        monkeypatch.setattr("tocsin.backfill.parity.day_parity.list_quarantined", lambda *_: [])
+        monkeypatch.setattr("tocsin.backfill.parity.day_parity.recompute", self._recompute)
 
     def stream(self, *findings: Finding) -> None:
         database = Database(self.settings.alerts_database)
@@ -73,8 +77,11 @@ class Installation:
         published = Published(run="20261120T043000000Z", run_id="test", made=made, at=NOON, severity="pass")
         Backfills(self.settings, SPEC.name).publish(NOON.date(), findings, published)
 
-    def _reports(self, *_: Any) -> tuple[dict[str, JobReport], str]:
-        return {job: self.report(job) for job in self.heard}, ""
+    def compare(self, day: date | None = None) -> ParityReport:
+        return compare_day(self.settings, SPEC.name, day, partial(streamed_findings, self.settings, SPEC.name))
+
+    def _reports(self, *_: Any) -> dict[str, JobReport]:
+        return {job: self.report(job) for job in self.heard}
 
     def report(self, job: str) -> JobReport:
         return JobReport(job=job, at=NOON, state=JobState.RUNNING, watermark=self.watermark)
@@ -97,25 +104,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     return Installation(settings, monkeypatch)
 
 
-def parity(*words: str) -> Result:
-    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", *words])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done
-
-
 def test_stream_and_batch_that_agree_need_neither_spark_nor_kafka(here: Installation) -> None:
     here.stream(found("mallory", 60), found("eve", 101).model_copy(update={"at_least": True}))
     here.backfill(found("mallory", 60, Origin.BACKFILL), found("eve", 110, Origin.BACKFILL))
-    done = parity()
+    compared = here.compare()
+    assert (compared.day, compared.same, compared.differing) == (NOON.date(), 2, 0)
+    assert here.doubts == []
+    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins"])
     assert done.exit_code == 0
     assert "failed_logins 2026-11-19: 2 findings agree; stream and backfill have found the same" in done.output
-    assert here.doubts == []
 
 
 def test_what_is_not_explained_is_told_with_exit_code_1_and_kept(here: Installation) -> None:
     here.stream(found("mallory", 60), found("trudy", 70))
     here.backfill(found("mallory", 80, Origin.BACKFILL), found("trudy", 70, Origin.BACKFILL))
-    done = parity("--day", "2026-11-19")
+    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", "--day", "2026-11-19"])
     assert done.exit_code == 1
     assert "1 findings agree, 1 differ: 1 unexplained" in done.output
     assert "email 60" in done.output
@@ -129,20 +132,20 @@ def test_a_difference_that_recomputing_proves_is_well(here: Installation) -> Non
     here.backfill(found("mallory", 80, Origin.BACKFILL))
     mallory = found("mallory", 60)
     here.trials = [Trial(Reason.LATE, "came late", {mallory.finding_id: Told.of(mallory)})]
-    done = parity("--json")
-    assert done.exit_code == 0
-    told = json.loads(done.stdout)
-    assert (told["reasons"], told["unexplained"], told["differing"]) == ({"late": 1}, 0, 1)
-    assert (told["differences"][0]["side"], told["differences"][0]["why"]) == ("differs", "came late")
+    compared = here.compare()
+    assert (compared.reasons, compared.unexplained, compared.differing) == ({"late": 1}, 0, 1)
+    assert (compared.differences[0].side, compared.differences[0].why) == ("differs", "came late")
     assert here.doubts[0].days.keys() == {NOON.date()}
+    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["reasons"]) == (0, {"late": 1})
 
 
 def test_what_a_backfill_has_replaced_in_the_alerts_db_is_still_what_the_stream_said(here: Installation) -> None:
     here.stream(found("mallory", 60), found("mallory", 80, Origin.BACKFILL), found("eve", 70, Origin.BACKFILL))
     here.backfill(found("mallory", 80, Origin.BACKFILL), found("eve", 70, Origin.BACKFILL))
-    told = json.loads(parity("--json").stdout)
-    assert (told["stream"], told["batch"], told["same"]) == (1, 2, 0)
-    sides = {one["entity"]["user_id"]: one["side"] for one in told["differences"]}
+    compared = here.compare()
+    assert (compared.stream, compared.batch, compared.same) == (1, 2, 0)
+    sides = {one.entity["user_id"]: one.side for one in compared.differences}
     assert sides == {"mallory": "differs", "eve": "only in the batch"}
 
 
@@ -150,48 +153,45 @@ def test_reasons_that_are_known_without_recomputing_start_no_spark(here: Install
     here.watermark = NOON
     here.stream(found("mallory", 60), found("eve", 70, version="000000000000"))
     here.backfill(found("mallory", 80, Origin.BACKFILL), found("eve", 71, Origin.BACKFILL))
-    told = json.loads(parity("--json").stdout)
-    assert told["reasons"] == {"another version": 1, "not closed yet": 1}
+    assert here.compare().reasons == {"another version": 1, "not closed yet": 1}
     assert here.doubts == []
 
 
 def test_a_job_that_was_stopped_long_ago_is_known_by_its_last_sign_of_life(here: Installation) -> None:
     here.backfill(found("mallory", 80, Origin.BACKFILL))
     here.watermark, here.heard = NOON, ["indexer"]
-    assert json.loads(parity("--json").stdout)["reasons"] == {"unexplained": 1}
+    assert here.compare().reasons == {"unexplained": 1}
     beat(here.settings.state, here.report("detector:failed_logins"))
-    assert json.loads(parity("--json").stdout)["reasons"] == {"not closed yet": 1}
+    assert here.compare().reasons == {"not closed yet": 1}
 
 
 def test_a_detector_that_never_ran_as_a_stream_lacks_its_data(here: Installation) -> None:
     shutil.rmtree(here.settings.state / "checkpoints")
     here.backfill(found("mallory", 80, Origin.BACKFILL))
-    told = json.loads(parity("--json").stdout)
-    assert told["reasons"] == {"data missing": 1}
-    assert told["differences"][0]["why"] == "the stream never ran here"
+    compared = here.compare()
+    assert compared.reasons == {"data missing": 1}
+    assert compared.differences[0].why == "the stream never ran here"
 
 
 def test_late_cannot_be_proved_by_another_version_of_the_detector(here: Installation) -> None:
     here.stream(found("mallory", 60, version="000000000000"))
     here.backfill(found("mallory", 80, Origin.BACKFILL, version="000000000000"), version="000000000000")
-    done = parity()
-    assert (done.exit_code, here.doubts) == (1, [])
-    assert f"now it is {SPEC.version}: backfill the day again" in done.output
+    compared = here.compare()
+    assert (compared.unexplained, here.doubts) == (1, [])
+    assert f"now it is {SPEC.version}: backfill the day again" in compared.differences[0].why
 
 
 def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -> None:
-    today = str(datetime.now(UTC).date())
     for day, what, way_out in (
         (None, "no day of failed_logins", "`tocsin backfill --detector failed_logins` does it"),
         (
-            "2026-11-19",
+            date(2026, 11, 19),
             "not been backfilled",
             "`tocsin backfill --detector failed_logins --from 2026-11-19 --to 2026-11-19`",
         ),
-        ("2026-11-17", "it is not published: nothing has landed", "`tocsin history land --source logins`"),
-        (today, "it is not published: it is under way", "publish it whole"),
+        (date(2026, 11, 17), "it is not published: nothing has landed", "`tocsin history land --source logins`"),
+        (datetime.now(UTC).date(), "it is not published: it is under way", "publish it whole"),
     ):
-        words = ["--day", day] if day else []
-        done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", *words])
-        assert what in str(done.exception)
-        assert way_out in str(done.exception)
+        with pytest.raises(ConfigError, match=what) as told:
+            here.compare(day)
+        assert way_out in str(told.value)

@@ -1,0 +1,137 @@
+"""Compare what the stream and the backfill of a detector found on one day, and give a reason for each difference."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+
+from tocsin.backfill.backfill_ledger import Backfills, Published
+from tocsin.backfill.parity.comparison import Difference, Reason, Streamed, compare
+from tocsin.backfill.parity.evidence import inputs, lacks
+from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
+from tocsin.backfill.parity.reasons import Circumstances, explained, proved, unexplained
+from tocsin.backfill.spark.recompute import Doubt, Identity, recompute, stream_lacks
+from tocsin.history.day_status import published_days, why_not
+from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.places import Places
+from tocsin.ingest.quarantine import Selection, list_quarantined
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.names import INDEXER, detector_job
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import catalog_in_force, kept_versions
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.runtime.reporter import read_reports
+
+_MOST = 100_000
+"""Look at this many quarantined records, the newest."""
+
+
+def compare_day(
+    settings: Settings, name: str, day: date | None, streamed: Callable[[date], Sequence[Streamed]]
+) -> ParityReport:
+    """Compare `day` of the detector `name`, the latest day with a backfill if None, and keep the report.
+
+    Starts Spark only if a reason has to be proved by recomputing.
+
+    Args:
+        settings: of the installation.
+        name: of the detector.
+        day: in UTC.
+        streamed: gives what the stream found on a day.
+
+    Raises:
+        ConfigError: the detector is not declared, or the day has no backfill that can be read; says what to do.
+        TransientError: Kafka or the catalogue of history does not answer; a retry helps.
+        LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
+    """
+    catalog = catalog_in_force(settings)
+    catalog.detector(name)
+    backfills = Backfills(settings, name)
+    day, published = _backfilled(settings, catalog, name, day)
+    comparison = compare(streamed(day), backfills.findings(day, published))
+    differences: list[Difference] = list(comparison.differences)
+    if differences:
+        differences = explained(differences, _circumstances(settings, catalog, name, published))
+    if unexplained(differences):
+        differences = _prove(settings, catalog, name, published, differences)
+    report = ParityReport(
+        detector=name,
+        day=day,
+        run=published.run,
+        version=published.made.version,
+        compared_at=datetime.now(UTC),
+        **summed(comparison, differences),
+    )
+    keep(settings.state, report)
+    return report
+
+
+def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | None) -> tuple[date, Published]:
+    """Find what the backfill of `day`, or of the latest day if None, has published."""
+    known, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
+    day = max(known, default=None) if day is None else day
+    if day is None:
+        raise ConfigError.one(
+            name, f"no day of {name} has been backfilled; `tocsin backfill --detector {name}` does it"
+        )
+    if day not in known:
+        does = f"`tocsin backfill --detector {name} --from {day} --to {day}` does it"
+        what = does if day in published_days(settings, source) else f"it {why_not(settings, source)(day)}"
+        raise ConfigError.one(name, f"{day} of {name} has not been backfilled: {what}")
+    return day, known[day]
+
+
+def _circumstances(settings: Settings, catalog: Catalog, name: str, published: Published) -> Circumstances:
+    spec, ran = catalog.detector(name), kept_versions(settings, name)
+    source = catalog.source(spec.source)
+    places = Places.of(settings, source.name)
+    history = lacks(read_ledger(places), source, inputs(places, published))
+    return Circumstances(
+        version=published.made.version,
+        ran=ran,
+        windowed=spec.window is not None,
+        watermark=_watermark(settings, name),
+        lacks=[*stream_lacks(settings, spec, ran), *history],
+    )
+
+
+def _watermark(settings: Settings, name: str) -> datetime | None:
+    """Find up to where both the detector's job and the indexer have come; None if one of them does not say."""
+    jobs = (detector_job(name), INDEXER)
+    # Kafka may be away, or may have forgotten what a job reported that was paused long ago.
+    known = {job: beat.report for job in jobs if (beat := read_beat(settings.state, job)) is not None}
+    with contextlib.suppress(TransientError):
+        known |= read_reports(settings)
+    marks = [known[job].watermark if job in known else None for job in jobs]
+    return None if None in marks else min(mark for mark in marks if mark is not None)
+
+
+def _prove(
+    settings: Settings, catalog: Catalog, name: str, published: Published, differences: Sequence[Difference]
+) -> list[Difference]:
+    """Add the reasons that only recomputing can prove."""
+    spec, version = catalog.detector(name), published.made.version
+    if spec.version != version:
+        why = f"the backfill is of version {version}, now it is {spec.version}: backfill the day again"
+        return [
+            one.because(Reason.UNEXPLAINED, why) if one.reason is Reason.UNEXPLAINED else one for one in differences
+        ]
+    source, left = catalog.source(spec.source), unexplained(differences)
+    doubt = Doubt(
+        spec=spec,
+        source=source,
+        days=inputs(Places.of(settings, source.name), published),
+        differences=left,
+        quarantined=_quarantined(settings, source, min(one.start for one in left)),
+    )
+    whole, trials = recompute(settings, doubt)
+    return proved(differences, whole, trials)
+
+
+def _quarantined(settings: Settings, source: Source, since: datetime) -> list[Identity]:
+    """List the raw records quarantined at `since` or later, as far as quarantine still has them."""
+    found = list_quarantined(settings, source, Selection(since=since - source.max_ahead, limit=_MOST))
+    return [(one.origin.topic, one.origin.partition, one.origin.offset) for one in found]
