@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
 from pydantic import TypeAdapter
 
+from tocsin.model.errors import TransientError
 from tocsin.model.names import file_name
 from tocsin.runtime import state_file
 
 _Job = TypeVar("_Job")
+_Offsets = Mapping[int, int]
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,47 @@ def end_other_drains(state: Path, jobs: Container[str]) -> None:
     for job in {*drains.asked, *drains.drained}:
         if job not in jobs:
             end_drain(state, job)
+
+
+class RequestedDrain:
+    """Finishes the drain of one job once it has read all; whoever runs the job stops it then."""
+
+    def __init__(self, state: Path, job: str) -> None:
+        self._state, self._job = state, job
+        self._asked_at: float | None = None
+        self._ends: _Offsets = {}
+
+    def look(
+        self,
+        bounds: Callable[[], tuple[_Offsets, _Offsets]],
+        ingest_lag: Callable[[], timedelta],
+        position: _Offsets,
+    ) -> None:
+        """Finish the drain if there is one and `position`, from which a restart would go on, has come to its end.
+
+        Its end is that of the topic when the drain was first seen and the ingest had no backlog: never before what had
+        come in when it was asked. While Kafka does not answer, nothing is finished.
+
+        Args:
+            bounds: see `Topic.bounds`.
+            ingest_lag: how far behind the ingest says it is; 0 when it keeps up or says nothing.
+            position: what the last finished batch has committed.
+        """
+        asked = asked_at(self._state, self._job)
+        if asked != self._asked_at:
+            try:
+                if asked is not None and ingest_lag():
+                    return
+                self._ends = {} if asked is None else bounds()[1]
+            except TransientError:
+                return
+            self._asked_at = asked
+            if asked is not None:
+                log.info("drain started", until=self._ends)
+        if asked is not None and all(position.get(partition, 0) >= end for partition, end in self._ends.items()):
+            if finish_drain(self._state, self._job, asked):
+                log.info("drain finished", position=position)
+            self._asked_at = None
 
 
 def _path(state: Path, job: str, stage: str) -> Path:

@@ -1,13 +1,31 @@
-"""A record of `quarantine.<source>` as Python sees it; the ingest job writes it, see `tocsin.ingest.spark.envelope`."""
+"""A record of `quarantine.<source>` as Python reads and writes it.
+
+An ingest writes it in Spark (`tocsin.ingest.spark.envelope`), except for a record that ends its query.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+from collections import deque
 from datetime import UTC, datetime
 from typing import Annotated
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+
+from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
+from tocsin.kafka.tail import read_one
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import MUCH_QUARANTINED
+from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.quality.suites.suite_catalog import read_row_rules
+
+RATIO_RECORDS = 1_000
+"""The ratio is taken over at least so many of the latest records."""
 
 
 class Origin(BaseModel):
@@ -99,10 +117,93 @@ class QuarantinedRecord(BaseModel):
 
 
 def read_record(source: str, message: Message) -> QuarantinedRecord | None:
-    """The quarantined record in `message`; None when it holds something else."""
+    """Read the quarantined record in `message`; None when it holds something else."""
     moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     place = {"id": f"{source}/{message.partition()}/{message.offset()}", "quarantined_at": moment}
     try:
         return QuarantinedRecord.model_validate(json.loads(message.value() or b"") | place)
     except (ValueError, TypeError):  # pydantic's ValidationError is a ValueError
         return None
+
+
+def write_record(settings: Settings, source: Source, partition: int, offset: int, error: str) -> None:
+    """Write the raw record of `source` at this place to quarantine, without its headers. `error` says why.
+
+    Nothing where the raw topic does not have it any more. A repetition makes a second record of the same origin.
+
+    Raises:
+        ConfigError: what is expected of the source's events has faults; a retry does not help.
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    message = read_one(settings, settings.names.raw(source.name), partition, offset)
+    if message is None:
+        return
+    written = _fields(message, source, rule_parts(source, read_row_rules(settings.project, source)), error)
+    config = {"enable.idempotence": True, "message.max.bytes": QUARANTINE_BYTES, "message.timeout.ms": 30_000}
+    producer = Producer(settings.kafka.for_librdkafka() | config | {"log_level": 0})
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        failed.extend([] if error is None else [error])
+
+    topic, key = settings.names.quarantine(source.name), f"{message.topic()}/{partition}/{offset}"
+    try:
+        producer.produce(topic, json.dumps(written).encode(), key=key, on_delivery=delivered)
+    except KafkaException as refused:
+        raise TransientError(f"cannot write to {topic}: {refused.args[0].str()}") from refused
+    if producer.flush(30.0) or failed:
+        raise TransientError(f"cannot write to {topic}: {failed[0].str() if failed else 'Kafka does not answer'}")
+
+
+def _fields(message: Message, source: Source, parts: dict[str, str], error: str) -> dict[str, object]:
+    """Make the fields of `QuarantinedRecord`."""
+    appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    headers = message.headers() or []
+    place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+    return {
+        **_part("payload", message.value(), KEPT_BYTES),
+        **_part("raw_key", message.key(), KEPT_KEY_BYTES),
+        "reasons": [Reason.SET_ASIDE],
+        "error": error,
+        "origin": place | {"timestamp": appended.strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
+        "source": source.name,
+        "schema_version": source.schema_version,
+        "rules_version": rules_version(parts),
+        "rules": parts,
+        "headers_count": len(headers),
+    }
+
+
+def _part(name: str, value: bytes | None, kept: int) -> dict[str, object]:
+    """Keep the beginning of `value`, its length and its digest; nothing of None."""
+    if value is None:
+        return {}
+    beginning = base64.b64encode(value[:kept]).decode()
+    return {name: beginning, f"{name}_length": len(value), f"{name}_sha256": hashlib.sha256(value).hexdigest()}
+
+
+class QuarantineRatio:
+    """Counts, batch by batch, how much of the latest records went to quarantine."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, int]] = deque()
+        self._records = self._bad = 0
+
+    def add(self, records: int, bad: int) -> None:
+        """Count a batch of `records`, `bad` of them quarantined; forget batches beyond the latest 1,000 records."""
+        self._batches.append((records, bad))
+        self._records, self._bad = self._records + records, self._bad + bad
+        while self._records - self._batches[0][0] >= RATIO_RECORDS:
+            old_records, old_bad = self._batches.popleft()
+            self._records, self._bad = self._records - old_records, self._bad - old_bad
+
+    @property
+    def value(self) -> float:
+        """From 0 to 1; 0 before 1,000 records."""
+        return self._bad / self._records if self._records >= RATIO_RECORDS else 0.0
+
+    def sentence(self) -> str:
+        """Say in a sentence that much goes to quarantine; empty if it does not."""
+        if self.value <= MUCH_QUARANTINED:
+            return ""
+        return f"{self.value:.1%} of the last {self._records} records went to quarantine"

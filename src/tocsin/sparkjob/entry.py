@@ -21,8 +21,8 @@ from tocsin.runtime.reporter import Reporter
 from tocsin.runtime.stopping import on_signals
 from tocsin.sparkjob import jvm
 from tocsin.sparkjob.failures import Unwritable, unwritable
-from tocsin.sparkjob.query import query_loop
 from tocsin.sparkjob.query.leadership import Lead
+from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
 from tocsin.sparkjob.session import clean_scratch
 
@@ -126,9 +126,9 @@ def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Ev
     """
     clean_scratch(settings, work.job)
     reporter.update(version=work.version)  # now: the session takes seconds, and Kafka may be away
-    life = query_loop.Run(settings, work, reporter, stop)
+    loop = QueryLoop(settings, work, reporter, stop)
     try:
-        life.until_stopped()
+        loop.run_until_stopped()
     finally:
         reporter.update(state=JobState.STOPPING, reason="")
-        life.close()
+        loop.close()

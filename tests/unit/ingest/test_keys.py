@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.ingest.keys import key_reader
+from tocsin.ingest.producer import key_reader
 from tocsin.model.source import Format, Source
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tocsin.ingest.ratio import Ratio
+from tocsin.ingest.quarantined_record import QuarantineRatio
 
 
 def test_few_records_prove_nothing() -> None:
-    ratio = Ratio()
+    ratio = QuarantineRatio()
     ratio.add(999, 999)
     assert (ratio.value, ratio.sentence()) == (0.0, "")
     ratio.add(1, 1)
@@ -14,7 +14,7 @@ def test_few_records_prove_nothing() -> None:
 
 
 def test_the_limit_is_strict() -> None:
-    ratio = Ratio()
+    ratio = QuarantineRatio()
     ratio.add(1_000, 50)
     assert ratio.sentence() == ""
     ratio.add(0, 0)
@@ -23,7 +23,7 @@ def test_the_limit_is_strict() -> None:
 
 
 def test_a_bad_hour_is_forgotten_after_enough_good_records() -> None:
-    ratio = Ratio()
+    ratio = QuarantineRatio()
     ratio.add(2_000, 2_000)
     ratio.add(600, 0)
     assert ratio.value == pytest.approx(2_000 / 2_600)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.detect.closed_windows import ClosedWindows
-from tocsin.ingest.ingest_lag import IngestLag
+from tocsin.detect.spark.closed_windows import ClosedWindows
+from tocsin.ingest.backlog import IngestLag
 from tocsin.model.detector import ScoreKind
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings

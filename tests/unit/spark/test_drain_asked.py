@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.detect.drain_request import ask_drain, end_drain, read_drains
-from tocsin.detect.spark.requested_drain import AskedDrain
+from tocsin.detect.drain_request import RequestedDrain, ask_drain, end_drain, read_drains
 from tocsin.kafka.offsets import Offsets
 from tocsin.model.errors import TransientError
 
@@ -36,7 +35,7 @@ def is_drained(state: Path) -> bool:
 
 
 def test_it_is_done_once_all_partitions_are_read_up_to_where_they_ended_when_it_was_asked(tmp_path: Path) -> None:
-    drain, ends = AskedDrain(tmp_path, JOB), Ends({0: 10, 1: 5})
+    drain, ends = RequestedDrain(tmp_path, JOB), Ends({0: 10, 1: 5})
     ask_drain(tmp_path, JOB)
     drain.look(ends, keeps_up, {0: 3})
     ends.ends = {0: 99, 1: 99}
@@ -47,13 +46,13 @@ def test_it_is_done_once_all_partitions_are_read_up_to_where_they_ended_when_it_
 
 
 def test_nobody_who_was_not_asked_drains(tmp_path: Path) -> None:
-    drain = AskedDrain(tmp_path, JOB)
+    drain = RequestedDrain(tmp_path, JOB)
     drain.look(lambda: pytest.fail("Kafka is asked for nothing"), keeps_up, {0: 1})
     assert not is_drained(tmp_path)
 
 
 def test_its_end_is_told_only_once_the_ingest_has_written_what_it_had_to_read(tmp_path: Path) -> None:
-    drain, ends = AskedDrain(tmp_path, JOB), Ends({0: 5})
+    drain, ends = RequestedDrain(tmp_path, JOB), Ends({0: 5})
     ask_drain(tmp_path, JOB)
     drain.look(ends, lambda: timedelta(seconds=30), {0: 5})
     assert not is_drained(tmp_path)
@@ -66,12 +65,12 @@ def test_its_end_is_told_only_once_the_ingest_has_written_what_it_had_to_read(tm
 
 def test_an_empty_topic_is_read(tmp_path: Path) -> None:
     ask_drain(tmp_path, JOB)
-    AskedDrain(tmp_path, JOB).look(Ends({0: 0, 1: 0}), keeps_up, {})
+    RequestedDrain(tmp_path, JOB).look(Ends({0: 0, 1: 0}), keeps_up, {})
     assert is_drained(tmp_path)
 
 
 def test_while_kafka_is_away_nothing_is_finished(tmp_path: Path) -> None:
-    drain, ends = AskedDrain(tmp_path, JOB), Ends(None)
+    drain, ends = RequestedDrain(tmp_path, JOB), Ends(None)
     ask_drain(tmp_path, JOB)
     drain.look(ends, keeps_up, {0: 7})
     assert not is_drained(tmp_path)
@@ -81,7 +80,7 @@ def test_while_kafka_is_away_nothing_is_finished(tmp_path: Path) -> None:
 
 
 def test_one_that_is_ended_and_asked_again_reads_up_to_the_new_end(tmp_path: Path) -> None:
-    drain, ends = AskedDrain(tmp_path, JOB), Ends({0: 5})
+    drain, ends = RequestedDrain(tmp_path, JOB), Ends({0: 5})
     ask_drain(tmp_path, JOB)
     drain.look(ends, keeps_up, {0: 1})
     end_drain(tmp_path, JOB)
@@ -95,8 +94,8 @@ def test_one_that_is_ended_and_asked_again_reads_up_to_the_new_end(tmp_path: Pat
 
 def test_a_process_that_starts_in_the_middle_takes_it_up(tmp_path: Path) -> None:
     ask_drain(tmp_path, JOB)
-    AskedDrain(tmp_path, JOB).look(Ends({0: 5}), keeps_up, {0: 1})
-    AskedDrain(tmp_path, JOB).look(Ends({0: 8}), keeps_up, {0: 5})
+    RequestedDrain(tmp_path, JOB).look(Ends({0: 5}), keeps_up, {0: 1})
+    RequestedDrain(tmp_path, JOB).look(Ends({0: 8}), keeps_up, {0: 5})
     assert not is_drained(tmp_path)
-    AskedDrain(tmp_path, JOB).look(Ends({0: 8}), keeps_up, {0: 8})
+    RequestedDrain(tmp_path, JOB).look(Ends({0: 8}), keeps_up, {0: 8})
     assert is_drained(tmp_path)

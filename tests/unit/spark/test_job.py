@@ -10,7 +10,7 @@ import pytest
 
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.failures import Unwritable
-from tocsin.sparkjob.query.query_loop import Run
+from tocsin.sparkjob.query.query_loop import QueryLoop
 
 
 def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
@@ -23,9 +23,9 @@ def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
 
     settings = Settings(project=tmp_path, state=tmp_path)
     settings.checkpoint("a").mkdir(parents=True)
-    run: Any = SimpleNamespace(settings=settings, work=SimpleNamespace(job="a", failed=failed))
+    loop: Any = SimpleNamespace(_settings=settings, _work=SimpleNamespace(job="a", accept_failure=failed))
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
-    Run._ended(run, query)
+    QueryLoop._handle_end(loop, query)
     return told
 
 

@@ -73,7 +73,7 @@ class Job:
     def start(self, offset: int) -> None:
         """Start the query there, which searches if that failed too often."""
         reporter = SimpleNamespace(update=lambda **_: None)
-        run: Any = SimpleNamespace(topic=self, reporter=reporter, stopping=False)
+        run: Any = SimpleNamespace(topic=self, reporter=reporter, is_stopping=False)
 
         def keep(record: SetAside) -> None:
             self.blamed.append(record.offset)
@@ -222,7 +222,7 @@ def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path
 @pytest.mark.parametrize("text", OUTAGES)
 def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text: str) -> None:
     settings = Settings(project=tmp_path, state=tmp_path)
-    run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, work=SimpleNamespace(job="a"), topic=MagicMock())
+    run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, job="a", topic=MagicMock())
 
     def write(_: Any) -> None:
         raise PySparkException(f"unknown zone '{text}'")

@@ -16,14 +16,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.detect.closed_windows import ClosedWindows
 from tocsin.detect.drain import FEW_RECORDS, SLACK, Backlog, Decision, Unread, decide, ingested_at, too_narrow
+from tocsin.detect.drain_request import RequestedDrain
+from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.findings import OBSERVATION, WRITTEN, Emission, findings
 from tocsin.detect.spark.function import first_line, load_detect, scored
 from tocsin.detect.spark.plan import Plan, read_plan, triggered
-from tocsin.detect.spark.requested_drain import AskedDrain
-from tocsin.ingest.ingest_lag import IngestLag
+from tocsin.ingest.backlog import IngestLag
 from tocsin.kafka.offsets import Offsets
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
@@ -39,8 +39,7 @@ from tocsin.sparkjob.query.checkpoint import Checkpoint, forget, open_checkpoint
 from tocsin.sparkjob.query.leadership import own
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import Progress
-from tocsin.sparkjob.query.query_loop import Run
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Started
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import consumer_group, findings_sink, kafka_options
 
 log = structlog.get_logger()
@@ -59,7 +58,7 @@ class _Situation:
 
 
 class Detection:
-    """The work of `detector:<name>`; see `tocsin.sparkjob.query.query_loop.Work`."""
+    """The work of `detector:<name>`; see `tocsin.sparkjob.query.work.Work`."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = catalog_in_force(settings)
@@ -81,7 +80,7 @@ class Detection:
         self._folder = settings.checkpoint(self.job)
         self._poison = Poison(self._folder, self.reads)
         self._exact = ExactScores(settings, self.spec, self.source, self._folder)
-        self._asked_drain = AskedDrain(settings.state, self.job)
+        self._requested_drain = RequestedDrain(settings.state, self.job)
         in_file = self.spec.path.parent == settings.project / "detectors"
         self._rolled_back = "" if in_file else f"rolled back to version {self.spec.version}; "
         self._decision = Decision(False, self.source.lateness + SLACK, "")
@@ -126,7 +125,7 @@ class Detection:
             delay_seconds=self._decision.delay.total_seconds() if self.spec.window is not None else None,
         )
 
-    def progressed(self, progress: Progress) -> dict[str, Any]:
+    def count_batch(self, progress: Progress) -> dict[str, Any]:
         """Counts what was left out: it had no entity or no score, or was too long for the topic of findings."""
         figures = progress.observed.get(OBSERVATION, {}) | progress.observed.get(WRITTEN, {})
         self._exact.saw(figures, progress.next_watermark(self._decision.delay.total_seconds()))
@@ -164,7 +163,7 @@ class Detection:
         if gaps.is_asked_to_skip(self._folder):
             return "was asked to skip its backlog"
         if run.reporter.leads:
-            self._asked_drain.look(run.topic.bounds, self._ingest_lag, run.position)
+            self._requested_drain.look(run.topic.bounds, self._ingest_lag, run.position)
         if self.spec.window is None:
             return None
         try:
@@ -172,7 +171,7 @@ class Detection:
         except TransientError:
             return None
 
-    def failed(self, error: str) -> bool:
+    def accept_failure(self, error: str) -> bool:
         """Real-time mode refuses a plan when it starts: take micro-batch then. Records that are gone are left out."""
         refused = "REAL_TIME_MODE" in error and not self._refused
         if refused:
@@ -189,7 +188,7 @@ class Detection:
     def _owns(self, run: Run, checkpoint: Path) -> bool:
         """Become the one that writes `checkpoint`; False when asked to stop while another process still does."""
         told = None
-        while self._lock is None and not run.stopping:
+        while self._lock is None and not run.is_stopping:
             try:
                 self._lock = own(checkpoint, jvm.process_id())
             except LockHeld:

@@ -22,7 +22,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.durable import write_whole
 from tocsin.sparkjob.events import IDENTITY, parse_events
-from tocsin.sparkjob.query.query_loop import Run
+from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
 
 _ATTEMPTS = 3

@@ -15,9 +15,8 @@ from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.ingest.handshake import LONGEST_WAIT, not_ready
-from tocsin.ingest.ratio import Ratio
-from tocsin.ingest.setting_aside import quarantine
+from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
+from tocsin.ingest.quarantined_record import QuarantineRatio, write_record
 from tocsin.ingest.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
@@ -35,8 +34,7 @@ from tocsin.runtime.reporter import ReportReader
 from tocsin.sparkjob.query.checkpoint import committed
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import Progress
-from tocsin.sparkjob.query.query_loop import Run
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Started
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import consumer_group, kafka_options
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
@@ -46,7 +44,7 @@ log = structlog.get_logger()
 
 
 class Ingest:
-    """The work of `ingest:<source>`; see `tocsin.sparkjob.query.query_loop.Work`."""
+    """The work of `ingest:<source>`; see `tocsin.sparkjob.query.work.Work`."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
@@ -59,7 +57,7 @@ class Ingest:
         self._detectors = [detector_job(spec.name) for spec in catalog.detectors_of(name)]
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
-        self._ratio = Ratio()
+        self._ratio = QuarantineRatio()
         self._poison = Poison(settings.checkpoint(self.job), self.reads)
         self._began_at: Offsets = {}
         self._skipping = False
@@ -100,7 +98,7 @@ class Ingest:
             batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
         )
 
-    def progressed(self, progress: Progress) -> dict[str, Any]:
+    def count_batch(self, progress: Progress) -> dict[str, Any]:
         """Counts what was read, and lets ticks follow what was committed."""
         self._finished_batch = True
         figures = progress.observed.get(OBSERVATION, {})
@@ -137,7 +135,7 @@ class Ingest:
         if moment is not None:
             run.reporter.update(complete_through=moment)
 
-    def failed(self, error: str) -> bool:
+    def accept_failure(self, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
         known = committed(self._checkpoint(), self.reads) or {}
         # Before the first commit since removed records were passed over, what is committed lies before them.
@@ -177,7 +175,7 @@ class Ingest:
         needed = lag + self.source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
         try:
             end = datetime.now(UTC) + LONGEST_WAIT
-            while not run.stopping and datetime.now(UTC) < end:
+            while not run.is_stopping and datetime.now(UTC) < end:
                 # Those that are to take over from a detector tell it to this machine alone.
                 beats = read_besides(self._settings.state, self._detectors)
                 beside = {f"the next {job}": beat.report for job, beat in beats.items()}
@@ -203,7 +201,7 @@ class Ingest:
         watched = Watched(
             raw_ends=lambda: raw.bounds()[1],
             events_partitions=events.partitions,
-            stopping=lambda: run.stopping,
+            stopping=lambda: run.is_stopping,
         )
         return Ticker(self._settings, self.source.name, run.reporter, watched)
 
@@ -241,7 +239,7 @@ class Ingest:
         self._rows(records).write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
 
     def _quarantine(self, record: SetAside) -> None:
-        quarantine(self._settings, self.source, record.partition, record.offset, record.error)
+        write_record(self._settings, self.source, record.partition, record.offset, record.error)
 
 
 def _furthest(one: Offsets, other: Offsets) -> Offsets:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from py4j.protocol import Py4JJavaError
@@ -32,10 +32,8 @@ from tocsin.model.event import is_tick
 from tocsin.model.job_report import JobState
 from tocsin.runtime.durable import write_whole
 from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
-from tocsin.sparkjob.session import kafka_options
-
-if TYPE_CHECKING:
-    from tocsin.sparkjob.query.query_loop import Run
+from tocsin.sparkjob.query.work import Run
+from tocsin.sparkjob.session import consumer_group, kafka_options
 
 _FILE = "set-aside.json"
 _FAILURES = 2
@@ -173,7 +171,7 @@ class Poison:
         log.warning("search started", position=position, failures=kept.failures, outages=kept.outages)
         run.reporter.update(state=JobState.WAITING, reason=reason)
         found = self._find(run, position, lambda span: self._failure(run, position, span, write))
-        if run.stopping:
+        if run.is_stopping:
             return
         for one in found:
             keep(one)
@@ -232,7 +230,7 @@ class Poison:
             for chunk in chunks_of(Span(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
         ]
         for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
-            found = [] if run.stopping else list(find_poison(chunk, failure_of))
+            found = [] if run.is_stopping else list(find_poison(chunk, failure_of))
             if found:
                 return found[: max(0, _MOST - self.count)]
         return []
@@ -245,7 +243,7 @@ class Poison:
             "subscribe": self._topic,
             "startingOffsets": json.dumps({self._topic: starts}),
             "endingOffsets": json.dumps({self._topic: ends}),
-            "groupIdPrefix": f"{run.settings.names.group(run.work.job)}.spark",
+            "groupIdPrefix": consumer_group(run.settings, run.job),
         }
         try:
             reader = run.spark.read.format("kafka").options(

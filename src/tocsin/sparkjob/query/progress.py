@@ -29,7 +29,6 @@ class Progress:
         end_offsets: topic to partition to next offset, committed with the batch.
         latest_offsets: ends of the topics as the batch saw them; empty when unknown.
         observed: figures of `observe()`, by the name of the observation and of the column.
-        duration_ms: time by phase.
     """
 
     batch_id: int
@@ -42,7 +41,6 @@ class Progress:
     end_offsets: dict[str, dict[int, int]]
     latest_offsets: dict[str, dict[int, int]]
     observed: dict[str, dict[str, Any]]
-    duration_ms: dict[str, int]
 
     def next_watermark(self, delay_seconds: float) -> datetime | None:
         """What the next batch has in force, with this delay: nothing older counts once this batch has finished."""
@@ -67,7 +65,6 @@ def parse_progress(text: str) -> Progress:
         end_offsets=_offsets(event, "endOffset"),
         latest_offsets=_offsets(event, "latestOffset"),
         observed=event.get("observedMetrics", {}),
-        duration_ms=event.get("durationMs", {}),
     )
 
 

@@ -1,19 +1,23 @@
-"""What a job must bring, to be kept alive by `tocsin.sparkjob.query.query_loop`."""
+"""What `tocsin.sparkjob.query.query_loop` and the work of a job know of each other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import Message
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tocsin.kafka.offsets import Offsets, Topic
 from tocsin.model.job_report import JobState
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob.query.progress import Progress
-
-if TYPE_CHECKING:
-    from tocsin.sparkjob.query.query_loop import Run
+from tocsin.sparkjob.query.read_positions import Between
+from tocsin.sparkjob.session import consumer_group
 
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
 
@@ -39,8 +43,59 @@ class Started:
     delay_seconds: float | None = None
 
 
+class Run:
+    """One run of a job, as its work sees it; the query loop keeps it up to date.
+
+    Attributes:
+        settings, reporter: of the job.
+        job: its name.
+        topic: the topic it reads, beside Spark.
+        partitions: how many that topic has; the slots fit them.
+        spark: the session; a new one after partitions were added.
+        position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
+        lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
+        between: how far the query has read since then.
+        started: the query that runs; None while none does.
+    """
+
+    spark: SparkSession
+
+    def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
+        self.settings, self.job, self.reporter = settings, work.job, reporter
+        self.topic = Topic(settings, work.job, work.reads)
+        self.between = Between(self.topic, consumer_group(settings, work.job))
+        self.partitions = 0
+        self.position: Offsets = {}
+        self.lag_seconds = 0.0
+        self.started: Started | None = None
+        self._stop = stop
+
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether the job was asked to stop; loops inside `Work.start` must end then."""
+        return self._stop.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but no longer than until the job is asked to stop; True when it was."""
+        return self._stop.wait(seconds)
+
+    def restate(self, state: JobState, reason: str) -> None:
+        """Report another state, or another reason, of the same query; nothing if both are as before."""
+        now = self.started
+        if now is not None and (now.state, now.reason) != (state, reason):
+            self.started = replace(now, state=state, reason=reason)
+            self.report()
+
+    def report(self, **fields: Any) -> None:
+        """Publish `fields`, and the state of the query if one runs."""
+        now = self.started
+        if now is not None:
+            fields |= {"state": now.state, "mode": now.mode, "reason": now.reason, "delay_seconds": now.delay_seconds}
+        self.reporter.update(**fields)
+
+
 class Work(Protocol):
-    """What a job does, apart from staying alive. All is called on the job's main thread."""
+    """Do what one kind of job does, apart from staying alive. All is called on the job's main thread."""
 
     job: str
     version: str
@@ -51,7 +106,7 @@ class Work(Protocol):
     """Topics that must exist as well before the query starts."""
 
     def slots(self, partitions: int) -> int:
-        """Task slots needed for `partitions` partitions of the topic that is read."""
+        """Count the task slots needed for `partitions` partitions of the topic that is read."""
 
     def start(self, run: Run) -> Started | None:
         """Start the query; called again after each stop. None when the job was asked to stop before it could.
@@ -60,14 +115,14 @@ class Work(Protocol):
             TransientError: Kafka went away, try again.
         """
 
-    def progressed(self, progress: Progress) -> dict[str, Any]:
-        """A batch has finished; returns further fields of the report."""
+    def count_batch(self, progress: Progress) -> dict[str, Any]:
+        """Take note of a finished batch; returns further fields of the report."""
 
     def poll(self, run: Run) -> str | None:
-        """Called about four times a second; returns a reason to stop the query and start it again, or None."""
+        """Return a reason to stop the query and start it again, or None; called about four times a second."""
 
-    def failed(self, error: str) -> bool:
-        """The query has failed with `error`; True when starting it again will go another way."""
+    def accept_failure(self, error: str) -> bool:
+        """Take note that the query has failed with `error`; True when starting it again will go another way."""
 
     def appended_at(self, message: Message) -> datetime | None:
-        """When the record behind `message` came into the platform, UTC: `lag_seconds` is counted from it."""
+        """Read when the record behind `message` came into the platform, UTC: `lag_seconds` is counted from it."""

@@ -11,12 +11,11 @@ import contextlib
 import time
 from datetime import datetime, timedelta
 
-from tocsin.ingest.ingest_lag import IngestLag
+from tocsin.ingest.backlog import IngestLag
 from tocsin.ingest.ticks import TickRule
 from tocsin.model.detector import ScoreKind
 from tocsin.model.errors import TransientError
-from tocsin.sparkjob.query.query_loop import Run
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.sparkjob.query.work import REAL_TIME, Run
 
 _LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 30.0

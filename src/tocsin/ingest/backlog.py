@@ -1,0 +1,70 @@
+"""Let an ingest with a backlog wait for the detectors behind it, and tell them how far behind it is.
+
+Partitions are read unevenly while a backlog drains. A detector that does not know would take the events of the slower
+partition for late and drop them, so it first widens the delay of its watermark, and says so in its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import ingest_job
+from tocsin.project.settings import Settings
+from tocsin.runtime.reporter import ReportReader
+
+LONGEST_WAIT = timedelta(seconds=20)
+"""A detector that is not ready by then will find the backlog in its own topic when it starts."""
+
+_DETECTOR_FRESH = timedelta(seconds=10)
+_INGEST_FRESH = timedelta(seconds=30)
+_STARTING = (JobState.STARTING, JobState.WAITING, JobState.READY)
+_AT_REST = (JobState.STOPPED, JobState.FAILED, JobState.STOPPING)
+
+
+def not_ready(
+    reports: Mapping[str, JobReport], detectors: Iterable[str], needed_seconds: float, now: datetime
+) -> list[str]:
+    """Name those of the jobs `detectors` that run with a watermark delay below `needed_seconds`, in order. Pure.
+
+    A job that has not reported for 10 seconds does not run. A job without a watermark is always ready.
+    """
+    waiting = []
+    for job in sorted(detectors):
+        report = reports.get(job)
+        if report is None or now - report.at > _DETECTOR_FRESH or report.state in _AT_REST:
+            continue
+        starting = report.delay_seconds is None and report.state in _STARTING
+        if starting or (report.delay_seconds is not None and report.delay_seconds < needed_seconds):
+            waiting.append(job)
+    return waiting
+
+
+class IngestLag:
+    """Reads the reports of the ingest of `source`. For one thread."""
+
+    def __init__(self, settings: Settings, source: str) -> None:
+        self._settings, self._job = settings, ingest_job(source)
+        self._reports: ReportReader | None = None
+
+    def __call__(self) -> timedelta:
+        """Return how far behind the ingest says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
+        report = self._report()
+        if report is None or report.state is not JobState.DRAINING:
+            return timedelta(0)
+        return timedelta(seconds=report.lag_seconds)
+
+    def complete_through(self) -> datetime | None:
+        """Return its `complete_through`; None while it drains, is silent, or Kafka does not answer."""
+        report = self._report()
+        return report.complete_through if report is not None and report.state is JobState.RUNNING else None
+
+    def _report(self) -> JobReport | None:
+        try:
+            self._reports = self._reports or ReportReader(self._settings)
+            report = self._reports.latest().get(self._job)
+        except TransientError:
+            return None
+        return None if report is None or datetime.now(UTC) - report.at > _INGEST_FRESH else report
