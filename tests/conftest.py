@@ -31,7 +31,7 @@ os.environ |= {
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
-# Their tests take long (see TIME_LIMIT), from fast to slow.
+# Their tests take long.
 FOLDERS = ("spark", "airflow", "e2e", "browser", "faults")
 # Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
@@ -40,9 +40,10 @@ TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
 TOGETHER = ("spark", "browser")
 # What takes longest begins first, behind the unit tests, so that both processes end together.
 LONGEST = (
-    *("e2e/test_airflow.py", "spark", "faults/test_history.py", "e2e/test_detect.py", "e2e/test_ingest.py"),
-    *("e2e/test_detect_gaps.py", "e2e/test_hand_over.py", "faults/test_kills.py", "browser", "faults/test_backfill.py"),
-    *("e2e/test_parity.py", "faults/test_attack.py", "e2e/test_stack.py", "airflow"),
+    *("e2e/test_airflow.py", "spark", "faults/test_history.py", "e2e/test_ingest.py", "e2e/test_detect.py"),
+    *("e2e/test_detect_gaps.py", "browser", "e2e/test_hand_over.py", "e2e/test_detect_live.py"),
+    *("faults/test_kills.py", "faults/test_backfill.py", "e2e/test_parity.py", "faults/test_attack.py"),
+    *("e2e/test_stack.py", "airflow"),
 )
 
 

@@ -197,11 +197,11 @@ def test_a_day_that_a_gate_holds_is_a_failed_run_and_one_mail_to_its_owner_once_
     with running.without_mail():
         run = running.admin.trigger(BACKFILL, day=str(day))
         running.await_end(BACKFILL, run, "failed")
-        await_that(lambda: "failed" in running.admin.runs("mails").values(), 150)
+        running.await_look(lambda: "failed" in running.admin.runs("mails").values(), 150)
     assert running.admin.tries(BACKFILL, run, "run") == 1, "what a gate holds is not tried again"
     assert f"failed_logins {day}: held: " in running.admin.log(BACKFILL, run, "run")
 
-    await_that(lambda: [*running.admin.runs("mails").values()] == ["success"], 150)
+    running.await_look(lambda: [*running.admin.runs("mails").values()] == ["success"], 150)
     (mail,) = [one for one in running.mails_to("security@example.com") if "backfill" in one["subject"]]
     assert mail["subject"] == "[tocsin] backfill of failed_logins: 1 day not published"
     (address,) = re.findall(rf'"({running.url}/tocsin/quality/findings[^"]+)"', mail["html"])
@@ -231,7 +231,7 @@ def test_a_day_of_a_source_that_the_gate_refuses_is_one_mail_to_its_owner(runnin
     suite.unlink()
     assert running.admin.states("history__logins", run)["seal"] == "failed"
     assert running.admin.tries("history__logins", run, "seal") == 1, "what the gate refuses is not tried again"
-    await_that(lambda: len(mails()) > 0, 150)
+    running.await_look(lambda: len(mails()) > 0, 150)
     (mail,) = mails()
     assert mail["subject"] == "[tocsin] history of logins: 1 day not published"
     assert "nothing_comes: rows is 60, allowed is " in mail["html"]
@@ -246,7 +246,7 @@ def test_a_run_whose_task_is_killed_is_a_mail_all_the_same(running: Running) -> 
     run = running.kill_task(BACKFILL, "due")
     running.await_end(BACKFILL, run, "failed")
     subject = f"[tocsin] {BACKFILL}: a run failed"
-    await_that(lambda: subject in running.subjects_to("security@example.com"), 150)
+    running.await_look(lambda: subject in running.subjects_to("security@example.com"), 150)
 
 
 def test_an_edited_detector_is_replaced_alone_and_rolled_back_with_one_action(running: Running) -> None:
@@ -276,15 +276,15 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_and_can_be_taken_back(ru
     path = running.stack.project / "detectors" / "failed_logins.py"
     text = path.read_text()
     path.write_text(text.replace("action = 'login failed'", "no_such_column = 1"))
-    await_that(lambda: running.condition(DETECTOR) == "misconfigured", 120)
+    running.await_look(lambda: running.condition(DETECTOR) == "misconfigured", 120)
     owner = "security@example.com"
     subject = f"[tocsin] {DETECTOR}: misconfigured"
-    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to(owner)], SECONDS)
+    running.await_look(lambda: subject in running.subjects_to(owner), 2 * SECONDS)
     (mail,) = [mail for mail in running.mails_to(owner) if mail["subject"] == subject]
     assert "the version before it runs on" in mail["html"]
 
     running.admin.trigger(DAG, action="roll back")
-    await_that(lambda: running.condition(DETECTOR) == "fine", SECONDS)
+    running.await_look(lambda: running.condition(DETECTOR) == "fine", 2 * SECONDS)
     path.write_text(text)
     assert running.pids() == before, "the process that ran before the change still runs"
 
@@ -314,7 +314,7 @@ def test_a_drain_reads_all_there_is_and_stops_and_a_restart_goes_on_from_there(r
     await_that(lambda: running.has_found("before"), SECONDS)
     running.burst("after")
     looked = read_switches(running.stack.state).read_at
-    await_that(lambda: read_switches(running.stack.state).read_at > looked + 1, 2 * 60)
+    running.await_look(lambda: read_switches(running.stack.state).read_at > looked + 1, 2 * 60)
     assert running.stack.pid(DETECTOR) is None, "the supervisor has looked, and left it so"
     assert not running.has_found("after")
     running.admin.trigger(DAG, action="restart")
@@ -331,7 +331,7 @@ def test_a_source_of_which_much_goes_to_quarantine_is_one_mail_to_its_owner(runn
     done = running.stack.tocsin("send", str(file))
     assert done.returncode == 0, done.stderr
     subject = "[tocsin] ingest:logins: much goes to quarantine"
-    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to("platform@example.com")], 180)
+    running.await_look(lambda: subject in running.subjects_to("platform@example.com"), 180)
     (mail,) = [mail for mail in running.mails_to("platform@example.com") if mail["subject"] == subject]
     assert re.search(r"[\d.]+% of the latest records went to quarantine", mail["html"])
     assert "tocsin quarantine list --source logins" in mail["html"]
@@ -347,10 +347,11 @@ def test_a_broken_file_hides_no_dag_and_stops_no_job(running: Running) -> None:
         return dag is not None and "broken" in {tag["name"] for tag in dag["tags"]}
 
     await_that(shown, 90)
-    await_that(lambda: [*running.admin.runs("detector__worse").values()] == ["failed"], 150)
+    running.await_look(lambda: [*running.admin.runs("detector__worse").values()] == ["failed"], 150)
     (run,) = running.admin.runs("detector__worse")
     assert "is not Python" in running.admin.log("detector__worse", run, "act")
-    await_that(lambda: "[tocsin] detector:worse: broken file" in running.subjects_to("platform@example.com"), 150)
+    subject = "[tocsin] detector:worse: broken file"
+    running.await_look(lambda: subject in running.subjects_to("platform@example.com"), 150)
     assert running.admin.dag(DAG) is not None
     assert running.admin.call("GET", "/api/v2/importErrors")["total_entries"] == 0
     assert running.pids() == before
@@ -362,10 +363,10 @@ def test_a_detector_that_cannot_work_is_told_once_to_its_owner_when_mail_can_lea
     before = running.pids()
     with running.without_mail():
         running.declare("wrong", "action = 'login failed'", "no_such_column = 1")
-        await_that(lambda: running.condition("detector:wrong") == "misconfigured", 120)
-        await_that(lambda: len(running.admin.runs("detector__wrong")) == 1, 90)
-        await_that(lambda: "failed" in running.admin.runs("mails").values(), 150)
-    await_that(lambda: len(running.mails_to(OWNER)) == 1, 150)
+        running.await_look(lambda: running.condition("detector:wrong") == "misconfigured", 120)
+        running.await_look(lambda: len(running.admin.runs("detector__wrong")) == 1, 90)
+        running.await_look(lambda: "failed" in running.admin.runs("mails").values(), 150)
+    running.await_look(lambda: len(running.mails_to(OWNER)) == 1, 150)
     (mail,) = running.mails_to(OWNER)
     assert mail["subject"] == "[tocsin] detector:wrong: misconfigured"
     assert "no_such_column" in mail["html"], "the end of its log"
@@ -387,7 +388,7 @@ def test_a_crash_loop_is_one_mail(running: Running) -> None:
 
     await_that(looping, 200)
     subject = "[tocsin] detector:wrong: crash loop"
-    await_that(lambda: subject in [mail["subject"] for mail in running.mails_to(OWNER)], SECONDS)
+    running.await_look(lambda: subject in running.subjects_to(OWNER), 2 * SECONDS)
     running.await_new("detector:wrong", None, 90)  # another try, and more looks on the way
     assert [mail["subject"] for mail in running.mails_to(OWNER)].count(subject) == 1
     assert running.pids() == others
@@ -414,8 +415,8 @@ def test_a_new_metadata_db_starts_nothing_that_was_paused(running: Running) -> N
     dag = again.admin.dag(DAG)
     assert dag is not None
     assert dag["is_paused"]
-    seen = len(again.admin.runs("supervisor"))
-    await_that(lambda: len(again.admin.runs("supervisor")) > seen, 90)
+    looked = read_switches(stack.state).read_at
+    again.await_look(lambda: read_switches(stack.state).read_at > looked, 90)
     assert stack.pid(DETECTOR) is None
     again.admin.pause(DAG, False)
     again.await_new(DETECTOR, None, BY_EVENT)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient
 from tocsin.model.job_report import JobState
 from tocsin.model.names import ingest_job
@@ -25,16 +22,6 @@ from tocsin.sparkjob.query.gaps import Cause, read_gaps
 def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
     with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
         yield one
-
-
-def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:
-    """Ticks each second, as an ingest that keeps up writes them."""
-
-    def tick() -> None:
-        topic.tick(datetime.now(UTC))
-        topic.flush()
-
-    return repeated(tick, 1)
 
 
 def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> None:
@@ -55,40 +42,6 @@ def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> 
     assert running.delay_seconds == pytest.approx(12)
     job.await_truth(topic.truth)
     assert job.await_report(lambda r: r.lag_records == 0).rows_dropped_late == 0
-
-
-def test_a_kill_in_real_time_mode_repeats_and_loses_nothing(job: DetectJob) -> None:
-    topic = job.make_topics()
-    process = job.start()
-    job.await_report(lambda r: r.mode == "real-time")
-    with ticking(topic):
-        for number, count in enumerate((51, 100, 50, 101, 160)):
-            topic.burst(f"before{number}", count, partition=number % 2)
-        await_that(lambda: len(job.findings()) >= 3, READY_SECONDS)
-        half = datetime.now(UTC)
-        topic.burst("across", 30, moment=half)
-        job.kill(process)
-        topic.burst("across", 30, moment=half)
-        process = job.start()
-        topic.burst("after", 137, partition=1)
-        job.await_truth(topic.truth)
-        # When their windows have closed, what was told as at least 155 and 133 is told as it was, restart or not.
-        await_that(lambda: not any(one.at_least for one in job.findings().values()), READY_SECONDS)
-        job.await_truth(topic.truth)
-    assert job.await_report(lambda r: r.mode == "real-time").rows_dropped_late == 0
-
-
-def test_a_copy_is_refused_and_sigterm_stops_in_time(job: DetectJob) -> None:
-    job.make_topics()
-    process = job.start()
-    job.await_report(lambda r: r.state is JobState.RUNNING)
-    copy = job.start()
-    assert copy.wait(patient(READY_SECONDS)) == 3
-    asked = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(patient(20)) == 0
-    assert time.monotonic() - asked < patient(15)
-    assert job.await_report(lambda r: r.pid == process.pid).state is JobState.STOPPED
 
 
 def test_a_detector_that_cannot_run_says_what_to_fix(job: DetectJob) -> None:
@@ -127,23 +80,6 @@ def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside
     assert "1 record was set aside" in told.reason
     (gap,) = read_gaps(job.settings.checkpoint(JOB))
     assert (gap.cause, gap.records, gap.since) == (Cause.SET_ASIDE, 1, now)
-
-
-def test_ticks_alone_move_the_watermark_of_an_idle_detector(job: DetectJob) -> None:
-    """Nothing that arrives is a failed login: the filter of the detector must not hold the ticks back."""
-    topic = job.make_topics()
-    job.start()
-    job.await_report(lambda r: r.mode == "real-time")
-    began = datetime.now(UTC)
-    with ticking(topic):
-        topic.event("ann", began, began, 0, action="login succeeded")
-        topic.event(None, began, began, 1)  # type: ignore[arg-type]  # an entity may be missing
-        job.await_report(
-            lambda r: r.watermark is not None and r.watermark > began + timedelta(seconds=3), READY_SECONDS
-        )
-    assert job.findings() == {}
-    told = job.await_report(lambda r: bool(r.counts))
-    assert (told.counts, told.rows_in) == ({"null_entity": 1}, 2), "ticks are no records"
 
 
 def test_a_window_is_said_to_be_complete_long_before_the_boundary(tmp_path: Path, broker: Broker) -> None:
@@ -193,25 +129,6 @@ def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: De
         assert done.rows_dropped_late == 0
     finally:
         ingest.close()
-
-
-def test_a_changed_state_gets_a_new_checkpoint_and_publishes_whole_windows(job: DetectJob) -> None:
-    topic = job.make_topics()
-    process = job.start()
-    job.await_report(lambda r: r.mode == "real-time")
-    with ticking(topic):
-        topic.burst("first", 60)
-        job.await_truth(topic.truth)
-        job.await_report(lambda r: r.rows_in >= 60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(patient(20)) == 0
-        path = job.settings.project / "detectors" / "failed_logins.py"
-        path.write_text(path.read_text().replace("'login failed'", "'login failed' and ip_address is not null"))
-        topic.burst("while away", 60, partition=1)
-        job.start()
-        topic.burst("after", 101)
-        job.await_truth(topic.truth)
-    assert len(list(job.settings.checkpoint(JOB).glob("*/start.json"))) == 2
 
 
 def test_kafka_may_come_late_and_go_away(tmp_path: Path) -> None:

@@ -14,11 +14,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.e2e.test_detect import ticking
 from tests.rig.broker import Broker
-from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, SOURCE, WINDOW, DetectJob, Topic, detect_job
+from tests.rig.detect_job import (
+    DETECTOR,
+    JOB,
+    READY_SECONDS,
+    SOURCE,
+    WINDOW,
+    DetectJob,
+    LiveJob,
+    Topic,
+    detect_job,
+    ticking,
+)
+from tests.rig.samples.checkpoints import batch
 from tests.rig.waiting import await_that, patient
-from tests.unit.spark.test_reading import batch
 from tocsin.model.job_report import JobState
 from tocsin.model.names import ingest_job
 from tocsin.sparkjob.query import gaps
@@ -30,6 +40,18 @@ from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps
 def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
     with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
+    with detect_job(tmp_path_factory.mktemp("gaps"), broker, drain_offsets_per_trigger=1000) as one:
+        yield LiveJob(one)
+
+
+@pytest.fixture
+def live(shared: LiveJob) -> LiveJob:
+    shared.await_live()
+    return shared
 
 
 def next_window() -> datetime:
@@ -49,32 +71,29 @@ def the_gap(job: DetectJob) -> Gap:
     return gap
 
 
-def run_and_stop(job: DetectJob, topic: Topic) -> dict[int, int]:
+def run_and_stop(live: LiveJob) -> dict[int, int]:
     """Let the job find something and stop it; returns up to where it has read."""
-    process = job.start()
-    job.await_report(lambda r: r.mode == "real-time")
-    topic.burst("before", 60)
-    job.await_truth(topic.truth)
-    job.await_report(lambda r: bool(r.batch_id))  # the second batch: the first has no watermark
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(patient(20)) == 0
-    return job.position()
+    live.topic.burst("before", 60)
+    live.job.await_truth(live.topic.truth)
+    live.job.await_report(lambda r: bool(r.batch_id))  # the second batch: the first has no watermark
+    live.stop()
+    return live.job.position()
 
 
-def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_published(job: DetectJob) -> None:
-    topic = job.make_topics()
+def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_published(live: LiveJob) -> None:
+    job, topic = live.job, live.topic
     with ticking(topic):
-        position = run_and_stop(job, topic)
+        position = run_and_stop(live)
         half = datetime.now(UTC)
         topic.burst("cut", 60, moment=half)
         kept_from = job.remove_records(0)
         topic.burst("cut", 60, moment=half)
         topic.burst("after", 101, moment=next_window())
         forget(topic, "cut")
-        process = job.start()
-        told = job.await_report(lambda r: r.pid == process.pid and "removed_unread" in r.counts)
+        live.process = job.start()
+        told = job.await_report(lambda r: r.pid == live.process.pid and "removed_unread" in r.counts)
         job.await_truth(topic.truth)
-        job.await_report(lambda r: r.pid == process.pid and r.mode == "real-time" and r.state is JobState.RUNNING)
+        live.await_live()
     gap = the_gap(job)
     assert gap.cause is Cause.REMOVED
     assert gap.offsets == {0: f"{position[0]} to {kept_from}"}
@@ -84,6 +103,28 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     log = job.log.read_text()
     assert log.count("event=gap") == 1
     assert f'reason="{gap.records} records were removed before they were read; goes on after them; ' in log
+
+
+def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(live: LiveJob) -> None:
+    job, topic = live.job, live.topic
+    folder = job.settings.checkpoint(JOB)
+    with ticking(topic):
+        position = run_and_stop(live)
+        topic.burst("skipped", 60)
+        forget(topic, "skipped")
+        gaps.ask_to_skip(folder)
+        process = live.process = job.start()
+        job.await_report(lambda r: r.pid == process.pid and r.counts.get("skipped", 0) >= 60)
+        topic.burst("after", 101, moment=next_window())
+        job.await_truth(topic.truth)
+        gap = read_gaps(folder)[-1]
+        assert (gap.cause, gap.partitions[0].from_offset) == (Cause.SKIPPED, position[0])
+        gaps.ask_to_skip(folder)
+        await_that(lambda: not gaps.is_asked_to_skip(folder), READY_SECONDS)
+        topic.burst("later", 101, moment=next_window())
+        job.await_truth(topic.truth)
+        assert process.poll() is None
+    live.stop()
 
 
 def checkpoints(job: DetectJob) -> set[Path]:
@@ -173,24 +214,3 @@ def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(job: DetectJob)
     hole = the_gap(job).partitions[0]
     assert 0 < hole.from_offset < hole.to_offset == kept_from
     assert process.poll() is None, "the same process goes on"
-
-
-def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(job: DetectJob) -> None:
-    topic = job.make_topics()
-    folder = job.settings.checkpoint(JOB)
-    with ticking(topic):
-        position = run_and_stop(job, topic)
-        topic.burst("skipped", 60)
-        forget(topic, "skipped")
-        gaps.ask_to_skip(folder)
-        process = job.start()
-        job.await_report(lambda r: r.pid == process.pid and r.counts.get("skipped", 0) >= 60)
-        topic.burst("after", 101, moment=next_window())
-        job.await_truth(topic.truth)
-        gap = the_gap(job)
-        assert (gap.cause, gap.partitions[0].from_offset) == (Cause.SKIPPED, position[0])
-        gaps.ask_to_skip(folder)
-        await_that(lambda: not gaps.is_asked_to_skip(folder), READY_SECONDS)
-        topic.burst("later", 101, moment=next_window())
-        job.await_truth(topic.truth)
-        assert process.poll() is None

@@ -1,4 +1,7 @@
-"""A new version of a detector starts beside the one that runs and takes over from it, under load; and back again."""
+"""A new version of a detector starts beside the one that runs and takes over from it, under load; and back again.
+
+All tests share one job: each takes over from what the one before it left running.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -43,8 +45,13 @@ class Deployment:
     def __init__(self, job: DetectJob) -> None:
         self.job, self.topic = job, job.make_topics()
         self.file = job.settings.project / "detectors" / f"{DETECTOR}.py"
-        self.leading = job.start()
-        job.await_report(lambda r: r.state is JobState.RUNNING)
+        self.leading = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process that leads, and wait until it runs."""
+        self.leading = self.job.start()
+        self.job.await_report(lambda r: r.pid == self.leading.pid and r.state is JobState.RUNNING)
+        return self.leading
 
     def edit(self, old: str, new: str) -> None:
         text = self.file.read_text()
@@ -82,10 +89,20 @@ class Deployment:
         return {path.parent.name for path in self.job.settings.checkpoint(JOB).glob("*/start.json")}
 
 
-@pytest.fixture
-def deployed(tmp_path: Path, broker: Broker) -> Iterator[Deployment]:
-    with detect_job(tmp_path, broker) as job:
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Deployment]:
+    with detect_job(tmp_path_factory.mktemp("hand_over"), broker) as job:
         yield Deployment(job)
+
+
+@pytest.fixture
+def deployed(deployment: Deployment) -> Iterator[Deployment]:
+    """The file is as it was before, and a process leads, whatever a test has done."""
+    text = deployment.file.read_text()
+    if deployment.leading.poll() is not None:
+        deployment.start()
+    yield deployment
+    deployment.file.write_text(text)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -99,12 +116,13 @@ def test_the_same_state_goes_over_to_the_next_process_exactly(deployed: Deployme
 
 def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deployment) -> None:
     """While two versions run, and whichever is in force, each finding is there once, with its score."""
-    settings = deployed.job.settings
+    settings, before = deployed.job.settings, deployed.checkpoints()
     with load(deployed.topic):
         first = version_in_force(settings, DETECTOR)
         deployed.edit(PLAN, OTHER_PLAN)
         deployed.replace()
-        assert len(deployed.checkpoints()) == 2
+        both = deployed.checkpoints()
+        assert len(both) == len(before) + 1
         second = version_in_force(settings, DETECTOR)
         assert [one.version for one in kept_versions(settings, DETECTOR)] == [first, second]
 
@@ -121,17 +139,18 @@ def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deploymen
         assert report is not None
         assert report.version == second
     deployed.job.await_truth(deployed.topic.truth)
-    assert len(deployed.checkpoints()) == 2, "each version went on from its own"
+    assert deployed.checkpoints() == both, "each version went on from its own"
 
 
 def test_a_new_version_that_cannot_run_leaves_the_old_one_in_peace(deployed: Deployment) -> None:
+    versions = kept_versions(deployed.job.settings, DETECTOR)
     with load(deployed.topic):
         deployed.edit(PLAN, UNKNOWN_COLUMN)
         new = deployed.start_beside()
         assert new.wait(patient(READY_SECONDS)) == 2, "misconfigured"
     assert deployed.leading.poll() is None
     deployed.job.await_truth(deployed.topic.truth)
-    assert len(kept_versions(deployed.job.settings, DETECTOR)) == 1, "it never ran"
+    assert kept_versions(deployed.job.settings, DETECTOR) == versions, "it never ran"
 
 
 def test_a_second_process_that_is_not_to_take_over_ends_at_once(deployed: Deployment) -> None:

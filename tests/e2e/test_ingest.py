@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in ingest.topics
     AdminClient,
     AlterConfigOpType,
@@ -23,13 +23,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
     ResourceType,
 )
 
+from tests.e2e.ingest_topics import WAIT, Identity, Topics, place
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import INGEST
 from tests.rig.waiting import await_that
 from tocsin.dev.generator import Line, Traffic
 from tocsin.ingest.parsing_rules import reason_class
-from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
 from tocsin.model.job_report import JobState
 from tocsin.model.names import detector_job
@@ -37,97 +37,11 @@ from tocsin.model.sizes import RAW_BYTES
 from tocsin.project.source_file import read_source
 from tocsin.runtime.reporter import Reporter
 
-Identity = tuple[int, int]
-WAIT = 90.0
-
 
 @pytest.fixture
 def installation(tmp_path: Path, broker: Broker) -> Iterator[Installation]:
     with Installation(tmp_path, broker) as one:
         yield one
-
-
-class Topics:
-    """The topics of `logins`, from outside."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation, names = installation, installation.settings.names
-        self.raw, self.events_topic, self.quarantine = (
-            names.raw("logins"),
-            names.events("logins"),
-            names.quarantine("logins"),
-        )
-
-    def send(self, lines: Iterable[Line]) -> list[Line]:
-        """Send `lines`, and return them."""
-        sent = list(lines)
-        source = self._installation.catalog.source("logins")
-        with LineProducer(self._installation.settings, source) as producer:
-            for line in sent:
-                producer.send(line.value)
-        assert (producer.delivered, producer.failed) == (len(sent), 0)
-        return sent
-
-    def send_to(self, partition: int, lines: Iterable[Line]) -> list[Line]:
-        """Send `lines` into one partition."""
-        sent, failed = list(lines), []
-        producer = Producer(self._installation.settings.kafka.for_librdkafka())
-        for line in sent:
-            producer.produce(
-                self.raw,
-                value=line.value,
-                partition=partition,
-                on_delivery=lambda e, _: failed.append(e) if e else None,
-            )
-        assert (producer.flush(30), failed) == (0, [])
-        return sent
-
-    def events(self) -> list[dict[str, Any]]:
-        """Every event record, duplicates included, without ticks."""
-        return [value for value in self._installation.values(self.events_topic) if "tick" not in value]
-
-    def ticks(self) -> Counter[int]:
-        """How many ticks each events partition holds."""
-        messages = self._installation.read(self.events_topic)
-        return Counter(m.partition() or 0 for m in messages if (m.value() or b"").startswith(b'{"tick"'))
-
-    def processed(self) -> set[Identity]:
-        """The raw places that have come out, as event or in quarantine."""
-        places = {place(event) for event in self.events()}
-        origins = [value["origin"] for value in self._installation.values(self.quarantine)]
-        return places | {(origin["partition"], origin["offset"]) for origin in origins}
-
-    def appended(self) -> set[Identity]:
-        """All raw places."""
-        return {(message.partition() or 0, message.offset() or 0) for message in self._installation.read(self.raw)}
-
-    def await_all(self) -> None:
-        """Wait until every raw record has come out."""
-        wanted = self.appended()
-        await_that(
-            lambda: wanted <= self.processed(), WAIT, lambda: f"missing: {sorted(wanted - self.processed())[:20]}"
-        )
-
-    def assert_ticks_are_true(self) -> None:
-        """After a tick of time T, no event that was appended before T comes for the first time."""
-        latest: dict[int, str] = {}
-        seen: set[Identity] = set()
-        for message in sorted(self._installation.read(self.events_topic), key=_in_order):
-            value, partition = json.loads(message.value() or b"{}"), message.partition() or 0
-            if "tick" in value:
-                assert value["event_time"] > latest.get(partition, ""), "ticks go back"
-                latest[partition] = value["event_time"]
-            elif place(value) not in seen:
-                seen.add(place(value))
-                assert value["ingested_at"] >= latest.get(partition, ""), f"a tick passed {value}"
-
-
-def place(event: dict[str, Any]) -> Identity:
-    return event["raw_partition"], event["raw_offset"]
-
-
-def _in_order(message: Message) -> tuple[int, int]:
-    return message.partition() or 0, message.offset() or 0
 
 
 def traffic(seconds: float = 10, **more: Any) -> list[Line]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_ingest import WAIT, Topics
+from tests.e2e.ingest_topics import WAIT, Topics
 from tests.rig.broker import Broker
 from tests.rig.installation import READY_SECONDS, Installation
 from tests.rig.observed import INGEST

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -61,6 +61,18 @@ class Running:
     def subjects_to(self, owner: str) -> list[str]:
         """Of the mails of Airflow to `owner`."""
         return [mail["subject"] for mail in self.mails_to(owner)]
+
+    def await_look(self, condition: Callable[[], object], seconds: float) -> None:
+        """Wait for what a look of the supervisor leads to; ask for looks by hand, so that no minute is waited for."""
+
+        def came() -> bool:
+            if condition():
+                return True
+            if not {"queued", "running"} & set(self.admin.runs("supervisor").values()):
+                self.admin.trigger("supervisor")
+            return False
+
+        await_that(came, seconds, every=2)
 
     def kill_task(self, dag: str, task: str) -> str:
         """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from tocsin.kafka.offsets import Topic as WatchedTopic
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
 from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobReport
+from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES, shortened
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
@@ -254,6 +255,26 @@ class DetectJob:
         }
 
 
+class LiveJob:
+    """A detect job that the tests of a file share: each has its own users, and one topic knows what was written."""
+
+    def __init__(self, job: DetectJob) -> None:
+        self.job, self.topic, self.process = job, job.make_topics(), job.start()
+
+    def await_live(self) -> None:
+        """Wait until it runs in real time; start it first if a test has ended it."""
+        if self.process.poll() is not None:
+            self.process = self.job.start()
+        self.job.await_report(lambda r: (r.pid, r.mode, r.state) == (self.process.pid, "real-time", JobState.RUNNING))
+
+    def stop(self) -> None:
+        """Ask it to stop and wait until it has; within 15 seconds, and as a success."""
+        asked = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(patient(20)) == 0
+        assert time.monotonic() - asked < patient(15)
+
+
 @contextlib.contextmanager
 def detect_job(folder: Path, broker: Broker, **spark: Any) -> Iterator[DetectJob]:
     job = DetectJob(folder, broker, **spark)
@@ -279,6 +300,16 @@ def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:
+    """Ticks each second, as an ingest that keeps up writes them."""
+
+    def tick() -> None:
+        topic.tick(datetime.now(UTC))
+        topic.flush()
+
+    return repeated(tick, 1)
 
 
 def read_all(settings: Settings, topic: str) -> list[bytes]:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark.raw_records import Read, reading
+from tocsin.model.finding import Finding
 from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
@@ -70,6 +72,14 @@ def records(spark: SparkSession) -> Callable[[list[dict[str, Any]]], DataFrame]:
     return make
 
 
+def told(rows: DataFrame) -> list[Finding]:
+    read = [(row.key, Finding.from_record(row.value.encode(), "findings", 0, 0)) for row in rows.collect()]
+    assert all(key == finding.finding_id for key, finding in read)
+    return sorted(
+        (finding for _, finding in read), key=lambda f: (f.window_start or moment("00:00:00"), sorted(f.entity.items()))
+    )
+
+
 class Feed:
     """An events topic as a folder: each call of `send` is one micro-batch."""
 
@@ -91,3 +101,8 @@ class Feed:
 @pytest.fixture
 def feed(spark: SparkSession, tmp_path: Path) -> Feed:
     return Feed(spark, tmp_path / "feed")
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Read:
+    return reading(spark)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, tick
-from tests.spark.test_plan import SOURCE, SPEC
+from tests.spark.plans import SOURCE, SPEC
 from tocsin.detect.spark.findings import Emission, findings
 from tocsin.sparkjob.events import IDENTITY, parse_events, prepared, used_columns
 from tocsin.sparkjob.query.progress import parse_progress

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.conftest import Feed, burst, event, moment
-from tests.spark.test_plan import SOURCE, SPEC
+from tests.spark.conftest import Feed, burst, event, moment, told
+from tests.spark.plans import SOURCE, SPEC
 from tocsin.detect.spark.findings import Emission, findings
 from tocsin.model.detector import Levels
 from tocsin.model.finding import Finding, finding_id
@@ -35,14 +35,6 @@ def found(records: DataFrame, detect: Callable[[DataFrame], DataFrame] = count_b
     declared = replace(SPEC, **spec)
     events = prepared(parse_events(records, SOURCE), declared, timedelta(seconds=10))
     return told(findings(detect(events), declared, PLAIN))
-
-
-def told(rows: DataFrame) -> list[Finding]:
-    read = [(row.key, Finding.from_record(row.value.encode(), "findings", 0, 0)) for row in rows.collect()]
-    assert all(key == finding.finding_id for key, finding in read)
-    return sorted(
-        (finding for _, finding in read), key=lambda f: (f.window_start or moment("00:00:00"), sorted(f.entity.items()))
-    )
 
 
 @pytest.mark.parametrize(

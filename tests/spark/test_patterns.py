@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.rig.samples.visits import VISITS, expect, write
-from tests.spark.test_parse import reading, source
-from tests.spark.test_plan import SOURCE, SPEC
+from tests.spark.plans import SOURCE, SPEC
+from tests.spark.raw_records import reading, source
 from tocsin.ingest.spark.patterns import check_detector, check_source
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Format

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.detect.spark.plan import Plan, StreamOnly, check_range, read_plan
-from tocsin.model.detector import DetectorSpec, Levels, ScoreKind, Stage
+from tests.spark.plans import SPEC, Detect, plan_of
+from tocsin.detect.spark.plan import StreamOnly, check_range
+from tocsin.model.detector import Levels, ScoreKind
 from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source
-from tocsin.sparkjob.events import parse_events, prepared
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
-
-SOURCE = Source(
-    name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
-    columns={"user_id": "string", "timestamp": "timestamp", "action": "string", "amount": "double", "tries": "int"},
-)  # fmt: skip
-SPEC = DetectorSpec(
-    name="d", path=Path("detectors/d.py"), source="logins", entity=("user_id",), window=timedelta(seconds=10),
-    levels=Levels(email=50, urgent=100), owner="o@example.com", runbook="r", stage=Stage.LIVE, title="t", doc="t",
-    version="v",
-)  # fmt: skip
-
-Detect = Callable[[DataFrame], DataFrame]
-
-
-def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str = "a:1", **spec: Any) -> Plan:
-    kafka = (
-        spark.readStream.format("kafka").option("kafka.bootstrap.servers", server).option("subscribe", "events.logins")
-    )
-    declared = replace(SPEC, **spec)
-    return read_plan(detect(prepared(parse_events(kafka.load(), SOURCE), declared, timedelta(seconds=delay))), declared)
 
 
 def by_user(*aggregates: Any) -> Detect:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.rig.samples.visits import VISITS, expect, write
-from tests.spark.test_parse import SCHEMA as RAW
+from tests.spark.raw_records import SCHEMA as RAW
 from tocsin.ingest.spark.envelope import observed, routed, sized
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.names import Names

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.conftest import moment
-from tests.spark.test_findings import told
-from tests.spark.test_plan import SPEC, plan_of
+from tests.spark.conftest import moment, told
+from tests.spark.plans import SPEC, plan_of
 from tocsin.detect.spark.findings import Emission, findings
 from tocsin.model.detector import Levels, ScoreKind
 from tocsin.model.finding import next_rung

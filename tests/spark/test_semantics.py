@@ -6,7 +6,7 @@ import json
 
 from pyspark.sql import SparkSession
 
-from tests.spark.test_parse import BAD, GOOD_ONES, LOGINS, TIMES, TYPED, Out, as_json, reading, source
+from tests.spark.raw_records import BAD, GOOD_ONES, LOGINS, TIMES, TYPED, Out, as_json, reading, source
 
 
 def test_verdicts_are_the_same_under_strict_semantics(spark: SparkSession) -> None:

@@ -8,12 +8,9 @@ import json
 
 import pytest
 
-from tests.spark import test_parse
-from tests.spark.test_parse import LOGINS, Raw, Read, source
+from tests.spark.raw_records import LOGINS, Raw, Read, source
 from tocsin.model.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
 from tocsin.model.source import Format
-
-read = test_parse.read  # a fixture
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,19 @@ def test_no_module_is_named_by_what_it_is_not() -> None:
     assert [name for name, words in parts.items() if words & vague] == []
 
 
+def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
+    """What several folders need lies in tests/rig, which a change of a test cannot break."""
+    wrong = []
+    for path in python_files("tests"):
+        own = path.relative_to(ROOT / "tests").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tests":
+                folder, *modules = [*(node.module or "").split(".")[1:], *(alias.name for alias in node.names)]
+                is_test = any(name.startswith("test_") for name in modules)
+                wrong += [f"{where(path)}:{node.lineno}"] if is_test or folder not in {own, "rig"} else []
+    assert wrong == []
+
+
 def test_every_exported_name_exists() -> None:
     for path in python_files("src"):
         if "__all__" not in path.read_text(encoding="utf-8"):

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.rig.mail_server import MailServer
 from tests.rig.postgres import emptied, running_postgres
+from tests.unit.alerts.notifier_scene import Scene
+from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.store.database import Database
 
 
@@ -59,3 +62,18 @@ def sqlite(tmp_path: Path, opened: Callable[..., Database]) -> Database:
     one = opened(f"sqlite:///{tmp_path / 'alerts.db'}", busy_seconds=0.1)
     one.migrate()
     return one
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    one = MailServer()
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def scene(database: Database, server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A notifier and all around it, without charts: drawing is slow, and tested with the mails."""
+    monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
+    return Scene(database, server, tmp_path)

@@ -1,76 +1,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, func, select
 from sqlalchemy.event import listen
 
+from tests.unit.alerts.backfilled_days import DAY, MORNING, apply, days_of, drain, published, stored
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
 from tocsin.alerts.backfilled import published_day, staging
-from tocsin.alerts.backfilled.published_day import Applied, Days, UnusableDay
+from tocsin.alerts.backfilled.published_day import UnusableDay
 from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.store import queries
-from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import findings, staged_findings
-from tocsin.backfill.backfill_ledger import Made, Published
 from tocsin.model.finding import Finding, Origin
 
-T = TypeVar("T")
-DAY = NOON.date()
-MORNING = NOON + timedelta(hours=16.5)
-"""The next day at 04:30, when the backfills of `DAY` run."""
 V2 = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})}, domain="tocsin.example.com")
-
-
-def published(run: str = "r1", version: str = "v1", at: datetime = MORNING) -> Published:
-    made = Made(version=version, inputs={DAY: "s1"})
-    return Published(run=run, run_id=f"id-{run}", made=made, at=at, findings=0, sha256="", severity="pass")
 
 
 def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datetime = NOON + 9 * SECOND) -> None:
     with database.write() as connection:
         record(connection, found, rules, now)
-
-
-def apply(
-    database: Database, found: Sequence[Finding], one: Published, *, rules: Rules = RULES, day: date = DAY
-) -> Applied:
-    ready = published_day.read("failed_logins", day, one, list(found))
-    return drain(days_of(database, rules, one.at + MINUTE).apply(ready))
-
-
-def days_of(database: Database, rules: Rules = RULES, now: datetime = MORNING + MINUTE) -> Days:
-    @contextmanager
-    def write() -> Iterator[tuple[Connection, Rules]]:
-        with database.write() as connection:
-            yield connection, rules
-
-    return Days(database.read, write, lambda: now)
-
-
-def drain(steps: Generator[None, None, T]) -> T:
-    """Go all steps; returns their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast(T, end.value)
-
-
-def stored(database: Database, user: str = "mallory", day: date = DAY) -> StoredFinding:
-    (one,) = [
-        one
-        for one in queries.findings_of_day(database, "failed_logins", day)
-        if one.finding.entity == {"user_id": user}
-    ]
-    return one
 
 
 def told(database: Database) -> list[tuple[str, str, str]]:

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import structlog
 
+from tests.unit.alerts.backfilled_days import DAY, MORNING, publish
 from tests.unit.alerts.scene import NOON, finding
-from tests.unit.alerts.test_backfills import DAY, MORNING, published
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
 from tocsin.alerts.indexer import Indexer
@@ -18,7 +18,6 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
 from tocsin.backfill.backfill_ledger import Backfills, Ledger, Published
 from tocsin.model.errors import TransientError
-from tocsin.model.finding import Finding
 from tocsin.project.settings import Settings
 
 Logged = list[structlog.typing.EventDict]
@@ -48,13 +47,6 @@ def settings(tmp_path: Path) -> Settings:
 def follow(settings: Settings, database: Database, clock: Clock) -> FollowedBackfills:
     """As the indexer does after a start."""
     return FollowedBackfills(settings, database, Indexer(settings, database, clock=lambda: MORNING), clock)
-
-
-def publish(
-    settings: Settings, found: Sequence[Finding], day: date = DAY, detector: str = "failed_logins"
-) -> Published:
-    ledger = Backfills(settings, detector)
-    return ledger.publish(day, found, published(ledger.next_run(day)))
 
 
 def file_of(settings: Settings, one: Published, day: date = DAY) -> Path:

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import event
 
 from tests.rig.waiting import await_that
+from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
-from tests.unit.alerts.test_following import publish
 from tocsin.alerts import indexer
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import Record

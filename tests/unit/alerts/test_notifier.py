@@ -1,98 +1,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
 
-from tests.rig.mail_server import MailServer
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
+from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
 from tocsin.alerts.notify import notification_outbox, notifier
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mailer import Mailer
-from tocsin.alerts.notify.notifier import Notifier
-from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
-from tocsin.alerts.store.alert_rows import AlertDetails, Notification
-from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.alerts.store.schema import notifications
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.setting_blocks import SmtpSettings
-from tocsin.project.settings import Settings
-
-OWNER, PAGED = FACTS.owner, "oncall@example.com"
-
-
-class Scene:
-    """A notifier with a clock, reports and a mail server that the test moves."""
-
-    def __init__(self, database: Database, server: MailServer, project: Path) -> None:
-        self.database, self.server, self.project = database, server, project
-        self.now = NOON + 8 * SECOND
-        self.reports: dict[str, JobReport] | TransientError = {}
-        self.notifier = self.new_notifier()
-
-    def new_notifier(self) -> Notifier:
-        smtp = SmtpSettings(port=self.server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
-        one = Notifier(Settings(project=self.project, smtp=smtp), self.database, self.read_reports, lambda: self.now)
-        one.begin()
-        return one
-
-    def read_reports(self) -> dict[str, JobReport]:
-        if isinstance(self.reports, TransientError):
-            raise self.reports
-        return self.reports
-
-    def index(self, score: int, *, user: str = "mallory", at: datetime = NOON, rules: Rules = RULES) -> None:
-        with self.database.write() as connection:
-            record(connection, burst(score, user=user, at=at), rules, self.now)
-
-    def close_windows(self, until: datetime, mark: str = "watermark") -> None:
-        """The job's `mark` passes `until`, and the indexer has all that was found before."""
-        passed = JobReport(job="detector:failed_logins", at=self.now, state=JobState.RUNNING, **{mark: until})
-        level = JobReport(job="indexer", at=self.now, state=JobState.RUNNING, watermark=self.now)
-        self.reports = {passed.job: passed, level.job: level}
-
-    def send(self) -> None:
-        self.notifier.release_closed()
-        self.notifier.send_due(threading.Event())
-
-    @property
-    def subjects(self) -> list[tuple[str, str]]:
-        return [(mail["To"], mail["Subject"]) for mail in self.server.mails]
-
-    @property
-    def notifications(self) -> list[Notification]:
-        found = []
-        for alert in queries.list_alerts(self.database, AlertFilter()):
-            details = queries.show_alert(self.database, alert.id)
-            assert details is not None
-            found += details.notifications
-        return found
-
-
-@pytest.fixture
-def server() -> Iterator[MailServer]:
-    one = MailServer()
-    one.start()
-    yield one
-    one.stop()
-
-
-@pytest.fixture(autouse=True)
-def picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing is slow, and tested with the mails."""
-    monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
-
-
-@pytest.fixture
-def scene(database: Database, server: MailServer, tmp_path: Path) -> Scene:
-    return Scene(database, server, tmp_path)
 
 
 def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(scene: Scene) -> None:
@@ -424,3 +347,17 @@ def test_what_is_old_is_removed_in_passing(scene: Scene) -> None:
     scene.now += timedelta(days=401)
     scene.notifier.tidy()
     assert queries.list_alerts(scene.database, AlertFilter()) == []
+
+
+def test_a_window_that_was_called_complete_too_early_costs_no_notification_and_none_comes_twice(scene: Scene) -> None:
+    """An e-mail may say too little, and nobody goes without one."""
+    scene.index(60)
+    scene.close_windows(NOON + WINDOW, "complete_through")
+    scene.send()
+    for score, user in ((90, "mallory"), (70, "eve"), (120, "mallory")):
+        scene.index(score, user=user)
+        scene.send()
+    scene.close_windows(NOON + 2 * WINDOW)
+    scene.send()
+    told = [subject.partition(" (")[0].rstrip("+") for to, subject in scene.subjects if to == OWNER]
+    assert told == ["mallory: 60", "eve: 70", "[URGENT] mallory: 120"]

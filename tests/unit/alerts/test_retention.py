@@ -3,8 +3,8 @@ from datetime import date, timedelta
 import pytest
 from sqlalchemy import func, insert, select
 
+from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
-from tests.unit.alerts.test_backfills import apply, published, stored
 from tocsin.alerts.intake import Record, Rejected, put_aside
 from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.recording import Rules, record

@@ -9,7 +9,7 @@ from typing import Never
 
 import pytest
 
-from tests.unit.spark.test_reading import batch
+from tests.rig.samples.checkpoints import batch
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spark.test_reading import batch
+from tests.rig.samples.checkpoints import batch
 from tocsin.ingest.spark.ingestion import Ingest
 from tocsin.project.settings import Settings
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig.samples.checkpoints import batch
 from tocsin.detect.spark.findings import rungs
 from tocsin.sparkjob.failures import is_kafka, is_unwritable, unwritable
 from tocsin.sparkjob.plan_tree import normalised, parse_tree
@@ -18,15 +19,6 @@ from tocsin.sparkjob.query.checkpoint import committed
 from tocsin.sparkjob.query.progress import parse_progress
 
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-
-
-def batch(query: Path, number: int, offsets: dict[str, dict[str, int]], *, done: bool = True) -> None:
-    for folder in ("offsets", "commits"):
-        (query / folder).mkdir(parents=True, exist_ok=True)
-    (query / "offsets" / str(number)).write_text("v1\n{}\n" + json.dumps(offsets))
-    (query / "offsets" / f".{number}.crc").write_text("x")
-    if done:
-        (query / "commits" / str(number)).write_text("v1\n{}")
 
 
 def test_the_position_is_that_of_the_last_committed_batch(tmp_path: Path) -> None:

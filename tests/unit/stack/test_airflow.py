@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import stat
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.unit.stack.airflow_api import Health
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.errors import ConfigError
@@ -98,29 +95,6 @@ def test_the_metadata_db_may_be_elsewhere(airflow: Airflow, tmp_path: Path) -> N
 def test_labels_come_back_from_the_environment(airflow: Airflow) -> None:
     launch = airflow.components()[1].launch("here.servers")
     assert of_environment(launch.labels.variable()) == Labels("here.servers", "airflow-scheduler", launch.labels.spec)
-
-
-class Health(BaseHTTPRequestHandler):
-    told: dict[str, Any] = {}  # noqa: RUF012 - set by each test
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(self.told).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def api() -> Iterator[int]:
-    (port,) = free_ports(1)
-    with HTTPServer(("127.0.0.1", port), Health) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield port
-        server.shutdown()
-        thread.join()
 
 
 def test_what_each_component_waits_for(airflow: Airflow, api: int) -> None:

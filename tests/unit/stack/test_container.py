@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stack.test_airflow import Health, api
+from tests.unit.stack.airflow_api import Health
 from tocsin.dev import container
 from tocsin.dev.servers.ports import free_ports
-
-__all__ = ["api"]
 
 
 @pytest.fixture(autouse=True)

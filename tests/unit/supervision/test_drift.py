@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.waiting import await_that
-from tests.unit.supervision.test_supervisor import FAILING, GOOD, Bench
+from tests.unit.supervision.bench import FAILING, GOOD, Bench
 from tocsin.runtime.lock import hold
 from tocsin.supervision.job_states import Condition, Desired
 

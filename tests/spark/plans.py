@@ -1,0 +1,35 @@
+"""A small source, a detector of it, and the plan of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.detect.spark.plan import Plan, read_plan
+from tocsin.model.detector import DetectorSpec, Levels, Stage
+from tocsin.model.source import Source
+from tocsin.sparkjob.events import parse_events, prepared
+
+SOURCE = Source(
+    name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
+    columns={"user_id": "string", "timestamp": "timestamp", "action": "string", "amount": "double", "tries": "int"},
+)  # fmt: skip
+SPEC = DetectorSpec(
+    name="d", path=Path("detectors/d.py"), source="logins", entity=("user_id",), window=timedelta(seconds=10),
+    levels=Levels(email=50, urgent=100), owner="o@example.com", runbook="r", stage=Stage.LIVE, title="t", doc="t",
+    version="v",
+)  # fmt: skip
+Detect = Callable[[DataFrame], DataFrame]
+
+
+def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str = "a:1", **spec: Any) -> Plan:
+    kafka = (
+        spark.readStream.format("kafka").option("kafka.bootstrap.servers", server).option("subscribe", "events.logins")
+    )
+    declared = replace(SPEC, **spec)
+    return read_plan(detect(prepared(parse_events(kafka.load(), SOURCE), declared, timedelta(seconds=delay))), declared)

@@ -1,0 +1,70 @@
+"""A notifier whose clock, reports and mail server a test moves."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from pathlib import Path
+
+from tests.rig.mail_server import MailServer
+from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst
+from tocsin.alerts.notify.notifier import Notifier
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import Notification
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.project.settings import Settings
+
+OWNER, PAGED = FACTS.owner, "oncall@example.com"
+
+
+class Scene:
+    """A notifier with a clock, reports and a mail server that the test moves."""
+
+    def __init__(self, database: Database, server: MailServer, project: Path) -> None:
+        self.database, self.server, self.project = database, server, project
+        self.now = NOON + 8 * SECOND
+        self.reports: dict[str, JobReport] | TransientError = {}
+        self.notifier = self.new_notifier()
+
+    def new_notifier(self) -> Notifier:
+        smtp = SmtpSettings(port=self.server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
+        one = Notifier(Settings(project=self.project, smtp=smtp), self.database, self.read_reports, lambda: self.now)
+        one.begin()
+        return one
+
+    def read_reports(self) -> dict[str, JobReport]:
+        if isinstance(self.reports, TransientError):
+            raise self.reports
+        return self.reports
+
+    def index(self, score: int, *, user: str = "mallory", at: datetime = NOON, rules: Rules = RULES) -> None:
+        with self.database.write() as connection:
+            record(connection, burst(score, user=user, at=at), rules, self.now)
+
+    def close_windows(self, until: datetime, mark: str = "watermark") -> None:
+        """The job's `mark` passes `until`, and the indexer has all that was found before."""
+        passed = JobReport(job="detector:failed_logins", at=self.now, state=JobState.RUNNING, **{mark: until})
+        level = JobReport(job="indexer", at=self.now, state=JobState.RUNNING, watermark=self.now)
+        self.reports = {passed.job: passed, level.job: level}
+
+    def send(self) -> None:
+        self.notifier.release_closed()
+        self.notifier.send_due(threading.Event())
+
+    @property
+    def subjects(self) -> list[tuple[str, str]]:
+        return [(mail["To"], mail["Subject"]) for mail in self.server.mails]
+
+    @property
+    def notifications(self) -> list[Notification]:
+        found = []
+        for alert in queries.list_alerts(self.database, AlertFilter()):
+            details = queries.show_alert(self.database, alert.id)
+            assert details is not None
+            found += details.notifications
+        return found
