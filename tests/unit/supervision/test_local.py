@@ -116,6 +116,7 @@ def test_another_process_with_the_same_number_is_not_touched(
     tmp_path: Path, instance: str, runner: LocalRunner
 ) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    await_that(runner.list)
     (process,) = runner.list()
     runner.stop(type(process)(process.labels, process.pid, process.started_at - 60), force=True)
     assert runner.list() == [process]
@@ -129,7 +130,7 @@ def test_labels_of_another_user_prove_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "getuid", lambda: another)
         assert LocalRunner(instance, lambda _: tmp_path).list() == []
-    assert len(runner.list()) == 1
+    await_that(lambda: len(runner.list()) == 1)
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -165,7 +166,7 @@ def test_a_process_that_may_not_be_looked_at_hides_no_other(
         return look(process)
 
     monkeypatch.setattr(psutil.Process, "cmdline", cmdline)
-    assert len(LocalRunner(instance, lambda _: tmp_path).list()) == 1
+    await_that(lambda: len(LocalRunner(instance, lambda _: tmp_path).list()) == 1)
 
 
 def test_only_what_may_be_ours_is_looked_at_again_and_again(
