@@ -225,8 +225,8 @@ def test_a_program_that_failed_says_why_and_not_how_it_was_started(tmp_path: Pat
     said = {code: text for code, (_, _, text) in ends(tmp_path, "2", "20", "-9", "143").items()}
     assert not [text for text in said.values() if "spark-submit" in text]
     first, intro, *tail = said["2"].splitlines()
-    assert first == "seal.py cannot work until a file or a setting is mended; the log of the task tells more."
+    assert first == "seal.py cannot work until a file or a setting is fixed; the log of the task tells more."
     assert (intro, tail) == ("Its last lines:", [f"line {number}" for number in range(11, 31)])
-    assert said["20"] == "seal.py has made what a gate does not let pass; the log of the task tells more."
+    assert said["20"] == "seal.py was blocked by the quality gate; the log of the task tells more."
     assert said["-9"].startswith("seal.py was killed by signal 9;")
     assert said["143"].startswith("seal.py has ended with exit code 143;")

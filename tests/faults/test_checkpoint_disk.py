@@ -11,8 +11,7 @@ from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
 from tests.rig.waiting import await_that
 from tocsin.model.job_report import JobState
-
-UNWRITABLE = 4
+from tocsin.runtime.process_exit import ExitCode
 
 
 def _ended_for_want_of_room(installation: Installation) -> bool:
@@ -34,7 +33,7 @@ def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_room(broker: Brok
             await_that(lambda: len(follower.windows()) > 2, 120, lambda: one.log(DETECT)[-3000:])
             disk.fill()
             await_that(lambda: one.runner.exit_code(DETECT) is not None, 180)
-            assert one.runner.exit_code(DETECT) == UNWRITABLE, one.log(DETECT)[-3000:]
+            assert one.runner.exit_code(DETECT) == ExitCode.UNWRITABLE, one.log(DETECT)[-3000:]
             assert _ended_for_want_of_room(one), one.reports(DETECT)[-1]
             assert "No space left on device" in one.log(DETECT)
 

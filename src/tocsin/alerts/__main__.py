@@ -18,17 +18,14 @@ from tocsin.model.names import INDEXER, NOTIFIER
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.reporter import Reporter
 
 _LONGEST_STOP = 12.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one job until SIGTERM.
-
-    Returns 0 when asked to stop, 2 for a ConfigError, 3 when another copy runs, 4 when the state folder cannot be
-    written, and 1 for anything else.
-    """
+    """Run one job until SIGTERM; returns its `ExitCode`."""
     parser = argparse.ArgumentParser(prog="tocsin.alerts", description=__doc__)
     parser.add_argument("job", choices=[INDEXER, NOTIFIER])
     parser.add_argument("--label", action="append", default=[], help="name=value, only to be seen in the process list")
@@ -48,13 +45,13 @@ def _locked(job: str, stop: threading.Event) -> int:
             return _run(job, settings, stop)
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return 2
+        return ExitCode.MISCONFIGURED
     except LockHeld as error:
         print(error, file=sys.stderr)
-        return 3
+        return ExitCode.LOCKED
     except OSError as error:
         print(f"cannot write the state folder: {error}", file=sys.stderr)
-        return 4
+        return ExitCode.UNWRITABLE
 
 
 def _run(job: str, settings: Settings, stop: threading.Event) -> int:
@@ -65,14 +62,14 @@ def _run(job: str, settings: Settings, stop: threading.Event) -> int:
         structlog.get_logger().info("started", pid=os.getpid())
         work(settings, reporter, stop).run()
         last, reason = JobState.STOPPED, ""
-        return 0
+        return ExitCode.OK
     except ConfigError as error:
         reason = str(error)
         raise
     except Exception as error:
         structlog.get_logger().exception("ended by an error")
         reason = f"{type(error).__name__}: {error}"
-        return 1
+        return ExitCode.FAILED
     finally:
         reporter.close(last, reason)
 
@@ -83,7 +80,7 @@ def _ask_to_stop(stop: threading.Event) -> None:
     Both jobs find everything again after any kind of end.
     """
     if not stop.is_set():
-        last = threading.Timer(_LONGEST_STOP, os._exit, args=[0])
+        last = threading.Timer(_LONGEST_STOP, os._exit, args=[ExitCode.OK])
         last.daemon = True
         last.start()
     stop.set()

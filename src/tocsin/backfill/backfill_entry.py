@@ -1,4 +1,4 @@
-"""How `spark_jobs/backfill.py` begins and ends: arguments, exit codes."""
+"""Begin and end `spark_jobs/backfill.py`: arguments, exit codes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tocsin.backfill.spark.backfill_run import Outcome, backfill
 from tocsin.model.names import backfill_job
 from tocsin.project.settings import load_settings
 from tocsin.runtime import logs, private, process_exit
-from tocsin.sparkjob.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
 
 log = structlog.get_logger()
 
 
 def main(arguments: list[str] | None, *, doc: str) -> int:
-    """Backfill what `arguments` name; returns the exit code.
+    """Backfill what `arguments` name; returns the `ExitCode` of the worst day.
 
-    0 all is published or nothing was to be done, 10 published with a warning, 20 a day is held by a critical verdict, 1
-    a day failed, 2 something must be fixed first, 3 other backfills work on each of the detectors, 4 the disk is full
-    or not writable. Of several days the worst: 4, 1, 20, 10, 0; those of earlier tries of the run count as well.
+    The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
+    means that other backfills work on each of the detectors.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
@@ -46,12 +46,13 @@ def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
     return exit_code(outcome, asked=bool(days))
 
 
-def exit_code(outcome: Outcome, *, asked: bool) -> int:
-    """The exit code that says the worst of `outcome`; days that were `asked` for and cannot be run are a failure."""
+def exit_code(outcome: Outcome, *, asked: bool) -> ExitCode:
+    """Return the code of the worst day; days that were `asked` for and cannot be run are a failure."""
     if outcome.disk:
-        return UNWRITABLE
+        return ExitCode.UNWRITABLE
     if outcome.failed or (asked and outcome.blocked):
-        return FAILED
+        return ExitCode.FAILED
     if outcome.held:
-        return REFUSED
-    return WARNED if any(one.severity == "warning" for one in outcome.published.values()) else OK
+        return ExitCode.REFUSED
+    warned = any(one.severity == "warning" for one in outcome.published.values())
+    return ExitCode.WARNED if warned else ExitCode.OK

@@ -1,7 +1,6 @@
 """The command `tocsin`: its verbs, and the one place that turns errors into output and exit codes.
 
-Exit codes: 0 it worked and all is well; 1 a problem was found, or something outside failed and a retry may help; 2 the
-call, a file or a setting is wrong and must be changed; 130 interrupted.
+It leaves with OK, FAILED or MISCONFIGURED of `ExitCode`, or with 130 when it was interrupted.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from tocsin.cli.operate import alerts_command, demo_command, dev_command, doctor
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.runtime import private
+from tocsin.runtime.process_exit import ExitCode
 
 app = typer.Typer(
     name="tocsin",
@@ -90,10 +90,10 @@ def tell(error: Exception) -> int:
         note(str(error), style="red")
         if faults > 1:
             note(f"{faults} faults; fix them and run this again")
-        return 2
+        return ExitCode.MISCONFIGURED
     if isinstance(error, TocsinError):
         note(str(error), style="red")
-        return 1
+        return ExitCode.FAILED
     note(f"unexpected {type(error).__name__}: {error}", style="red")
     note("this is a fault of Tocsin; TOCSIN_DEBUG=1 shows where it happened")
-    return 1
+    return ExitCode.FAILED

@@ -11,7 +11,7 @@ import typer
 from tocsin.cli import moments
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="Leave with 1 when anything is listed, as git diff does.")]
+FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Leave with 1 when anything is listed, as git diff does.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="SPAN|TIME", help="Such as 30m, 2d, or a time in UTC.")]
 

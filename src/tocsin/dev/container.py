@@ -18,6 +18,7 @@ from tocsin.project.settings import load_settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime import private
+from tocsin.runtime.process_exit import ExitCode
 
 _PREPARE = "prepare"
 _OWN = "AIRFLOW__"
@@ -36,11 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
         environment = _environment()
     except (TocsinError, OSError) as error:
         print(error, file=sys.stderr)
-        return 2
+        return ExitCode.MISCONFIGURED
     if given.check:
         lacks = missing(environment[_API].removesuffix("/execution/"), given.component, datetime.now(UTC) - _SILENCE)
         print("works" if lacks is None else f"waits for {lacks}")
-        return 0 if lacks is None else 1
+        return ExitCode.OK if lacks is None else ExitCode.FAILED
     python = str(here().airflow_venv / "bin" / "python")
     os.execve(python, [python, "-m", "tocsin.airflow.component", given.component], environment)
 

@@ -27,7 +27,8 @@ from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import hold
-from tocsin.sparkjob.entry import FAILED, OK, REFUSED, UNWRITABLE, WARNED, code_of
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
 from tocsin.sparkjob.session import running_batch
 
@@ -57,14 +58,14 @@ class Outcome:
     refused_before: tuple[date, ...] = ()
 
     @property
-    def code(self) -> int:
-        """The exit code that says the worst of it."""
+    def code(self) -> ExitCode:
+        """The code of the worst day."""
         if self.failed:
-            return UNWRITABLE if self.disk else FAILED
-        if self.refused_before:
-            return REFUSED
-        worst = max((one.verdict.severity for one in self.sealed), key=lambda severity: severity.rank, default=None)
-        return {Severity.WARNING: WARNED, Severity.CRITICAL: REFUSED}.get(worst, OK) if worst else OK
+            return ExitCode.UNWRITABLE if self.disk else ExitCode.FAILED
+        verdicts = {one.verdict.severity for one in self.sealed}
+        if self.refused_before or Severity.CRITICAL in verdicts:
+            return ExitCode.REFUSED
+        return ExitCode.WARNED if Severity.WARNING in verdicts else ExitCode.OK
 
 
 def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = (), run_id: str = "") -> Outcome:
@@ -102,11 +103,10 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
 
 
 def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf, afterwards: Afterwards) -> int:
-    """Seal what `arguments` name; returns the exit code.
+    """Seal what `arguments` name; returns the `ExitCode` of the worst day.
 
-    0 all is published or nothing was to be done, 10 published with a warning, 20 a day is critical and not published,
-    1 a day could not be sealed, 2 something must be fixed first, 3 another seal of this source runs, 4 the disk is
-    full or not writable. Of several days the worst: 4, 1, 20, 10, 0; those of earlier tries of the run count as well.
+    The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
+    means that another seal of this source runs.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("source")

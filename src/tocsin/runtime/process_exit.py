@@ -1,4 +1,4 @@
-"""How a process ended, told by itself: who looks after it later is seldom its parent, and only a parent is told.
+"""Exit codes, and the file in which a process leaves its own: only a parent is told, and supervision is seldom one.
 
 Whoever starts a job names a file in TOCSIN_EXIT, and the job writes its exit code there as its last act. One that is
 killed, or cannot even begin, writes nothing; neither does one that ends after the next was asked to use the file.
@@ -10,11 +10,31 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from enum import IntEnum
 from pathlib import Path
 
 _VARIABLE = "TOCSIN_EXIT"
 _TOKEN = "TOCSIN_EXIT_TOKEN"
 _BLANK = "    "
+
+
+class ExitCode(IntEnum):
+    """Exit codes of jobs, batches and `tocsin`. Any other is a crash, and minus n means killed by signal n."""
+
+    OK = 0
+    """Done, or stopped as asked."""
+    FAILED = 1
+    """Something went wrong, or a verb found a problem; a restart may help."""
+    MISCONFIGURED = 2
+    """A file, a setting or the call is wrong; a restart helps only once somebody has mended it."""
+    LOCKED = 3
+    """Another process does the same work; a restart helps once that one has ended."""
+    UNWRITABLE = 4
+    """The disk is full or the state folder cannot be written; a restart helps once there is room."""
+    WARNED = 10
+    """A batch has published everything, and a verdict was a warning; nothing to restart."""
+    REFUSED = 20
+    """A verdict was critical, so a batch has not published that day; a restart finds the same."""
 
 
 def asked(path: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How the entry points in `spark_jobs/` begin and end: arguments, settings, lock, signals, exit codes."""
+"""Begin and end the entry points in `spark_jobs/`: arguments, settings, lock, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld
+from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.reporter import Reporter
 from tocsin.runtime.stopping import on_signals
 from tocsin.sparkjob import jvm
@@ -28,10 +29,6 @@ from tocsin.sparkjob.session import clean_scratch
 
 _STOP_SECONDS = 13.0
 
-OK, FAILED, MISCONFIGURED, LOCKED, UNWRITABLE = 0, 1, 2, 3, 4
-WARNED, REFUSED = 10, 20
-"""Of a program that judges: a verdict was a warning; one was critical, and nothing of that day is published."""
-
 log = structlog.get_logger()
 
 
@@ -42,10 +39,7 @@ def main(
     job_of: Callable[[str], str],
     work_of: Callable[[Settings, str], Work],
 ) -> int:
-    """Run the job named by `arguments` until SIGTERM; returns its exit code.
-
-    0 asked to stop, 1 failed, 2 something must be fixed first, 3 another copy runs, 4 the disk is full or not writable.
-    """
+    """Run the job named by `arguments` until SIGTERM; returns its `ExitCode`."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("name", help="the source or detector")
     parser.add_argument("--beside", action="store_true", help="run beside the process that leads, to take over from it")
@@ -61,21 +55,21 @@ def main(
 
 
 def code_of(run: Callable[[], int]) -> int:
-    """What `run` returns; where it fails, that is told, and the exit code is the one that says how."""
+    """Call `run`; returns its exit code, or logs its error and returns the code that says how it failed."""
     try:
         return run()
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return MISCONFIGURED
+        return ExitCode.MISCONFIGURED
     except LockHeld as error:
         log.error("another copy of this runs", error=str(error))
-        return LOCKED
+        return ExitCode.LOCKED
     except OSError as error:
         log.error("a folder cannot be used", error=str(error))
-        return UNWRITABLE if unwritable(error) else FAILED
+        return ExitCode.UNWRITABLE if unwritable(error) else ExitCode.FAILED
     except TocsinError as error:
         log.error("it cannot be done", error=str(error), retry=isinstance(error, TransientError))
-        return FAILED
+        return ExitCode.FAILED
 
 
 def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
@@ -93,7 +87,7 @@ def _end_in_time(stop: threading.Event) -> None:
     time.sleep(_STOP_SECONDS)
     log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
     jvm.kill()
-    os._exit(OK)
+    os._exit(ExitCode.OK)
 
 
 def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], stop: threading.Event) -> int:
@@ -104,15 +98,15 @@ def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], st
         if isinstance(error, Unwritable) or (isinstance(error, OSError) and unwritable(error)):
             log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
             reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
-            return UNWRITABLE
+            return ExitCode.UNWRITABLE
         reporter.close(JobState.FAILED, str(error)[:500])
         if isinstance(error, ConfigError) or not isinstance(error, Exception):
             raise
         log.exception("the job failed")
-        return FAILED
+        return ExitCode.FAILED
     reporter.close(JobState.STOPPED)
     log.info("stopped")
-    return OK
+    return ExitCode.OK
 
 
 def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
-
-
-class Exit(IntEnum):
-    """Exit codes of jobs that mean something to supervision; any other is a failure."""
-
-    CONFIG = 2
-    LOCKED = 3
-    NO_ROOM = 4
-
+from enum import StrEnum
 
 HUNG = "is hung"
 """Begins the reason of a failure that was no end of a process."""

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tocsin.runtime.process_exit import ExitCode
 from tocsin.supervision.job_states import (
     HUNG,
     Action,
@@ -25,7 +26,6 @@ from tocsin.supervision.job_states import (
     Change,
     Condition,
     Desired,
-    Exit,
     History,
     Live,
     Pace,
@@ -139,7 +139,7 @@ class _Round:
         past = replace(past, expected=False)
         reason = end_reason(code, self._actual.causes.get(job, ""))
         reason = f"{reason}; the version before it runs on" if runs_on else reason
-        if code == Exit.LOCKED:
+        if code == ExitCode.LOCKED:
             past = replace(past, retry_at=self._now + self._pace.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
         return self._counted(job, past, reason, code)
@@ -153,7 +153,7 @@ class _Round:
         delay = 0.0 if len(failures) == 1 else min(pace.longest_delay, pace.first_delay * 2 ** (len(failures) - 2))
         condition = Condition.RESTARTING
         if code in _LASTING:
-            condition, delay = _LASTING[Exit(code)], pace.longest_delay
+            condition, delay = _LASTING[ExitCode(code)], pace.longest_delay
         elif len(failures) >= pace.crash_loop_failures:
             condition, delay = Condition.CRASH_LOOP, pace.longest_delay
             reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s{_LAST}{reason}"
@@ -238,17 +238,17 @@ _OTHER_SPEC = "was started from another spec"
 # A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
 _UNLOCKED = 4
 
-_LASTING = {Exit.CONFIG: Condition.MISCONFIGURED, Exit.NO_ROOM: Condition.NO_ROOM}
+_LASTING = {ExitCode.MISCONFIGURED: Condition.MISCONFIGURED, ExitCode.UNWRITABLE: Condition.NO_ROOM}
 
 
 def end_reason(code: int | None, cause: str = "") -> str:
     """Say how a process ended, from its exit code and from the `cause` that it told itself."""
-    words = {
+    words: dict[int | None, str] = {
         None: "ended without a word: killed from outside, by the kernel (out of memory) or by a person",
-        0: "ended by itself with exit code 0",
-        Exit.CONFIG: "its configuration is wrong",
-        Exit.LOCKED: "another copy holds its lock",
-        Exit.NO_ROOM: "the disk is full, or the state folder cannot be written",
+        ExitCode.OK: "ended by itself with exit code 0",
+        ExitCode.MISCONFIGURED: "its configuration is wrong",
+        ExitCode.LOCKED: "another copy holds its lock",
+        ExitCode.UNWRITABLE: "the disk is full, or the state folder cannot be written",
     }
     if code is not None and code < 0:
         return f"was killed by signal {-code} ({_signal(-code)})"

@@ -26,7 +26,7 @@ from tocsin.project.settings import Settings
 from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.runtime import logs
-from tocsin.sparkjob.entry import FAILED, OK, REFUSED
+from tocsin.runtime.process_exit import ExitCode
 
 GOOD = DAY - timedelta(days=1)
 NIGHT = "scheduled__2026-11-22T02:10:00+00:00"
@@ -82,18 +82,18 @@ def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
 
 def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(room: Room) -> None:
     first = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
-    assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (FAILED, [GOOD], [DAY])
+    assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (ExitCode.FAILED, [GOOD], [DAY])
     room.is_there = True
     second = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
     assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
-    assert (second.code, second.refused_before) == (REFUSED, (DAY,))
+    assert (second.code, second.refused_before) == (ExitCode.REFUSED, (DAY,))
 
 
 def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
     room.is_there = True
-    assert sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT).code == REFUSED
-    assert sealing.seal(room.settings, LOGINS, Gate).code == OK
-    assert sealing.seal(room.settings, LOGINS, Gate, run_id="the next night").code == OK
+    assert sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT).code == ExitCode.REFUSED
+    assert sealing.seal(room.settings, LOGINS, Gate).code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, Gate, run_id="the next night").code == ExitCode.OK
 
 
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
@@ -105,7 +105,9 @@ def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
     held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
     Backfills(settings, "bursts").note(DAY, held)
     words = ["quiet", "bursts", "--run-id"]
-    assert backfill_entry.main([*words, NIGHT], doc="") == REFUSED
-    assert backfill_entry.main([*words, "the next night"], doc="") == OK
+    assert backfill_entry.main([*words, NIGHT], doc="") == ExitCode.REFUSED
+    assert backfill_entry.main([*words, "the next night"], doc="") == ExitCode.OK
     Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
-    assert backfill_entry.main([*words, NIGHT], doc="") == OK, "a day that failed is told by the try in which it did"
+    assert backfill_entry.main([*words, NIGHT], doc="") == ExitCode.OK, (
+        "a day that failed is told by the try in which it did"
+    )

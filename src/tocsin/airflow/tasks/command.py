@@ -9,9 +9,7 @@ import subprocess
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tocsin.provision.paths import here
-
-MISCONFIGURED = 2
-"""Exit code of whatever somebody has to mend first, so that a retry does not help."""
+from tocsin.runtime.process_exit import ExitCode
 
 # What a command found comes first, and why it failed last.
 _FIRST, _LAST = 3000, 1000
@@ -34,7 +32,7 @@ def tocsin(*words: str) -> str:
     done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
     besides = _ALWAYS.sub("", done.stderr)
     print(besides)
-    if done.returncode == MISCONFIGURED:
+    if done.returncode == ExitCode.MISCONFIGURED:
         raise AirflowFailException(besides)
     if done.returncode:
         print(done.stdout)

@@ -16,32 +16,26 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.component import BACKFILL_POOL
-from tocsin.airflow.tasks.command import MISCONFIGURED
 from tocsin.airflow.tasks.run_days import DayOutcome
 from tocsin.project.settings import load_settings
 from tocsin.provision.java import archive_path, use_archive
 from tocsin.provision.paths import here
+from tocsin.runtime.process_exit import ExitCode
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-FAILED, LOCKED, UNWRITABLE = 1, 3, 4
-"""Exit codes that a retry may mend."""
-
-WARNED, REFUSED = 10, 20
-"""Exit codes of a program that judges: something was published with a warning; something is held by a gate."""
-
-_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
+_LOGGING = here().root / "src" / "tocsin" / "sparkjob" / "log4j2.properties"
 _CODE = re.compile(r"Error code is: (-?\d+)")
 _TAIL = "Last spark-submit output:"
 _LINES = 20
-_MEANING = {
-    FAILED: "failed",
-    MISCONFIGURED: "cannot work until a file or a setting is mended",
-    LOCKED: "has found another run at the same work",
-    UNWRITABLE: "has found the disk full, or cannot write to it",
-    REFUSED: "has made what a gate does not let pass",
+_MEANING: dict[int, str] = {
+    ExitCode.FAILED: "failed",
+    ExitCode.MISCONFIGURED: "cannot work until a file or a setting is fixed",
+    ExitCode.LOCKED: "found another run at the same work",
+    ExitCode.UNWRITABLE: "found the disk full or not writable",
+    ExitCode.REFUSED: "was blocked by the quality gate",
 }
 
 
@@ -79,23 +73,24 @@ class Program(SparkSubmitOperator):
         except AirflowException as error:
             found = _CODE.search(str(error))
             code = int(found[1]) if found else None
-            if code == WARNED:
+            if code == ExitCode.WARNED:
                 self.log.warning("published with a warning; the report says which: %s", address_of(REPORTS))
                 return
             if code is None:
                 raise
             told = ended(f"{self.name}.py", code, str(error))
-            raise (AirflowFailException if code in (REFUSED, MISCONFIGURED) else AirflowException)(told) from error
+            lasts = code in (ExitCode.REFUSED, ExitCode.MISCONFIGURED)
+            raise (AirflowFailException if lasts else AirflowException)(told) from error
 
 
 def ended(program: str, code: int, said: str) -> str:
-    """How `program` has ended, for people, and the last lines that it wrote, out of what the provider `said` of it.
+    """Tell people how `program` ended, with the last lines it wrote, taken from what the provider `said`.
 
-    The provider says the whole command first, which says nothing to who gets a mail.
+    The provider repeats the whole command first, which does not help the reader of a mail.
     """
     by = f"has ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
     sentence = f"{program} {_MEANING.get(code, by)}; the log of the task tells more."
-    tail = [] if code == REFUSED else said.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
+    tail = [] if code == ExitCode.REFUSED else said.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
     return "\n".join([sentence, *(["Its last lines:"] if tail else []), *tail])
 
 

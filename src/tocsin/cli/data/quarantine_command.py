@@ -36,7 +36,7 @@ def list_(
     since: options.Since = None,
     limit: options.Limit = 100,
     json: options.Json = False,
-    exit_code: options.ExitCode = False,
+    exit_code: options.FailIfAny = False,
 ) -> None:
     """List quarantined records, the newest first, and count them all. What was replayed stays in the list."""
     from tocsin.ingest.quarantine import Selection

@@ -23,7 +23,7 @@ def findings(
     ] = False,
     limit: options.Limit = 100,
     json: options.Json = False,
-    exit_code: options.ExitCode = False,
+    exit_code: options.FailIfAny = False,
 ) -> None:
     """List findings, the newest window first."""
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store

@@ -31,7 +31,7 @@ def list_(
     since: options.Since = None,
     limit: options.Limit = 100,
     json: options.Json = False,
-    exit_code: options.ExitCode = False,
+    exit_code: options.FailIfAny = False,
 ) -> None:
     """List alerts, the one that changed last first."""
     from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
