@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.backfill.backfill_ledger import Attempt, Ledger
+from tocsin.backfill.backfill_ledger import Attempt, Backfills, Ledger
 from tocsin.backfill.backfill_planning import Plan, Sealed, inputs, plan
+from tocsin.history.day_status import kept_from, published_days, why_not
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
@@ -81,6 +82,34 @@ def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[Det
     if len(sources) != 1:
         raise ConfigError.one("backfill", f"must be of detectors of one source, not of {', '.join(sorted(sources))}")
     return catalog.source(sources.pop()), specs
+
+
+def list_days(
+    settings: Settings, names: Iterable[str], first: date | None = None, last: date | None = None
+) -> list[BackfillDay]:
+    """List how the days of the detectors `names` stand: those of history, and those asked for that it lacks.
+
+    Raises:
+        ConfigError: as for `declared`, or `first` is after `last`.
+        TransientError: the catalogue of history does not answer; a retry helps.
+    """
+    source, specs = declared(settings, names)
+    sealed = published_days(settings, source)
+    begin = first or kept_from(source)
+    end = last or max([*sealed, begin])
+    if begin > end:
+        raise ConfigError.one("--from", f"{begin} is after {end}")
+    days = [day for day in sealed if begin <= day <= end]
+    if first:
+        days = [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
+    elif last and end not in sealed:
+        days.append(end)
+    readable = Sealed(
+        versions={day: one.version for day, one in sealed.items()},
+        rows={day: one.facts.rows for day, one in sealed.items()},
+        why_not=why_not(settings, source),
+    )
+    return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
 
 
 def standing(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
+from tocsin.history.day_status import kept_from
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
 from tocsin.history.land.landing_ledger import Entry, LandedFile, read_ledger
 from tocsin.history.parquet_files import fault as fault_of
-from tocsin.history.places import Places, end
-from tocsin.history.seal_planning import oldest_kept
+from tocsin.history.places import Places
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
@@ -45,8 +45,8 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     broken = [places.version(day, name) for day, name in published.items() if day not in sealed]
     strangers = [path for path in sorted(counted.keys() - expected) if path.parent not in broken]
     found += [f"{path} is in the catalogue, but belongs to no published version" for path in strangers]
-    edge = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days))
-    files = [(entry, file) for entry in ledger.entries for file in entry.files if end(file.day) > edge]
+    first = kept_from(source)
+    files = [(entry, file) for entry in ledger.entries for file in entry.files if file.day >= first]
     return found + [what for entry, file in files for what in _landed_faults(places, entry, file, sealed, checksums)]
 
 

@@ -14,7 +14,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin, end
-from tocsin.history.seal_planning import Known, Plan, due, missing, plan
+from tocsin.history.seal_planning import Known, Plan, due, missing, oldest_kept, plan
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import unsealed_days
@@ -97,6 +97,11 @@ def known(settings: Settings, source: Source, table: DayTable) -> Known:
     )
 
 
+def kept_from(source: Source) -> date:
+    """Find the first day of `source` that history keeps now."""
+    return oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+
+
 def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:
     """The published versions of all days that were over when they were sealed, the oldest first.
 
@@ -128,10 +133,15 @@ def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
 
     @cache
     def standings() -> dict[date, DayStanding]:
-        with DayTable(settings, source) as table:
-            return {one.day: one for one in standing(source.name, known(settings, source, table))}
+        return {one.day: one for one in list_days(settings, source)}
 
     return lambda day: f"is not published: {_obstacle(source, day, standings().get(day))}"
+
+
+def list_days(settings: Settings, source: Source) -> list[DayStanding]:
+    """List how every day of `source` stands now, the oldest first; errors as for `known`."""
+    with DayTable(settings, source) as table:
+        return standing(source.name, known(settings, source, table))
 
 
 def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:

@@ -15,10 +15,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
 VERSION_FILE = "_version.json"
@@ -84,6 +86,20 @@ class Places:
             for path in sorted(folder.iterdir()):
                 if path.is_dir():
                     yield day, path.name, path
+
+
+@contextmanager
+def writing_history(settings: Settings) -> Iterator[None]:
+    """Turn a full or read-only disk into an error that a retry mends: a file of history is whole or not there.
+
+    Raises:
+        TransientError: in place of the OSError of the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
+        raise TransientError(f"{what}; what is published is whole: make room and run this again") from error
 
 
 def stamp(moment: datetime, after: str | None = None) -> str:

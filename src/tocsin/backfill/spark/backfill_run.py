@@ -7,7 +7,7 @@ start of Spark for each. What is published for a day changes at once or not at a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -19,8 +19,8 @@ from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
 from tocsin.backfill.backfill_status import declared
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.detect.spark.plan import StreamOnly
-from tocsin.history.day_status import why_not
-from tocsin.history.seal_planning import oldest_kept
+from tocsin.history.day_status import kept_from, why_not
+from tocsin.history.places import writing_history
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import backfill_job
@@ -80,6 +80,24 @@ def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = ()
     return work.outcome
 
 
+def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> Iterator[Outcome]:
+    """Run each detector's chosen days; detectors with the same days share a session.
+
+    Raises:
+        TransientError: the disk is full or cannot be written; what is published is whole. And as for `backfill`.
+    """
+    days_of: dict[str, list[date]] = {}
+    for name, day in chosen:
+        days_of.setdefault(name, []).append(day)
+    names_of: dict[tuple[date, ...], list[str]] = {}
+    for name, days in days_of.items():
+        names_of.setdefault(tuple(days), []).append(name)
+    for same_days, names in names_of.items():
+        with writing_history(settings):
+            outcome = backfill(settings, names, same_days)
+        yield outcome
+
+
 def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
     """Those of `specs` whose lock could be taken; it is held as long as `stack` is open."""
     held, refused = [], []
@@ -104,7 +122,7 @@ class _Work:
         self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
         self._days = Days(settings, source)
         self._versions = self._days.versions
-        self._kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+        self._kept_from = kept_from(source)
         self.rows = self._days.rows
         self.outcome = Outcome()
 

@@ -1,10 +1,9 @@
-"""`tocsin history`: what is kept beyond Kafka, day by day; land it, seal it, look whether it is whole, take it back."""
+"""`tocsin history`: land, seal, list, verify and take back the days that are kept beyond Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,8 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.history.land.past_rows import FileForm
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.history.land.past_rows import FileForm, list_files
+from tocsin.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from tocsin.history.day_status import DayStanding
@@ -48,9 +47,10 @@ def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
     """Land what the events topic of a source holds since the last time. Up to its end as of now, then it stops."""
     from tocsin.history.land.landing import land as land_now
     from tocsin.history.land.landing import land_again
+    from tocsin.history.places import writing_history
 
     settings, declared = _project(source)
-    with _writing(settings):
+    with writing_history(settings):
         entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
     days = ", ".join(str(day) for day in sorted({file.day for file in entry.files}))
     line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
@@ -67,11 +67,12 @@ def seal(source: _Source, days: _Days = None) -> None:
     Exit code 1 when a day is not published.
     """
     from tocsin.backfill.backfill_retention import tidy_after_sealing
+    from tocsin.history.places import writing_history
     from tocsin.history.sealing import seal as seal_days
     from tocsin.quality.spark.day_gate import Gate
 
     settings, declared = _project(source)
-    with _writing(settings):
+    with writing_history(settings):
         outcome = seal_days(settings, declared, Gate, [day.date() for day in days or ()])
         if not outcome.disk:
             tidy_after_sealing(settings, declared)
@@ -91,9 +92,11 @@ def seal(source: _Source, days: _Days = None) -> None:
 @app.command("list")
 def list_(source: _Sources = None, json: options.Json = False) -> None:
     """List the days of a source or of all, the newest first: which version counts, and what waits for what."""
+    from tocsin.history.day_status import list_days
+
     settings, catalog = _catalog()
     declared = [catalog.source(source)] if source else list(catalog.sources.values())
-    found = [one for each in declared for one in reversed(_standings(settings, each))]
+    found = [one for each in declared for one in reversed(list_days(settings, each))]
     if json:
         as_json(found)
         return
@@ -152,11 +155,12 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     They are read by the rules of ingest. A file that is imported again changes nothing. All files share a Spark
     session; one that cannot be read holds no other up. Exit code 1 when a file or a row cannot be used.
     """
+    from tocsin.history.places import writing_history
     from tocsin.history.spark.import_files import import_files
 
     settings, declared = _project(source)
-    paths, is_bad, has_landed = list(_files_of(files)), False, False
-    with _writing(settings):
+    paths, is_bad, has_landed = list(list_files(files)), False, False
+    with writing_history(settings):
         for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):
             if isinstance(done, ConfigError):
                 note(str(done), style="red")
@@ -168,22 +172,9 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
         raise typer.Exit(1)
 
 
-def _files_of(given: Iterable[Path]) -> Iterator[Path]:
-    """The files that are `given`, and those of given folders in the order of their names."""
-    for path in given:
-        if not path.is_dir():
-            yield path
-            continue
-        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-        if not found:
-            raise ConfigError.one(path, "holds no file")
-        yield from found
-
-
 def _tell(source: Source, path: Path, done: Imported) -> int:
     """Say what came of a file; returns how many rows of it were refused now."""
-    from tocsin.history.places import end
-    from tocsin.history.seal_planning import oldest_kept
+    from tocsin.history.day_status import kept_from
 
     file = done.entry.imported
     if done.known or file is None:
@@ -192,7 +183,7 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     days = sorted({landed.day for landed in done.entry.files})
     span = f" of {days[0]} to {days[-1]}" if days else ""
     line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
-    old = [day for day in days if end(day) <= oldest_kept(datetime.now(UTC), timedelta(days=source.history_days))]
+    old = [day for day in days if day < kept_from(source)]
     if old:
         kept = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
         line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
@@ -201,16 +192,6 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
         what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
         line(f"{path}: {what}; see {done.refused}", style="yellow")
     return file.refused
-
-
-@contextmanager
-def _writing(settings: Settings) -> Iterator[None]:
-    """What is written is whole or not there at all, so all that a full disk asks for is room."""
-    try:
-        yield
-    except OSError as error:
-        what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
-        raise TransientError(f"{what}; nothing that counted has changed, so make room and run this again") from error
 
 
 def _catalog() -> tuple[Settings, Catalog]:
@@ -224,14 +205,6 @@ def _catalog() -> tuple[Settings, Catalog]:
 def _project(source: str) -> tuple[Settings, Source]:
     settings, catalog = _catalog()
     return settings, catalog.source(source)
-
-
-def _standings(settings: Settings, source: Source) -> list[DayStanding]:
-    from tocsin.history.day_status import known, standing
-    from tocsin.history.day_table import DayTable
-
-    with DayTable(settings, source) as days:
-        return standing(source.name, known(settings, source, days))
 
 
 def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,18 +13,16 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table
 from tocsin.model.durations import span
-from tocsin.model.errors import TransientError
 
 if TYPE_CHECKING:
     from tocsin.backfill.backfill_status import BackfillDay
     from tocsin.backfill.spark.backfill_run import Outcome
-    from tocsin.project.settings import Settings
 
 _DAY = ["%Y-%m-%d"]
 _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
 _From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
 _To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
-_Again = Annotated[bool, typer.Option("--again", help="Run days that need it not, too.")]
+_Again = Annotated[bool, typer.Option("--again", help="Also rerun days that are up to date.")]
 _Plan = Annotated[bool, typer.Option("--plan", help="Show what would be run, and stop.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -45,64 +43,37 @@ def backfill(
     --json it shows the plan and stops. Exit code 1 when a day could not be published, or when one that was asked for
     with --from or --to is blocked.
     """
-    from tocsin.backfill.backfill_status import BackfillState
+    from tocsin.backfill.backfill_status import BackfillState, list_days
     from tocsin.project.settings import load_settings
 
     settings = load_settings()
-    standings = _standings(settings, detector, first, last)
+    days = list_days(settings, detector, first and first.date(), last and last.date())
     wanted = (BackfillState.DUE, BackfillState.DONE, BackfillState.HELD) if again else (BackfillState.DUE,)
-    chosen = [one for one in standings if one.state in wanted]
+    chosen = [one for one in days if one.state in wanted]
     if json:
-        as_json(standings)
+        as_json(days)
         return
-    _show(standings, chosen)
+    _show(days, chosen)
     if plan:
         return
     if chosen and not yes:
         typer.confirm("Run it?", abort=True)
-    lost = _run(settings, chosen)
-    if lost or ((first or last) and any(one.state is BackfillState.BLOCKED for one in standings)):
+    from tocsin.backfill.spark.backfill_run import backfill_chosen
+
+    outcomes = backfill_chosen(settings, [(one.detector, one.day) for one in chosen])
+    is_lost = any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
+    if is_lost or ((first or last) and any(one.state is BackfillState.BLOCKED for one in days)):
         raise typer.Exit(1)
 
 
-def _standings(
-    settings: Settings, names: Sequence[str], first: datetime | None, last: datetime | None
-) -> list[BackfillDay]:
-    """How the days in question stand: those of history, and those asked for that it lacks."""
-    from tocsin.backfill.backfill_ledger import Backfills
-    from tocsin.backfill.backfill_planning import Sealed
-    from tocsin.backfill.backfill_status import declared, standing
-    from tocsin.history.day_status import published_days, why_not
-    from tocsin.history.seal_planning import oldest_kept
-
-    source, specs = declared(settings, names)
-    sealed = published_days(settings, source)
-    kept_from = oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
-    begin = first.date() if first else kept_from
-    end = last.date() if last else max([*sealed, begin])
-    if begin > end:
-        raise typer.BadParameter(f"{begin} is after {end}", param_hint="'--from'")
-    days = [day for day in sealed if begin <= day <= end]
-    if first:
-        days = [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
-    elif last and end not in sealed:
-        days.append(end)
-    readable = Sealed(
-        versions={day: one.version for day, one in sealed.items()},
-        rows={day: one.facts.rows for day, one in sealed.items()},
-        why_not=why_not(settings, source),
-    )
-    return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
-
-
-def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
+def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
     from tocsin.backfill.backfill_status import START_CPU_SECONDS, BackfillState
 
-    waiting = [one for one in standings if one.state in (BackfillState.BLOCKED, BackfillState.HELD)]
+    waiting = [one for one in days if one.state in (BackfillState.BLOCKED, BackfillState.HELD)]
     for said in _together((one.detector, one.day, f"{one.state}: {one.why}") for one in waiting):
         note(said, style="yellow")
     rows = []
-    for name in dict.fromkeys(one.detector for one in standings):
+    for name in dict.fromkeys(one.detector for one in days):
         own = [one for one in chosen if one.detector == name]
         why = Counter(one.why or one.state.value for one in own)
         seconds = sum(one.expected_cpu_seconds for one in own)
@@ -116,23 +87,6 @@ def _show(standings: list[BackfillDay], chosen: list[BackfillDay]) -> None:
         cores = min(2, os.cpu_count() or 1)
         spent = sum(one.expected_cpu_seconds for one in chosen) + START_CPU_SECONDS
         line(f"expected: {spent:,.0f} CPU-seconds, {span(spent / cores)} on {counted(cores, 'core')}")
-
-
-def _run(settings: Settings, chosen: list[BackfillDay]) -> bool:
-    """Run each detector's chosen days; detectors with the same days share a session. Whether one is not published."""
-    from tocsin.backfill.spark.backfill_run import backfill as run
-
-    by_days: dict[tuple[date, ...], list[str]] = {}
-    for name in dict.fromkeys(one.detector for one in chosen):
-        by_days.setdefault(tuple(one.day for one in chosen if one.detector == name), []).append(name)
-    lost = False
-    for days, names in by_days.items():
-        try:
-            lost |= _tell(run(settings, names, days))
-        except OSError as error:
-            what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
-            raise TransientError(f"{what}; what is published is whole: make room and run this again") from error
-    return lost
 
 
 def _tell(outcome: Outcome) -> bool:

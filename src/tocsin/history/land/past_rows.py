@@ -10,7 +10,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -38,6 +38,22 @@ def form_of(path: Path) -> FileForm:
     """The form that the name of a file says, `.gz` behind it or not; lines if it says nothing."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     return {".csv": FileForm.CSV, ".parquet": FileForm.PARQUET}.get(suffix.lower(), FileForm.LINES)
+
+
+def list_files(given: Iterable[Path]) -> Iterator[Path]:
+    """List the `given` files, and the files of given folders by name, without hidden files and deeper folders.
+
+    Raises:
+        ConfigError: a folder holds no file.
+    """
+    for path in given:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        if not found:
+            raise ConfigError.one(path, "holds no file")
+        yield from found
 
 
 def has_times(path: Path, column: str) -> bool:
