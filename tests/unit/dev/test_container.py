@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stack.airflow_api import Health
+from tests.unit.dev.airflow_api import Health
 from tocsin.dev import container
 from tocsin.dev.servers.ports import free_ports
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stack.airflow_api import Health
+from tests.unit.dev.airflow_api import Health
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.errors import ConfigError

@@ -40,7 +40,7 @@ def clock() -> Clock:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     for folder in ("sources", "detectors"):
-        shutil.copytree(Path(__file__).parents[3] / folder, tmp_path / "project" / folder)
+        shutil.copytree(Path(__file__).parents[4] / folder, tmp_path / "project" / folder)
     return Settings(project=tmp_path / "project", state=tmp_path / "state")
 
 

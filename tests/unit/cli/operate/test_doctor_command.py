@@ -17,7 +17,7 @@ from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from tocsin.web.board import Installation
 from tocsin.web.page_shapes import Board, Row, Severity, Today
 from tocsin.web.usage_query import Taken
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"
 DAG = "detector__failed_logins"
 PLATFORM = ["ingest:logins", "indexer", "notifier"]

@@ -14,7 +14,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> JobReport:

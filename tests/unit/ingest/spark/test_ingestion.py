@@ -12,7 +12,7 @@ from tests.rig.samples.checkpoints import batch
 from tocsin.ingest.spark.ingestion import Ingest
 from tocsin.project.settings import Settings
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture

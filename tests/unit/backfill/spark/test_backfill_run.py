@@ -22,7 +22,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.project.settings import Settings
 from tocsin.quality.verdict import Severity
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
 NAMES = ("sessions", "failed_logins")
 

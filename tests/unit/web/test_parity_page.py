@@ -18,7 +18,7 @@ from tocsin.web.board import Installation
 from tocsin.web.page_shapes import Said
 from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 DETECTOR, DAY = "failed_logins", NOON.date()
 COMPARED = datetime(2026, 11, 20, 5, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.memory import write_history
 from tocsin.supervision.runners.local import LocalRunner
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DETECTOR = "detector:failed_logins"
 
 

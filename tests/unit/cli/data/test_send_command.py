@@ -18,7 +18,7 @@ from tocsin.ingest import producer
 from tocsin.model.sizes import RAW_BYTES
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class Sent:

@@ -15,7 +15,7 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tocsin.history.land.arrow_events import PARTITION, columns_of, parse
 from tocsin.project.source_file import read_source
 
-LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
+LOGINS = read_source(Path(__file__).parents[4] / "sources" / "logins.toml")
 AT = "2026-11-19T12:00:00.000001Z"
 
 

@@ -16,7 +16,7 @@ from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite_catalog import faults_of_suites, read_suites
 from tocsin.quality.verdict import Severity, Stage
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 BETWEEN = "column_values_to_be_between"
 
 

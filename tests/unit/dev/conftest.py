@@ -1,0 +1,3 @@
+from tests.unit.dev.airflow_api import api
+
+__all__ = ["api"]
