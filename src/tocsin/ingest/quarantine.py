@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,7 @@ from tocsin.kafka.tail import newest_first, read_one
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import RAW_BYTES
 from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 
@@ -66,6 +68,21 @@ class ReplayResult:
     changed: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class QuarantineCount:
+    """The newest records of a selection, and how many there are in all.
+
+    Attributes:
+        newest: as many as the limit of the selection allows.
+        total: of all records, beyond the limit too.
+        reasons: each reason and how many records have it, the most frequent first.
+    """
+
+    newest: list[QuarantinedRecord]
+    total: int
+    reasons: list[tuple[str, int]]
+
+
 def list_quarantined(settings: Settings, source: Source, selection: Selection) -> list[QuarantinedRecord]:
     """The records of `source` in quarantine that `selection` takes, newest first.
 
@@ -91,6 +108,30 @@ def all_quarantined(settings: Settings, source: Source, selection: Selection) ->
             return
         if selection.takes(record):
             yield record
+
+
+def newest_quarantined(settings: Settings, sources: Iterable[Source], selection: Selection) -> list[QuarantinedRecord]:
+    """List the newest records of all `sources` that `selection` takes; errors as for `list_quarantined`."""
+    found = [record for source in sources for record in list_quarantined(settings, source, selection)]
+    return _newest(found, selection)
+
+
+def count_quarantined(settings: Settings, sources: Iterable[Source], selection: Selection) -> QuarantineCount:
+    """Count all records of `sources` that `selection` takes, beyond its limit too; errors as for `list_quarantined`."""
+    found: list[QuarantinedRecord] = []
+    reasons: Counter[str] = Counter()
+    total = 0
+    for source in sources:
+        for number, record in enumerate(all_quarantined(settings, source, selection)):
+            total += 1
+            reasons.update(record.reasons)
+            if number < selection.limit:
+                found.append(record)
+    return QuarantineCount(_newest(found, selection), total, sorted(reasons.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _newest(found: Iterable[QuarantinedRecord], selection: Selection) -> list[QuarantinedRecord]:
+    return sorted(found, key=lambda record: record.quarantined_at, reverse=True)[: selection.limit]
 
 
 def find_quarantined(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:
@@ -133,6 +174,17 @@ def replay(settings: Settings, source: Source, records: Iterable[QuarantinedReco
         result.changed |= changed_rules(record, now)
     sender.flush()
     return result
+
+
+def replay_all(settings: Settings, catalog: Catalog, records: Sequence[QuarantinedRecord]) -> ReplayResult:
+    """Replay records of several sources, each by the rules of its own; errors as for `replay`."""
+    whole = ReplayResult()
+    for name in sorted({record.source for record in records}):
+        own = replay(settings, catalog.source(name), [record for record in records if record.source == name])
+        whole.replayed += own.replayed
+        whole.skipped |= own.skipped
+        whole.changed |= own.changed
+    return whole
 
 
 def changed_rules(record: QuarantinedRecord, now: dict[str, str]) -> set[str]:
@@ -227,12 +279,3 @@ class _Sender:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append(error.str())
-
-
-def by_reason(records: Iterable[QuarantinedRecord]) -> Iterator[tuple[str, int]]:
-    """How many of `records` have each reason, the most frequent first."""
-    counts: dict[str, int] = {}
-    for record in records:
-        for reason in record.reasons:
-            counts[reason] = counts.get(reason, 0) + 1
-    yield from sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tocsin.model.errors import ConfigError, nearest
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.verdict import Severity, Stage, Verdict
 from tocsin.runtime.durable import write_whole
@@ -67,6 +68,34 @@ class Records:
         """Days of `subject` of which something was judged, the latest first."""
         names = [path.name for path in (self.folder / subject).glob("????-??-??")]
         return sorted((date.fromisoformat(name) for name in names), reverse=True)
+
+    def check_subject(self, subject: str) -> str:
+        """Return `subject` if it was ever judged.
+
+        Raises:
+            ConfigError: it was not; names the nearest subject that was.
+        """
+        known = self.subjects()
+        if subject in known:
+            return subject
+        near = nearest(subject, known)
+        what = f"no day of '{subject}' has been judged" + (f"; did you mean '{near}'?" if near else "")
+        raise ConfigError.one(self.folder, what)
+
+    def of_day(self, subject: str, day: date | None = None) -> Record:
+        """Read the latest record of `day`, of the latest judged day if None.
+
+        Raises:
+            ConfigError: there is none that can be read.
+        """
+        days = self.days(self.check_subject(subject))
+        day = day or days[0]
+        record = self.latest(subject, day)
+        if record is None:
+            raise ConfigError.one(
+                self.folder / subject, f"{day} has not been judged; tocsin quality list shows the days"
+            )
+        return record
 
     def forget(self, subject: str, before: date) -> None:
         """Remove records and pages of days before `before`; only while nothing judges `subject`.

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from tocsin.ingest import quarantine
-from tocsin.ingest.quarantine import Selection, by_reason, changed_rules
+from tocsin.ingest.quarantine import Selection, changed_rules, count_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
@@ -106,9 +106,12 @@ def test_which_rules_have_changed() -> None:
     assert changed_rules(record(), {"format": "1", "parser": "2", "limits": "1"}) == {"parser", "limits"}
 
 
-def test_reasons_are_counted() -> None:
+def test_reasons_are_counted_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(reasons=["empty"]), record(reasons=["missing:a", "time_ahead"]), record(reasons=["time_ahead"])]
-    assert list(by_reason(records)) == [("time_ahead", 2), ("empty", 1), ("missing:a", 1)]
+    monkeypatch.setattr(quarantine, "all_quarantined", lambda *_: records)
+    found = count_quarantined(Settings(), [LOGINS, LOGINS], Selection(limit=1))
+    assert (found.total, len(found.newest)) == (6, 1)
+    assert found.reasons == [("time_ahead", 4), ("empty", 2), ("missing:a", 2)]
 
 
 WHOLE = b"caf\xe9 au lait"

@@ -1,4 +1,4 @@
-"""`tocsin quality`: what the gates have said of the days, and the figures behind it."""
+"""`tocsin quality`: show the verdicts of the gates on each day, and the figures behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, table
-from tocsin.model.errors import ConfigError, nearest
+from tocsin.model.errors import nearest
 
 if TYPE_CHECKING:
     from tocsin.quality.verdict import Check
@@ -28,8 +28,8 @@ _Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Of so many 
 def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> None:
     """List the judged days, the latest first: how each stands, and which checks failed."""
     records = _records()
-    subjects = [_known(records, source)] if source else records.subjects()
-    found = [_latest(records, subject, day) for subject in subjects for day in records.days(subject)[:days]]
+    subjects = [records.check_subject(source)] if source else records.subjects()
+    found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
     found.sort(key=lambda one: (one.verdict.day, one.verdict.subject), reverse=True)
     shown = [one.verdict.summary for one in found]
     if json:
@@ -42,7 +42,7 @@ def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> N
 @app.command()
 def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None:
     """Show each check of a day: what was observed, what is allowed, and what it means that it failed."""
-    verdict = _chosen(source, day).verdict
+    verdict = _chosen(_records(), source, day).verdict
     if json:
         as_json(verdict)
         return
@@ -60,8 +60,8 @@ def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: opt
     from tocsin.quality.suites.suite import shown
 
     records = _records()
-    chosen = records.days(_known(records, source))[:days]
-    profiles = [one for day in chosen if (one := _latest(records, source, day).profile) is not None]
+    chosen = records.days(records.check_subject(source))[:days]
+    profiles = [one for day in chosen if (one := records.of_day(source, day).profile) is not None]
     names = {name for one in profiles for name in one.figures}
     if metric is not None and metric not in names:
         near = nearest(metric, names)
@@ -76,8 +76,8 @@ def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: opt
 @app.command()
 def report(source: _Subject, day: _Day = None) -> None:
     """Say where the page of a day lies."""
-    records, record = _records(), _chosen(source, day)
-    where = record.verdict.report
+    records = _records()
+    where = _chosen(records, source, day).verdict.report
     line(str(records.state / where) if where else "no page was written")
 
 
@@ -88,34 +88,14 @@ def _records() -> Records:
     return Records(load_settings().state)
 
 
-def _known(records: Records, subject: str) -> str:
-    known = records.subjects()
-    if subject in known:
-        return subject
-    near = nearest(subject, known)
-    what = f"no day of '{subject}' has been judged" + (f"; did you mean '{near}'?" if near else "")
-    raise ConfigError.one(records.folder, what)
-
-
-def _chosen(subject: str, text: str | None) -> Record:
-    """The record of a day, which is the latest when `text` is None."""
-    records = _records()
-    days = records.days(_known(records, subject))
+def _chosen(records: Records, subject: str, text: str | None) -> Record:
+    """Read the record of the day that `text` names, of the latest if None."""
     try:
-        day = days[0] if text is None else date.fromisoformat(text)
+        day = None if text is None else date.fromisoformat(text)
     except ValueError:
         example = datetime.now(UTC).date()
         raise typer.BadParameter(f"'{text}' is no day; write one such as {example}", param_hint="'DAY'") from None
-    return _latest(records, subject, day)
-
-
-def _latest(records: Records, subject: str, day: date) -> Record:
-    record = records.latest(subject, day)
-    if record is None:
-        raise ConfigError.one(
-            records.folder / subject, f"{day} has not been judged; tocsin quality list shows the days"
-        )
-    return record
+    return records.of_day(subject, day)
 
 
 def _row(check: Check) -> tuple[object, ...]:

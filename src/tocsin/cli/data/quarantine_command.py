@@ -1,8 +1,7 @@
-"""`tocsin quarantine`: what could not be used and why, and how to feed it in again once that is mended."""
+"""`tocsin quarantine`: list and show records that could not be used, and replay them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +10,9 @@ from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
 
 if TYPE_CHECKING:
-    from tocsin.ingest.quarantine import ReplayResult, Selection
+    from tocsin.ingest.quarantine import QuarantineCount, ReplayResult
     from tocsin.ingest.quarantined_record import QuarantinedRecord
+    from tocsin.model.source import Source
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
@@ -39,15 +39,17 @@ def list_(
     exit_code: options.FailIfAny = False,
 ) -> None:
     """List quarantined records, the newest first, and count them all. What was replayed stays in the list."""
-    from tocsin.ingest.quarantine import Selection
+    from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
 
     settings, catalog = _project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit)
     if json:
-        found = _chosen(settings, catalog, source, wanted)
+        found = newest_quarantined(settings, _sources(catalog, source), wanted)
         as_json(found)
     else:
-        found = _list_and_count(settings, catalog, source, wanted)
+        count = count_quarantined(settings, _sources(catalog, source), wanted)
+        found = count.newest
+        _show_count(count)
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -85,7 +87,7 @@ def replay(
 
     Replaying twice makes one event. Exit code 1 when a record could not be replayed.
     """
-    from tocsin.ingest.quarantine import Selection
+    from tocsin.ingest.quarantine import Selection, newest_quarantined, replay_all
 
     if bool(records) == every:
         raise typer.BadParameter("name records, or choose with --all and its options", param_hint="'ID'")
@@ -94,33 +96,24 @@ def replay(
         found = [_named(settings, catalog, record) for record in records]
     else:
         wanted = Selection(reason=reason, since=options.since(since), limit=limit)
-        found = _chosen(settings, catalog, source, wanted)
+        found = newest_quarantined(settings, _sources(catalog, source), wanted)
     if dry_run:
         table(("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD"), map(_row, found), empty="nothing")
         return
-    if _replay(settings, catalog, found).skipped:
+    done = replay_all(settings, catalog, found)
+    _show_replay(done)
+    if done.skipped:
         raise typer.Exit(1)
 
 
-def _replay(settings: Settings, catalog: Catalog, found: Sequence[QuarantinedRecord]) -> ReplayResult:
-    """Replay, and say what was done."""
-    from tocsin.ingest.quarantine import ReplayResult
-    from tocsin.ingest.quarantine import replay as send_again
-
-    whole = ReplayResult()
-    for name in sorted({record.source for record in found}):
-        own = send_again(settings, catalog.source(name), [record for record in found if record.source == name])
-        whole.replayed += own.replayed
-        whole.skipped |= own.skipped
-        whole.changed |= own.changed
-    line(f"replayed {counted(len(whole.replayed), 'record')}")
-    for record, why in whole.skipped.items():
+def _show_replay(done: ReplayResult) -> None:
+    line(f"replayed {counted(len(done.replayed), 'record')}")
+    for record, why in done.skipped.items():
         note(f"not {record}: it {why}" if why.startswith("had") else f"not {record}: {why}", style="yellow")
-    if whole.changed:
-        line(f"since they were quarantined, these parts of the rules have changed: {', '.join(sorted(whole.changed))}")
-    elif whole.replayed:
+    if done.changed:
+        line(f"since they were quarantined, these parts of the rules have changed: {', '.join(sorted(done.changed))}")
+    elif done.replayed:
         line("the rules are the same as when they were quarantined, so they will most likely come back", style="yellow")
-    return whole
 
 
 def _project() -> tuple[Settings, Catalog]:
@@ -131,45 +124,18 @@ def _project() -> tuple[Settings, Catalog]:
     return settings, read_catalog(settings.project)
 
 
-def _chosen(settings: Settings, catalog: Catalog, source: str | None, wanted: Selection) -> list[QuarantinedRecord]:
-    """The newest records of one source or of all."""
-    from tocsin.ingest.quarantine import list_quarantined
-
-    names = [source] if source else sorted(catalog.sources)
-    found = [record for name in names for record in list_quarantined(settings, catalog.source(name), wanted)]
-    return _newest(found, wanted)
+def _sources(catalog: Catalog, source: str | None) -> list[Source]:
+    return [catalog.source(name) for name in ([source] if source else sorted(catalog.sources))]
 
 
-def _newest(found: Iterable[QuarantinedRecord], wanted: Selection) -> list[QuarantinedRecord]:
-    return sorted(found, key=lambda record: record.quarantined_at, reverse=True)[: wanted.limit]
-
-
-def _list_and_count(
-    settings: Settings, catalog: Catalog, source: str | None, wanted: Selection
-) -> list[QuarantinedRecord]:
+def _show_count(found: QuarantineCount) -> None:
     """Print the newest records, and how many there are of each reason, whether or not they are shown."""
-    from tocsin.ingest.quarantine import all_quarantined, by_reason
-
-    found: list[QuarantinedRecord] = []
-    total = 0
-
-    def every() -> Iterator[QuarantinedRecord]:
-        nonlocal total
-        for name in [source] if source else sorted(catalog.sources):
-            for number, record in enumerate(all_quarantined(settings, catalog.source(name), wanted)):
-                total += 1
-                if number < wanted.limit:
-                    found.append(record)
-                yield record
-
-    reasons = ", ".join(f"{why} {count}" for why, count in by_reason(every()))
-    shown = _newest(found, wanted)
     columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
-    table(columns, map(_row, shown), empty="nothing is in quarantine")
-    if shown:
-        many = f"{len(shown)} of {counted(total, 'record')} shown" if len(shown) < total else counted(total, "record")
-        line(f"\n{many}; by reason: {reasons}")
-    return shown
+    table(columns, map(_row, found.newest), empty="nothing is in quarantine")
+    if found.newest:
+        all_records, shown = counted(found.total, "record"), len(found.newest)
+        many = f"{shown} of {all_records} shown" if shown < found.total else all_records
+        line(f"\n{many}; by reason: {', '.join(f'{why} {count}' for why, count in found.reasons)}")
 
 
 def _named(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:

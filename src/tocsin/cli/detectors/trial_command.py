@@ -1,8 +1,7 @@
-"""`tocsin backtest` and `tocsin diff`: what a detector would have found on history; nothing of it is kept."""
+"""`tocsin backtest` and `tocsin diff`: run a detector on history and keep nothing."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +11,7 @@ from tocsin.cli.output import as_json, counted, line, number, table, utc
 from tocsin.model.durations import span
 
 if TYPE_CHECKING:
-    from tocsin.backfill.trial import Trial
     from tocsin.backfill.trial_report import Backtest, Diff
-    from tocsin.model.detector import DetectorSpec
-    from tocsin.model.finding import Finding
-    from tocsin.project.settings import Settings
 
 _SHOWN = 40
 _Detector = Annotated[str, typer.Option("--detector", help="Its name; any stage will do.")]
@@ -32,14 +27,11 @@ def backtest(detector: _Detector, days: _Days = 60, json: options.Json = False) 
 
     Alerts are counted as they would be if it were live. Takes a Spark session.
     """
-    from tocsin.backfill.backfill_status import declared
-    from tocsin.backfill.trial import try_out
+    from tocsin.alerts.alert_count import alerts_by_day
+    from tocsin.backfill.trial import backtest as run_backtest
     from tocsin.project.settings import load_settings
 
-    settings = load_settings()
-    source, (spec,) = declared(settings, [detector])
-    (trial,) = try_out(settings, source, [spec], days)
-    found = _backtest(trial)
+    found = run_backtest(load_settings(), detector, days, alerts_by_day)
     if json:
         as_json(found)
     else:
@@ -51,40 +43,16 @@ def diff(detector: _Detector, other: _With = None, days: _Days = 7, json: option
 
     Exit code 1 when they differ. Takes a Spark session.
     """
-    from tocsin.backfill.backfill_status import declared
-    from tocsin.backfill.trial import try_out
-    from tocsin.backfill.trial_report import Diff, changes
+    from tocsin.backfill.trial import compare_versions
     from tocsin.project.settings import load_settings
 
-    settings = load_settings()
-    source, (spec,) = declared(settings, [detector])
-    before = _other(settings, spec, other)
-    old, new = try_out(settings, source, [before, spec], days)
-    same, found = changes(_all(old), _all(new))
-    result = Diff(
-        detector=detector, before=before.version, after=spec.version, days=len(new.found), same=same, changes=found
-    )
+    result = compare_versions(load_settings(), detector, other, days)
     if json:
         as_json(result)
     else:
         _show_diff(result)
-    if found:
+    if result.changes:
         raise typer.Exit(1)
-
-
-def _backtest(trial: Trial) -> Backtest:
-    from tocsin.alerts.alert_count import alerts_by_day
-    from tocsin.backfill.trial_report import Backtest, day_counts, top_entities
-
-    alerts = alerts_by_day(_all(trial), trial.spec.dedup_period)
-    return Backtest(
-        detector=trial.spec.name,
-        version=trial.spec.version,
-        days=day_counts(trial.found, trial.events, alerts),
-        top=top_entities(_all(trial)),
-        cpu_seconds=round(trial.cpu_seconds, 2),
-        seconds=round(trial.seconds, 2),
-    )
 
 
 def _show(found: Backtest) -> None:
@@ -100,27 +68,6 @@ def _show(found: Backtest) -> None:
     line(f"{counted(events, 'event')} read in {span(found.seconds)}, {found.cpu_seconds:,.1f} CPU-seconds")
 
 
-def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> DetectorSpec:
-    """The version to compare with: a file, a kept version, or the latest kept one that is another."""
-    from tocsin.model.errors import ConfigError
-    from tocsin.project.declaration import read_spec
-    from tocsin.runtime.detector_versions import kept_spec, kept_versions
-
-    if other is not None and Path(other).suffix == ".py":
-        found = read_spec(Path(other))
-    elif other is not None:
-        found = kept_spec(settings, spec.name, other)
-    else:
-        earlier = [one for one in kept_versions(settings, spec.name) if one.version != spec.version]
-        if not earlier:
-            what = "no other version of it ran here; name a file: --with FILE"
-            raise ConfigError.one(spec.name, what)
-        found = kept_spec(settings, spec.name, max(earlier, key=lambda one: one.last_at).version)
-    if found.source != spec.source:
-        raise ConfigError.one(found.path, f"reads {found.source}, and {spec.name} reads {spec.source}", key="source")
-    return found
-
-
 def _show_diff(found: Diff) -> None:
     rows = [(utc(one.window_start), _entity(one.entity), one.before, one.after) for one in found.changes[:_SHOWN]]
     columns = ("WINDOW", "ENTITY", f"BEFORE ({found.before})", f"AFTER ({found.after})")
@@ -130,10 +77,6 @@ def _show_diff(found: Diff) -> None:
     changed = len(found.changes) - found.only_before - found.only_after
     line(f"{counted(found.days, 'day')}: {found.same:,} alike, {found.only_before:,} gone, {found.only_after:,} new, "
          f"{changed:,} with another level or score")  # fmt: skip
-
-
-def _all(trial: Trial) -> list[Finding]:
-    return [one for day in sorted(trial.found) for one in trial.found[day]]
 
 
 def _entity(entity: dict[str, str]) -> str:
