@@ -12,15 +12,16 @@ Standard library and the contracts only.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.model.detector import DetectorSpec, Stage
-from tocsin.model.finding import Finding, Origin
+from tocsin.model.finding import Finding, Origin, canonical_entity
 from tocsin.model.job_report import JobReport
 
 _LEVELS = {"": 0, "email": 1, "urgent": 2}
@@ -148,6 +149,20 @@ def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta)
     inside = [start for start in starts if start <= moment < start + period]
     early = [start for start in starts if moment < start < moment + period]
     return max(inside, default=None) or min(early, default=None)
+
+
+def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, int]:
+    """Count the alerts that findings of one detector would open, by the UTC day on which they open.
+
+    Its alerts last `period`. A day without any is not in it.
+    """
+    starts: dict[str, list[datetime]] = defaultdict(list)
+    opened: Counter[date] = Counter()
+    for moment, entity in sorted((one.moment, canonical_entity(one.entity)) for one in findings):
+        if alert_start(moment, starts[entity][-1:], period) is None:
+            starts[entity].append(moment)
+            opened[moment.date()] += 1
+    return dict(opened)
 
 
 def notification(finding: Finding, facts: DetectorFacts, told: Told, now: datetime) -> Kind | None:

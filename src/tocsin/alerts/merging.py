@@ -1,15 +1,20 @@
-"""One finding as the alerts DB holds it, and what one more record of it changes. Pure."""
+"""Merge one more record of a finding into what the alerts DB holds of it, its trajectory included. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.alerts import alert_policy
-from tocsin.alerts.trajectory import Points, extended
 from tocsin.model.finding import Finding, Origin
+
+MAX_POINTS = 200
+Points = list[tuple[int, float]]
+"""The trajectory of a score: time in microseconds since 1970, and score; ordered by time."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Said(BaseModel):
@@ -103,3 +108,23 @@ def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | No
     if finding.origin is Origin.BACKFILL or last_word is None:
         return finding.origin is Origin.BACKFILL
     return not alert_policy.has_last_word(last_word.version, finding.version, declared)
+
+
+def extended(points: Points, finding: Finding) -> Points:
+    """Add the score of `finding` to `points`, at its latest event time or else when it was appended.
+
+    A repeated point changes nothing. Above `MAX_POINTS` every second inner point is left out.
+    """
+    time = finding.event_time_max or finding.detected_at
+    if time is None:
+        return points
+    point = ((time - _EPOCH) // timedelta(microseconds=1), finding.score)
+    if point in points[-MAX_POINTS:]:
+        return points
+    more = sorted([*points, point])
+    return more if len(more) <= MAX_POINTS else [more[0], *more[1:-1:2], more[-1]]
+
+
+def time_of(micros: int) -> datetime:
+    """Convert the time of a point to UTC."""
+    return _EPOCH + timedelta(microseconds=micros)

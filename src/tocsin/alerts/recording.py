@@ -14,10 +14,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
 from tocsin.alerts import alert_policy, merging
-from tocsin.alerts.alert_ids import alert_parts, entity_hash, message_id
 from tocsin.alerts.alert_policy import DetectorFacts, Kind, Told
 from tocsin.alerts.merging import Kept, LastWord
-from tocsin.alerts.store.alert_rows import kept_of, kept_values
+from tocsin.alerts.store.alert_rows import alert_parts, entity_hash, kept_of, kept_values, message_id
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
 from tocsin.model.finding import Finding, canonical_entity
 

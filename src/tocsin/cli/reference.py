@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, Notification, StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, Notification, StoredFinding
 from tocsin.backfill.backfill_status import BackfillDay
 from tocsin.backfill.parity.comparison import Difference, Told
 from tocsin.backfill.parity.parity_report import ParityReport
@@ -45,6 +45,7 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin status": JobStatus,
     "tocsin usage": JobUsage,
     "tocsin findings": StoredFinding,
+    "tocsin rejected": InvalidFinding,
     "tocsin alerts list": Alert,
     "tocsin quarantine list": QuarantinedRecord,
     "tocsin history list": DayStanding,
@@ -71,7 +72,7 @@ _SHAPES: tuple[type[BaseModel], ...] = (
     *(DaySummary, ProfileRow, Verdict, Check),
     *(BackfillDay, Backtest, DayCount, TopEntity, Diff, Change),
     *(ParityReport, Difference, Told),
-    *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, Alert, Notification, AlertDetails),
+    *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, InvalidFinding, Alert, Notification, AlertDetails),
     *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
 )
 

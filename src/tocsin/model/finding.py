@@ -33,7 +33,6 @@ class Origin(StrEnum):
 
     STREAM = "stream"
     BACKFILL = "backfill"
-    REPLAY = "replay"
 
 
 class Finding(BaseModel):

@@ -41,7 +41,6 @@ class Settings(BaseSettings):
         state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
         instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
             state folder.
-        web_url: address put into mails for more detail; none when empty.
     """
 
     model_config = SettingsConfigDict(env_prefix="TOCSIN_", env_nested_delimiter="__", extra="forbid", frozen=True)
@@ -56,7 +55,6 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
-    web_url: str = ""
 
     @classmethod
     def settings_customise_sources(

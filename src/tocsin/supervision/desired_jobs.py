@@ -43,7 +43,7 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     for place in catalog.broken:
         folder, _, name = place.partition("/")
         jobs[ingest_job(name) if folder == "sources" else detector_job(name)] = UNREADABLE
-    sink = [_code(*_ALERTS), _plain(settings.kafka), _plain(settings.alerts), settings.web_url]
+    sink = [_code(*_ALERTS), _plain(settings.kafka), _plain(settings.alerts)]
     jobs[INDEXER] = Desired(_spec(*sink))
     jobs[NOTIFIER] = Desired(_spec(*sink, _plain(settings.smtp)))
     return jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tests.rig.samples.backfills import DAY, NEXT, finding
-from tocsin.alerts.alert_count import alerts_by_day
+from tocsin.alerts.alert_policy import alerts_by_day
 from tocsin.backfill.trial_report import Change, changes, day_counts, top_entities
 
 HOUR = timedelta(hours=1)

@@ -9,6 +9,8 @@ from sqlalchemy import update
 from typer.testing import CliRunner
 
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.indexer import Indexer
+from tocsin.alerts.intake import Record
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, StoredFinding
 from tocsin.alerts.store.database import Database
@@ -140,6 +142,20 @@ def test_superseded_findings_are_left_out_unless_asked_for() -> None:
     assert written.count("superseded") == 1
     (one,) = json.loads(call("findings", "--superseded", "--entity", HOSTILE, "--json")[1])
     assert one["superseded_by"] == "nightly"
+
+
+def test_rejected_findings_are_listed_with_their_place_and_reasons() -> None:
+    assert call("rejected") == (0, "no rejected findings\n")
+    settings = load_settings()
+    database = Database(settings.alerts_database)
+    database.migrate()
+    bad = b'{"finding_id": 1}'
+    Indexer(settings, database).store([Record(topic="findings", partition=2, offset=7, appended_at=NOW, value=bad)])
+    database.close()
+    code, written = call("rejected", "--exit-code")
+    assert (code, "findings" in written, "finding_id" in written) == (1, True, True)
+    (one,) = json.loads(call("rejected", "--json")[1])
+    assert (one["topic"], one["partition"], one["offset"], one["size"]) == ("findings", 2, 7, len(bad))
 
 
 @pytest.mark.usefixtures("stored")

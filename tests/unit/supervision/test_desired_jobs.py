@@ -148,7 +148,6 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
         (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier"}),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
         (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
-        (lambda s: {"web_url": "http://example.com"}, {"indexer", "notifier"}),
     ],
 )
 def test_a_setting_concerns_the_jobs_that_use_it(

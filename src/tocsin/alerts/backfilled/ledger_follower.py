@@ -7,19 +7,22 @@ nothing is lost when the indexer stops anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import exc
 
 from tocsin.alerts.backfilled import published_day
-from tocsin.alerts.backfilled.published_day import Applied, Backfilled, UnusableDay
+from tocsin.alerts.backfilled.published_day import UnusableDay
 from tocsin.alerts.store.database import Database
 from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
+
+if TYPE_CHECKING:
+    from tocsin.alerts.indexer import Indexer
 
 _LOOK_SECONDS = 1.0
 _TROUBLE_SECONDS = 5.0
@@ -31,17 +34,6 @@ _Due = tuple[date, str, Published]
 """Day, detector, and what is published; sorts by day."""
 
 
-class Storing(Protocol):
-    """Stores days, one short transaction after another; see `backfills.Days`."""
-
-    @property
-    def days(self) -> published_day.Days:
-        """Where they are stored."""
-
-    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
-        """Store one."""
-
-
 class FollowedBackfills:
     """Brings published days into the alerts DB, one at a time. For one thread."""
 
@@ -49,7 +41,7 @@ class FollowedBackfills:
         self,
         settings: Settings,
         database: Database,
-        indexer: Storing,
+        indexer: Indexer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Follow the ledgers of `settings`; `indexer` stores a day in `database`."""

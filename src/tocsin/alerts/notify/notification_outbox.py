@@ -13,8 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, case, exists, func, not_, or_, select, update
 
-from tocsin.alerts.alert_ids import message_id
-from tocsin.alerts.store.alert_rows import Notification
+from tocsin.alerts.store.alert_rows import Notification, message_id
 from tocsin.alerts.store.queries import notification_of
 from tocsin.alerts.store.schema import alerts, notifications
 

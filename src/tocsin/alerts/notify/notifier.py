@@ -189,7 +189,6 @@ class Notifier:
             recipient=claimed.recipient,
             message_id=claimed.message_id,
             date=self._clock(),
-            web_url=self._settings.web_url,
         )
         if is_summary:
             return compose.summary_mail(known, len(claimed.alerts), detectors, envelope)

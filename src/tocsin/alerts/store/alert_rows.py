@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from tocsin.alerts.merging import Kept, Said
-from tocsin.alerts.trajectory import Points
+from tocsin.alerts.merging import Kept, Points, Said
 from tocsin.model.finding import Finding, canonical_entity
 
 _SAME_NAME = (
@@ -44,6 +44,24 @@ class StoredFinding(_View):
     superseded_at: datetime | None = None
     superseded_by: str = ""
     stream: Said | None = None
+
+
+class InvalidFinding(_View):
+    """A record of the findings topic that is no finding, or one that the alerts DB cannot hold.
+
+    Attributes:
+        topic, partition, offset: of the record.
+        reasons: why it was rejected.
+        size: in bytes.
+        seen_at: UTC.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    reasons: list[str]
+    size: int
+    seen_at: datetime
 
 
 class BackfilledDay(_View):
@@ -217,3 +235,18 @@ def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
         superseded_by=kept.superseded_by,
         stream=kept.stream,
     )
+
+
+def entity_hash(canonical: str) -> str:
+    """Hash a canonical entity for indexes: entities come from logs and may be longer than an index entry."""
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def message_id(domain: str, parts: Iterable[str]) -> str:
+    """Form the Message-ID, with its angle brackets, of what `parts` identify."""
+    return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{domain}>"
+
+
+def alert_parts(detector: str, canonical: str, period_start: datetime) -> list[str]:
+    """List what identifies an alert beyond one database."""
+    return [detector, entity_hash(canonical), period_start.isoformat()]

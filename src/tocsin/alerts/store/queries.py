@@ -19,6 +19,7 @@ from tocsin.alerts.store.alert_rows import (
     Alert,
     AlertDetails,
     BackfilledDay,
+    InvalidFinding,
     JobUsage,
     Notification,
     StoredFinding,
@@ -63,18 +64,6 @@ class AlertFilter:
     detector: str | None = None
     since: datetime | None = None
     limit: int = 100
-
-
-@dataclass(frozen=True)
-class InvalidFinding:
-    """A record of the findings topic that could not be used; `size` in bytes, `seen_at` UTC."""
-
-    topic: str
-    partition: int
-    offset: int
-    reasons: list[str]
-    size: int
-    seen_at: datetime
 
 
 def open_store(settings: Settings) -> Database:
@@ -187,14 +176,14 @@ def show_alert(database: Database, alert_id: int) -> AlertDetails | None:
 
 
 def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
-    """Records of the findings topic that could not be used, the latest first; errors as for `list_findings`."""
+    """List records of the findings topic that were rejected, the latest first; errors as for `list_findings`."""
     if not database.is_ready():
         return []
     table = invalid_findings.c
-    columns = (table.topic, table.partition, table.offset, table.reasons, table.size, table.seen_at)
+    columns = [table[name] for name in InvalidFinding.model_fields]
+    latest = select(*columns).order_by(table.seen_at.desc(), table.offset.desc()).limit(limit)
     with database.read() as connection:
-        rows = connection.execute(select(*columns).order_by(table.seen_at.desc(), table.offset.desc()).limit(limit))
-        return [InvalidFinding(*row) for row in rows]
+        return [InvalidFinding(**row) for row in connection.execute(latest).mappings()]
 
 
 def list_usage(database: Database, since: date) -> list[JobUsage]:

@@ -1,4 +1,4 @@
-"""`tocsin findings`: what the detectors found."""
+"""`tocsin findings` and `tocsin rejected`: what the detectors found, and records that are no findings."""
 
 from __future__ import annotations
 
@@ -43,6 +43,27 @@ def findings(
     else:
         columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
         table(columns, map(row, found), empty="no findings")
+    if exit_code and found:
+        raise typer.Exit(1)
+
+
+def rejected(limit: options.Limit = 100, json: options.Json = False, exit_code: options.FailIfAny = False) -> None:
+    """List records of the findings topic that were rejected, and why, the latest first. They open no alert."""
+    from tocsin.alerts.store.queries import list_invalid, open_store
+    from tocsin.project.settings import load_settings
+
+    database = open_store(load_settings())
+    try:
+        found = list_invalid(database, limit)
+    finally:
+        database.close()
+    if json:
+        as_json(found)
+    else:
+        rows = (
+            (utc(one.seen_at), one.topic, one.partition, one.offset, one.size, "; ".join(one.reasons)) for one in found
+        )
+        table(("SEEN", "TOPIC", "PARTITION", "OFFSET", "BYTES", "REASONS"), rows, empty="no rejected findings")
     if exit_code and found:
         raise typer.Exit(1)
 

@@ -27,7 +27,7 @@ def backtest(detector: _Detector, days: _Days = 60, json: options.Json = False) 
 
     Alerts are counted as they would be if it were live. Takes a Spark session.
     """
-    from tocsin.alerts.alert_count import alerts_by_day
+    from tocsin.alerts.alert_policy import alerts_by_day
     from tocsin.backfill.trial import backtest as run_backtest
     from tocsin.project.settings import load_settings
 

@@ -20,7 +20,6 @@ def settings(tmp_path: Path) -> Settings:
         smtp=SmtpSettings(port=2525),
         alerts=AlertSettings(urgent_recipients=("a@example.com",), incomplete_after=timedelta(seconds=90)),
         spark=SparkSettings(heap_mb=700, archive=False),
-        web_url="http://example.com",
     )
 
 

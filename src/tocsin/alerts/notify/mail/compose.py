@@ -19,10 +19,9 @@ import css_inline
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tocsin.alerts.alert_ids import alert_parts, message_id
 from tocsin.alerts.alert_policy import Kind
 from tocsin.alerts.notify.mail import chart, plain_text
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding, alert_parts, message_id
 from tocsin.model.finding import canonical_entity
 
 _log = structlog.get_logger()
@@ -39,13 +38,12 @@ _OTHER_WINDOWS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """What a mail needs besides its content; `web_url` is empty where there is no page to point to."""
+    """What a mail needs besides its content."""
 
     sender: str
     recipient: str
     message_id: str
     date: datetime
-    web_url: str = ""
 
     @property
     def domain(self) -> str:
@@ -168,7 +166,6 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "incomplete": plain_text.plain(notification.incomplete, 300),
         "revision": notification.revision,
         "commands": _commands(alert),
-        "page": f"{envelope.web_url.rstrip('/')}/alerts/{alert.id}" if envelope.web_url else "",
     }
 
 

@@ -45,13 +45,12 @@ def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
     return details
 
 
-def envelope(after: timedelta = MINUTE, web_url: str = "") -> Envelope:
+def envelope(after: timedelta = MINUTE) -> Envelope:
     return Envelope(
         sender="tocsin@tocsin.example.com",
         recipient="security@example.com",
         message_id="<1@tocsin.example.com>",
         date=NOON + after,
-        web_url=web_url,
     )
 
 
