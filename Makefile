@@ -11,6 +11,9 @@ PROVISION = PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m tocsin.provisi
 CHECKED := src tests detectors spark_jobs dags bench
 PRESENT = $(wildcard $(CHECKED))
 
+# Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup setup-browser demo up test test-all test-fast lint format bench lock upgrade python clean
 
 help: ## List the targets
@@ -35,7 +38,7 @@ test-all: lint ## The same and the tests marked `long`: many random kills, full 
 	@$(PYTEST)
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
-	@$(BIN)/pytest tests/unit
+	@$(PYTEST) tests/unit
 
 lint: setup ## Style, types and the walls between the rooms
 	@$(BIN)/ruff check $(PRESENT)

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 import structlog
+from sqlalchemy import text
 
 from tests.rig.mail_server import MailServer
-from tests.rig.postgres import emptied, running_postgres
+from tests.rig.postgres import running_postgres
 from tests.unit.alerts.notifier_scene import Scene
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import metadata
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +28,6 @@ def logged() -> Iterator[list[structlog.typing.EventDict]]:
 def postgres() -> Iterator[str]:
     with running_postgres() as address:
         yield address
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database: each test with it runs on both kinds."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'state' / 'alerts.db'}"
-    return emptied(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture
@@ -48,20 +44,46 @@ def opened() -> Iterator[Callable[..., Database]]:
         database.close()
 
 
-@pytest.fixture
-def database(address: str, opened: Callable[..., Database]) -> Database:
-    """An alerts DB with its schema."""
-    one = opened(address)
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An alerts DB without rows: tests copy it, for the migrations take longer than most of them."""
+    path = tmp_path_factory.mktemp("migrated") / "alerts.db"
+    one = Database(f"sqlite:///{path}")
     one.migrate()
+    one.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: str) -> str:
+    """The address of an alerts DB beside the one that `emptied` empties: tests remove its rows."""
+    with psycopg.connect(postgres.format(name="postgres"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE migrated")
+    one = Database(postgres.format(name="migrated"))
+    one.migrate()
+    one.close()
+    return postgres.format(name="migrated")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, opened: Callable[..., Database]) -> Database:
+    """An alerts DB with its schema and no rows: each test with it runs on both kinds."""
+    if request.param == "sqlite":
+        (tmp_path / "state").mkdir()
+        path = shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "state" / "alerts.db")
+        return opened(f"sqlite:///{path}")
+    one = opened(request.getfixturevalue("migrated_postgres"))
+    tables = ", ".join(table.name for table in metadata.sorted_tables)
+    with one.write() as connection:
+        connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
     return one
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, opened: Callable[..., Database]) -> Database:
+def sqlite(tmp_path: Path, migrated_file: Path, opened: Callable[..., Database]) -> Database:
     """An alerts DB in a file, that gives up a locked database soon."""
-    one = opened(f"sqlite:///{tmp_path / 'alerts.db'}", busy_seconds=0.1)
-    one.migrate()
-    return one
+    path = shutil.copy(migrated_file, tmp_path / "alerts.db")
+    return opened(f"sqlite:///{path}", busy_seconds=0.1)
 
 
 @pytest.fixture

@@ -135,8 +135,11 @@ def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, 
     assert FACTS.name not in {alert.detector for alert in queries.list_alerts(database, AlertFilter())}
 
 
-def test_backfilled_days_come_in_while_kafka_is_away(project: Path, tmp_path: Path, opened: Open) -> None:
+def test_backfilled_days_come_in_while_kafka_is_away(
+    project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}")
+    monkeypatch.setattr("tocsin.alerts.findings_topic._TIMEOUT", 0.1)
     settings = Settings(project=project, state=tmp_path / "state", kafka=kafka)
     for back in range(3):
         day = NOON.date() - timedelta(days=back)

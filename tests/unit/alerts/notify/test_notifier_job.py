@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,13 @@ from tocsin.alerts.notify.notifier import Notifier, NotifierJob
 from tocsin.model.names import NOTIFIER
 from tocsin.project.settings import Settings
 from tocsin.runtime.reporter import Reporter
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No broker to wait for, and no pause between two rounds."""
+    monkeypatch.setattr("tocsin.runtime.reporter.Producer", Mock())
+    monkeypatch.setattr("tocsin.alerts.notify.notifier.POLL_SECONDS", 0.01)
 
 
 def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
@@ -38,7 +46,7 @@ def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_to
     reporter = Reporter(settings, NOTIFIER)
     thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
     thread.start()
-    stood_still = awaited(lambda: reporter.report().stalled_seconds > 1, 60)
+    stood_still = awaited(lambda: reporter.report().stalled_seconds > 0.2, 60)
     stop.set()
     hangs.set()
     thread.join()

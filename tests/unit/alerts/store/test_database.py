@@ -26,6 +26,22 @@ from tocsin.supervision.job_states import Pace
 Open = Callable[..., Database]
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database: each test with it runs on both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'state' / 'alerts.db'}"
+    return emptied(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def database(address: str, opened: Open) -> Database:
+    """A database that has just been migrated."""
+    one = opened(address)
+    one.migrate()
+    return one
+
+
 def index(database: Database, *users: str) -> None:
     with database.write() as connection:
         record(connection, [one for user in users or ("mallory",) for one in burst(60, user=user)], RULES, NOON)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
 from tocsin.alerts.notify.mail import chart, compose, plain_text
+from tocsin.alerts.notify.mail.chart import draw
 from tocsin.alerts.notify.mail.compose import Envelope
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -35,6 +36,12 @@ HOSTILE = [
     "M\u00fcller \U0001f600",
     "",
 ]
+
+
+@pytest.fixture(autouse=True)
+def picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No chart: drawing takes longer than all the rest of a mail."""
+    monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
 
 
 def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
@@ -108,10 +115,14 @@ FACTS_TOLD = [
 ]
 
 
-def test_text_and_html_each_carry_the_whole_decision(sqlite: Database) -> None:
+def test_text_and_html_each_carry_the_whole_decision_beside_the_chart(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chart, "draw", draw)
     known = finding(120, evidence=[{"ip_address": "203.0.113.7"}], context={"addresses": 17})
     mail = alert_mail(details_of(sqlite, [known]))
-    text, html, _ = parts(mail)
+    text, html, png = parts(mail)
+    assert pixels(png) == (900, 390)
     for one in FACTS_TOLD:
         assert one in text, one
         assert one in _Page(html).words, one
@@ -159,8 +170,7 @@ def test_a_mail_that_may_be_incomplete_says_so_and_why(sqlite: Database) -> None
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
+def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str) -> None:
     hostile = finding(120, user=name, evidence=[name, {name: name}], context={name[:100] or "x": name})
     mail = alert_mail(details_of(sqlite, [hostile]))
     expected_headers = {
@@ -232,7 +242,7 @@ def pixels(png: bytes) -> tuple[int, int]:
 def test_the_chart_is_a_small_png_for_one_window_for_many_and_for_none(
     sqlite: Database, findings: list[Finding]
 ) -> None:
-    png = chart.draw(details_of(sqlite, findings))
+    png = draw(details_of(sqlite, findings))
     assert pixels(png) == (900, 390)
     assert len(png) < 100_000
 
@@ -241,7 +251,7 @@ def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
     """The same windows with other trajectories give other pictures."""
     low, high = details_of(sqlite, burst(60, user="trent")), details_of(sqlite, burst(120))
     same = low.model_copy(update={"alert": high.alert, "findings": high.findings, "highest": high.highest})
-    assert chart.draw(same) == chart.draw(high) != chart.draw(low)
+    assert draw(same) == draw(high) != draw(low)
 
 
 def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
