@@ -17,7 +17,7 @@ import psutil
 
 from tests.rig.stack import listening
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.cli.demo.demo_story import BAD_LINES, BURSTS, MANY, MORE
+from tocsin.cli.demo.demo_report import BAD_LINES, BURSTS, EMAIL_USER, URGENT_USER
 from tocsin.dev.running_stack import read_running
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord
@@ -125,13 +125,13 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
     assert "all has happened as announced" in written
     assert "the first mail, " in written
 
-    mails = {user: [mail for mail in mails_in(state) if user in mail["subject"]] for user in (MANY, MORE)}
+    mails = {user: [mail for mail in mails_in(state) if user in mail["subject"]] for user in (EMAIL_USER, URGENT_USER)}
     assert len(mails_in(state)) == 2
-    (email,), (urgent,) = mails[MANY], mails[MORE]
-    assert email["subject"].startswith(f"{MANY}: {BURSTS[MANY]} (limit 50)")
-    assert urgent["subject"].startswith(f"[URGENT] {MORE}: ")
+    (email,), (urgent,) = mails[EMAIL_USER], mails[URGENT_USER]
+    assert email["subject"].startswith(f"{EMAIL_USER}: {BURSTS[EMAIL_USER]} (limit 50)")
+    assert urgent["subject"].startswith(f"[URGENT] {URGENT_USER}: ")
     assert email["to"] == urgent["to"] == "security@example.com"
-    assert f"{MANY} has a score of {BURSTS[MANY]}" in text_of(email)
+    assert f"{EMAIL_USER} has a score of {BURSTS[EMAIL_USER]}" in text_of(email)
     assert {part.get_content_type() for part in email.walk()} >= {"text/plain", "text/html", "image/png"}
     assert f"Subject: {email['subject']}" in written
 

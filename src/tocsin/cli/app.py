@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.data import history_command, quality_command, quarantine_command, send_command, topics_command
+from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
     check_command,
@@ -22,7 +23,7 @@ from tocsin.cli.detectors import (
     trial_command,
     versions_command,
 )
-from tocsin.cli.operate import alerts_command, demo_command, dev_command, doctor_command, status_command, usage_command
+from tocsin.cli.operate import alerts_command, dev_command, doctor_command, status_command, usage_command
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.runtime import private

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from tocsin.detect.drain_request import end_other_drains
-from tocsin.dev.startup_progress import Line
+from tocsin.dev.startup_progress import Part
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
@@ -57,7 +57,7 @@ class Crew:
         self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
         self._supervisor.excuse_ends("ended with the stack")  # jobs that outlived it are adopted
         self._desired: dict[str, Desired] = {}
-        self._lines: list[Line] = []
+        self._lines: list[Part] = []
 
     def tick(self, *, start: bool) -> bool:
         """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
@@ -84,10 +84,10 @@ class Crew:
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
         self._lines = [self._line(standing) for standing in self._standings(readable)]
-        self._lines += [Line(place, False, error, failing=True) for place, error in broken.items()]
+        self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
         return start and all(line.ready or line.failing for line in self._lines)
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[Part]:
         """How each job is."""
         return self._lines
 
@@ -111,17 +111,17 @@ class Crew:
             return self._supervisor.standings(jobs)
         return standings(self._settings.state, _CHARGE, jobs, self._runner.list())
 
-    def _line(self, standing: Standing) -> Line:
+    def _line(self, standing: Standing) -> Part:
         job, report = standing.job, standing.report
         if standing.failing:
-            return Line(job, False, f"{standing.condition}: {standing.reason}; {self._last_words(job)}", failing=True)
+            return Part(job, False, f"{standing.condition}: {standing.reason}; {self._last_words(job)}", failing=True)
         if standing.process is None:
-            return Line(job, False, standing.reason or "not started yet")
+            return Part(job, False, standing.reason or "not started yet")
         if report is None:
-            return Line(job, False, "starting")
+            return Part(job, False, "starting")
         text = " ".join(filter(None, (str(report.state), report.mode)))
         reason = "" if report.state is JobState.RUNNING else report.reason
-        return Line(job, report.state in _UP, f"{text}: {reason}" if reason else text)
+        return Part(job, report.state in _UP, f"{text}: {reason}" if reason else text)
 
     def _last_words(self, job: str) -> str:
         """The end of its log, and where there is more."""

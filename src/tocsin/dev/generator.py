@@ -1,4 +1,4 @@
-"""Login lines as the web shop would write them, for demo, tests and measurements. Pure: same seed, same lines.
+"""Login lines as the web shop would write them, for demo, tests and measurements. Same seed, same lines.
 
 What the platform must find in them is computed here, from the lines themselves: nothing checks Spark with Spark.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -121,6 +122,15 @@ class Expected:
     window_start: datetime
     score: int
     level: str
+
+
+def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Line]:
+    """Yield each line when its time has come, until `stop` is set."""
+    for line in lines:
+        ahead = (line.at - datetime.now(UTC)).total_seconds()
+        if stop.wait(ahead) if ahead > 0 else stop.is_set():
+            return
+        yield line
 
 
 def expected_findings(lines: Iterable[Line], levels: Levels, window: timedelta = WINDOW) -> list[Expected]:

@@ -23,7 +23,7 @@ from tocsin.dev.servers.mail_sink import NAME as MAIL
 from tocsin.dev.servers.mail_sink import MailSink
 from tocsin.dev.servers.ports import Ports
 from tocsin.dev.servers.server_set import Server, Servers
-from tocsin.dev.startup_progress import Line, Progress
+from tocsin.dev.startup_progress import Part, Progress
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
@@ -173,7 +173,7 @@ class _Launcher:
             rotate(self._settings.log(LOG))
         except OSError as error:
             log.error("the state folder cannot be written", error=str(error))
-            self._progress.show([Line("state folder", False, f"cannot be written: {error}", failing=True)])
+            self._progress.show([Part("state folder", False, f"cannot be written: {error}", failing=True)])
             return False
         self._progress.show([*self._servers.lines(), *self._crew.lines()])
         return serving and settled

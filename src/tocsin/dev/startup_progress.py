@@ -1,4 +1,4 @@
-"""What people see while the stack starts and runs."""
+"""Show people how the stack starts and runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.text import Text
 
 
 @dataclass(frozen=True)
-class Line:
-    """How one part of the stack is.
+class Part:
+    """One part of the stack, as people see it.
 
     Attributes:
         name: the server or job.
@@ -32,9 +32,9 @@ class Line:
 
 
 class Progress(Protocol):
-    """Shows lines; told all of them at every look."""
+    """Shows how the parts of the stack are."""
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, parts: Sequence[Part]) -> None:
         """Show how all parts are now."""
 
     def say(self, text: str) -> None:
@@ -55,24 +55,24 @@ class Plain:
 
     def __init__(self, console: Console) -> None:
         self._console, self._began = console, time.monotonic()
-        self._shown: dict[str, Line] = {}
+        self._shown: dict[str, Part] = {}
 
-    def go_on_from(self, lines: Sequence[Line]) -> None:
-        """Take `lines` as shown already."""
-        self._shown = {line.name: line for line in lines}
+    def go_on_from(self, parts: Sequence[Part]) -> None:
+        """Take `parts` as shown already."""
+        self._shown = {part.name: part for part in parts}
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, parts: Sequence[Part]) -> None:
         """See `Progress.show`."""
-        for line in lines:
-            if self._shown.get(line.name) != line:
-                self.say(f"{line.name}: {_printable(line.text)}")
-        self.go_on_from(lines)
+        for part in parts:
+            if self._shown.get(part.name) != part:
+                self.say(f"{part.name}: {_printable(part.text)}")
+        self.go_on_from(parts)
 
     def say(self, text: str) -> None:
         """See `Progress.say`."""
         seconds = time.monotonic() - self._began
-        for part in text.splitlines():
-            self._console.print(f"{seconds:6.1f} s  {part}", soft_wrap=True)
+        for line in text.splitlines():
+            self._console.print(f"{seconds:6.1f} s  {line}", soft_wrap=True)
         self._console.file.flush()
 
     def settle(self) -> None:
@@ -86,15 +86,15 @@ class Redrawn:
         self._plain = Plain(console)
         self._live: Live | None = Live(console=console, auto_refresh=False)
         self._live.start()
-        self._lines: Sequence[Line] = ()
+        self._parts: Sequence[Part] = ()
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, parts: Sequence[Part]) -> None:
         """See `Progress.show`."""
         if self._live is None:
-            self._plain.show(lines)
+            self._plain.show(parts)
             return
-        self._lines = lines
-        self._live.update(_table(lines), refresh=True)
+        self._parts = parts
+        self._live.update(_table(parts), refresh=True)
 
     def say(self, text: str) -> None:
         """See `Progress.say`."""
@@ -105,14 +105,14 @@ class Redrawn:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._plain.go_on_from(self._lines)
+            self._plain.go_on_from(self._parts)
 
 
-def _table(lines: Sequence[Line]) -> Table:
+def _table(parts: Sequence[Part]) -> Table:
     drawn = Table(box=None, show_header=False, pad_edge=False)
-    for line in lines:
-        sign, style = ("!", "bold red") if line.failing else ("+", "green") if line.ready else (".", "yellow")
-        drawn.add_row(Text(sign, style), Text(line.name), Text(_printable(line.text), "" if line.ready else style))
+    for part in parts:
+        sign, style = ("!", "bold red") if part.failing else ("+", "green") if part.ready else (".", "yellow")
+        drawn.add_row(Text(sign, style), Text(part.name), Text(_printable(part.text), "" if part.ready else style))
     return drawn
 
 

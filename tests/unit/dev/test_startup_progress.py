@@ -2,10 +2,10 @@ import io
 
 from rich.console import Console
 
-from tocsin.dev.startup_progress import Line, Plain, Redrawn, progress
+from tocsin.dev.startup_progress import Part, Plain, Redrawn, progress
 
-WAITING = Line("kafka", False, "waiting for port 9092")
-READY = Line("kafka", True, "ready")
+WAITING = Part("kafka", False, "waiting for port 9092")
+READY = Part("kafka", True, "ready")
 
 
 def _sentences(stream: io.StringIO) -> list[str]:
@@ -29,7 +29,7 @@ def test_without_a_terminal_each_change_is_one_line() -> None:
 
 def test_nothing_in_a_reason_acts_on_the_terminal() -> None:
     stream = io.StringIO()
-    Plain(Console(file=stream, highlight=False)).show([Line("notifier", False, "\x1b]0;owned\x07 a\nb \u202e")])
+    Plain(Console(file=stream, highlight=False)).show([Part("notifier", False, "\x1b]0;owned\x07 a\nb \u202e")])
     assert _sentences(stream) == ["notifier:  ]0;owned  a b  "]
 
 

@@ -7,9 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tocsin.ingest.producer import LineProducer
 
 GENERATED = "logins"
+_Item = TypeVar("_Item")
 
 _File = Annotated[str | None, typer.Argument(help="A file with one event per line; - for standard input.")]
 _Source = Annotated[str, typer.Option(help="Whose raw topic gets the lines.")]
@@ -105,13 +106,12 @@ def _generated(
     """Made-up logins in real time, and how many there will be, if they end."""
     from datetime import UTC, datetime
 
-    from tocsin.dev.generator import Traffic
-    from tocsin.dev.pacing import in_time
+    from tocsin.dev.generator import Traffic, wait_for_times
 
     rate = (0.0 if bursts else 20.0) if rate is None else rate
     # Another seed each time: the same people do not log in again in the same order.
     traffic = Traffic(start=datetime.now(UTC), seconds=seconds, rate=rate, bursts=bursts, seed=time.time_ns())
-    lines = ((one.value, 1.0) for one in in_time(traffic.lines(), stop))
+    lines = ((one.value, 1.0) for one in wait_for_times(traffic.lines(), stop))
     endless = rate > 0 and seconds is None
     return lines, None if endless else rate * (seconds or 0.0) + sum(one.n for one in bursts)
 
@@ -134,13 +134,21 @@ def _opened(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
 
 
 def _read(stream: BinaryIO, rate: float, seconds: float | None, stop: threading.Event) -> Lines:
-    from tocsin.dev.pacing import at_rate
-
     deadline = None if seconds is None else time.monotonic() + seconds
-    for raw in at_rate(whole_lines(stream), rate, stop):
+    for raw in limit_rate(whole_lines(stream), rate, stop):
         if deadline is not None and time.monotonic() > deadline:
             return
         yield raw.removesuffix(b"\n").removesuffix(b"\r"), float(len(raw))
+
+
+def limit_rate(items: Iterable[_Item], rate: float, stop: threading.Event) -> Iterator[_Item]:
+    """Yield `rate` items per second, without a limit if it is 0, until `stop` is set."""
+    began = time.monotonic()
+    for number, item in enumerate(items):
+        ahead = began + number / rate - time.monotonic() if rate > 0 else 0.0
+        if stop.wait(ahead) if ahead > 0 else stop.is_set():
+            return
+        yield item
 
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:

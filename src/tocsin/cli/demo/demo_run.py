@@ -1,4 +1,4 @@
-"""The demo as it runs: waits for the stack, sends, and watches what comes of it."""
+"""Run the demo beside its stack: send logins, and check that the announced findings, mails and refusals appear."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import heapq
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import psutil
 
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
-from tocsin.cli.demo import demo_story
-from tocsin.cli.demo.demo_story import Story
+from tocsin.cli.demo import demo_report
+from tocsin.cli.demo.demo_report import DemoReport
 from tocsin.cli.output import line
-from tocsin.dev.generator import Burst, Traffic
-from tocsin.dev.pacing import in_time
-from tocsin.dev.running_stack import read_running
+from tocsin.dev.generator import Burst, Traffic, wait_for_times
+from tocsin.dev.running_stack import Running, read_running
 from tocsin.dev.servers.mailbox import Mailbox
-from tocsin.dev.startup_progress import Line, Progress
+from tocsin.dev.startup_progress import Part, Progress
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.model.errors import TransientError
@@ -30,38 +30,38 @@ _SOURCE = "logins"
 _RATE, _USERS = 20.0, 200
 _LEAD = timedelta(seconds=3)
 _LOOK_SECONDS = 0.4
-_PATIENCE_SECONDS = 180.0
+_MOST_SECONDS = 180.0
 # An e-mail that must not come would come together with the one that must.
-_SURPRISE_SECONDS = 5.0
+_EXTRA_SECONDS = 5.0
 
 
-class Performance(threading.Thread):
-    """Tells the story from a thread of its own, while the main thread keeps the stack running.
+class DemoRun(threading.Thread):
+    """A thread that demonstrates, while the main thread keeps the stack running.
 
-    It is also what the stack shows its progress to, which is how it learns that all is ready.
+    It also passes on the progress of the stack, from which it learns when all is ready.
 
     Attributes:
-        faults: what did not happen as announced; empty when all did, or before the end.
+        faults: what did not happen as announced; empty if all did, or before the end.
     """
 
     def __init__(self, progress: Progress, stop: threading.Event, *, exit_when_done: bool) -> None:
         super().__init__(name="demo")
         self.faults: list[str] = []
-        self._progress, self._ending, self._exit_when_done = progress, stop, exit_when_done
+        self._progress, self._stop_asked, self._exit_when_done = progress, stop, exit_when_done
         self._ready = threading.Event()
-        self._lines: Sequence[Line] = ()
+        self._parts: Sequence[Part] = ()
         self._settled = False
 
-    # --- what the stack says ------------------------------------------------------------------------------------------
+    # --- progress of the stack ----------------------------------------------------------------------------------------
 
-    def show(self, lines: Sequence[Line]) -> None:
-        """See `Progress.show`; once all is ready, only what fails is worth a line."""
-        self._lines = lines
+    def show(self, parts: Sequence[Part]) -> None:
+        """See `Progress.show`; once all is ready, show failures only."""
+        self._parts = parts
         if not self._ready.is_set() or self._failing():
-            self._progress.show(lines)
+            self._progress.show(parts)
 
     def say(self, text: str) -> None:
-        """See `Progress.say`. The first sentence after all has settled is where the stack says that it is ready."""
+        """See `Progress.say`. With the first sentence after all has settled, the stack says that it is ready."""
         self._progress.say(text)
         if self._settled:
             self._ready.set()
@@ -69,71 +69,73 @@ class Performance(threading.Thread):
     def settle(self) -> None:
         """See `Progress.settle`."""
         self._progress.settle()
-        self._settled = bool(self._lines) and all(one.ready or one.failing for one in self._lines)
+        self._settled = bool(self._parts) and all(part.ready or part.failing for part in self._parts)
 
     def _failing(self) -> list[str]:
-        return [f"{one.name}: {one.text}" for one in self._lines if one.failing]
+        return [f"{part.name}: {part.text}" for part in self._parts if part.failing]
 
-    # --- what the demo does -------------------------------------------------------------------------------------------
+    # --- demonstration ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Wait for the stack, then play until all was told, and beyond until `stop`."""
+        """Wait for the stack, demonstrate, and go on until `stop` unless asked to end when done."""
         while not self._ready.wait(_LOOK_SECONDS):
-            if self._ending.is_set():
+            if self._stop_asked.is_set():
                 return
         try:
-            self._play(load_settings())
+            settings = load_settings()
+            running = read_running(settings.state)
+            if running is None or self._failing():
+                self._fail(self._failing() or ["the stack has ended"])
+            else:
+                self._demonstrate(settings, running)
         except Exception as error:
             # The main thread decides the exit code; a thread that dies must not look like a success.
-            self._blame([f"{type(error).__name__}: {error}"])
+            self._fail([f"{type(error).__name__}: {error}"])
         if self._exit_when_done:
-            self._ending.set()
+            self._stop_asked.set()
 
-    def _play(self, settings: Settings) -> None:
-        running = read_running(settings.state)
-        if running is None or self._failing():
-            self._blame(self._failing() or ["the stack has ended"])
-            return
-        eyes = _Eyes(settings, Mailbox(running.mail_url), Story(self.say, line, _seconds_since_start))
+    def _demonstrate(self, settings: Settings, running: Running) -> None:
+        report = DemoReport(self.say, line, _seconds_since_start)
+        mailbox = Mailbox(running.mail_url)
         self.say(f"{_RATE:.0f} logins per second from now on, of {_USERS} users; one in twenty fails, as in real life")
-        self.say(demo_story.plan(_LEAD.total_seconds()))
+        self.say(demo_report.announcement(_LEAD.total_seconds()))
         sender = threading.Thread(target=self._send, args=(settings,), name="logins", daemon=True)
         sender.start()
-        self._watch(eyes)
-        if not self.faults and not self._ending.is_set():
-            self.say(demo_story.ending(str(settings.state), running.mail_url))
-        while not self._exit_when_done and not self._ending.wait(_LOOK_SECONDS):
-            eyes.look()
-        self._ending.set()
+        deadline = time.monotonic() + _MOST_SECONDS
+        while not report.is_complete and self._waits_until(deadline):
+            _look(settings, mailbox, report)
+        deadline = time.monotonic() + _EXTRA_SECONDS
+        while self._waits_until(deadline):
+            _look(settings, mailbox, report)
+        if not self._stop_asked.is_set():
+            self._fail(report.faults())
+        if not self.faults and not self._stop_asked.is_set():
+            self.say(demo_report.closing_text(str(settings.state), running.mail_url))
+        while not self._exit_when_done and not self._stop_asked.wait(_LOOK_SECONDS):
+            _look(settings, mailbox, report)
+        self._stop_asked.set()
         sender.join()
 
-    def _watch(self, eyes: _Eyes) -> None:
-        """Look until all was told, or patience ends, and a moment longer for what should not come."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not eyes.story.is_complete and time.monotonic() < deadline and not self._ending.wait(_LOOK_SECONDS):
-            eyes.look()
-        deadline = time.monotonic() + _SURPRISE_SECONDS
-        while time.monotonic() < deadline and not self._ending.wait(_LOOK_SECONDS):
-            eyes.look()
-        if not self._ending.is_set():
-            self._blame(eyes.story.faults())
+    def _waits_until(self, deadline: float) -> bool:
+        """Wait for the next look; false at the deadline or when the demo is to stop."""
+        return time.monotonic() < deadline and not self._stop_asked.wait(_LOOK_SECONDS)
 
     def _send(self, settings: Settings) -> None:
-        """Send the background, the bursts and the bad lines in real time, until `stop`."""
+        """Send normal logins, bursts and broken lines in real time, until `stop`."""
         start = datetime.now(UTC)
-        bursts = tuple(Burst(user=user, n=failures, at=_LEAD) for user, failures in demo_story.BURSTS.items())
+        bursts = tuple(Burst(user=user, n=failures, at=_LEAD) for user, failures in demo_report.BURSTS.items())
         good = Traffic(start=start, rate=_RATE, users=_USERS, bursts=bursts)
-        bad = Traffic(start=start + _LEAD, seconds=1, rate=demo_story.BAD_LINES, bad_share=1.0)
-        lines = heapq.merge(good.lines(), bad.lines(), key=lambda one: one.at)
+        bad = Traffic(start=start + _LEAD, seconds=1, rate=demo_report.BAD_LINES, bad_share=1.0)
+        lines = heapq.merge(good.lines(), bad.lines(), key=lambda login: login.at)
         try:
             with LineProducer(settings, read_catalog(settings.project).source(_SOURCE)) as producer:
-                for one in in_time(lines, self._ending):
-                    producer.send(one.value)
+                for login in wait_for_times(lines, self._stop_asked):
+                    producer.send(login.value)
         except TransientError as error:
-            if not self._ending.is_set():
-                self._blame([str(error)])
+            if not self._stop_asked.is_set():
+                self._fail([str(error)])
 
-    def _blame(self, faults: list[str]) -> None:
+    def _fail(self, faults: list[str]) -> None:
         for fault in faults:
             self.say(f"not as announced: {printable(fault)}")
         if faults and not self.faults:
@@ -141,27 +143,18 @@ class Performance(threading.Thread):
         self.faults.extend(faults)
 
 
-class _Eyes:
-    """Looks at everything that a story is told of."""
-
-    def __init__(self, settings: Settings, mailbox: Mailbox, story: Story) -> None:
-        self.story = story
-        self._settings, self._mailbox = settings, mailbox
-        self._source = read_catalog(settings.project).source(_SOURCE)
-
-    def look(self) -> None:
-        """Look once; a server that is away at the moment shows more at the next look."""
-        database = open_store(self._settings)
-        try:
-            self.story.tell_findings(list_findings(database, FindingFilter()))
-            self.story.tell_mails(self._mailbox.mails())
-            records = list_quarantined(self._settings, self._source, Selection())
-            # A job that was killed writes some of them twice; where they came from tells them apart.
-            self.story.tell_quarantined(len({record.origin for record in records}))
-        except TransientError:
-            return
-        finally:
-            database.close()
+def _look(settings: Settings, mailbox: Mailbox, report: DemoReport) -> None:
+    """Report what is new; if a server is away at the moment, the next look reports it."""
+    source = read_catalog(settings.project).source(_SOURCE)
+    try:
+        with closing(open_store(settings)) as database:
+            report.add_findings(list_findings(database, FindingFilter()))
+        report.add_mails(mailbox.mails())
+        records = list_quarantined(settings, source, Selection())
+        # A job that was killed writes some records twice; their origin identifies them.
+        report.count_quarantined(len({record.origin for record in records}))
+    except TransientError:
+        return
 
 
 def _seconds_since_start() -> float:

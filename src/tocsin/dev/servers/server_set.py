@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tocsin.dev.servers import kafka_server
-from tocsin.dev.startup_progress import Line
+from tocsin.dev.startup_progress import Part
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.project.catalog import read_catalog
@@ -88,10 +88,10 @@ class Servers:
             self._ensure_topics()
         return self.announced or not any(self._waiting.values())
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[Part]:
         """How each server is."""
         return [
-            Line(name, waits is None, "ready" if waits is None else f"waiting for {waits}")
+            Part(name, waits is None, "ready" if waits is None else f"waiting for {waits}")
             for name, waits in self._waiting.items()
         ]
 

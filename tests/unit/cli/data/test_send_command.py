@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tocsin.cli.app import app
 from tocsin.cli.data import send_command
-from tocsin.dev import pacing
+from tocsin.cli.data.send_command import limit_rate
+from tocsin.dev import generator
 from tocsin.dev.generator import Line, window_start
 from tocsin.ingest import producer
 from tocsin.model.sizes import RAW_BYTES
@@ -106,7 +107,7 @@ def test_a_count_ends_it(tmp_path: Path) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines leave before their time: it is the lines that count here, and TestPacing looks at the time."""
-    monkeypatch.setattr(pacing, "in_time", lambda lines, stop: lines)
+    monkeypatch.setattr(generator, "wait_for_times", lambda lines, stop: lines)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -169,29 +170,29 @@ class TestPacing:
             now[0] += seconds or 0.0
             return self.is_set()
 
-        monkeypatch.setattr(pacing, "datetime", Clock)
+        monkeypatch.setattr(generator, "datetime", Clock)
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
         monkeypatch.setattr(threading.Event, "wait", wait)
         yield waits
 
     def test_at_a_rate(self, slept: list[float]) -> None:
-        assert list(pacing.at_rate("abcd", 10.0, threading.Event())) == list("abcd")
+        assert list(limit_rate("abcd", 10.0, threading.Event())) == list("abcd")
         assert slept == [pytest.approx(0.1)] * 3
 
     def test_without_a_rate_nothing_is_waited_for(self, slept: list[float]) -> None:
-        assert list(pacing.at_rate("abcd", 0.0, threading.Event())) == list("abcd")
+        assert list(limit_rate("abcd", 0.0, threading.Event())) == list("abcd")
         assert slept == []
 
     def test_in_their_time(self, slept: list[float]) -> None:
         start = datetime.fromtimestamp(1000, UTC)
         lines = [Line(start + timedelta(seconds=s), b"") for s in (-5, 0, 1, 1, 3)]
-        assert list(pacing.in_time(lines, threading.Event())) == lines
+        assert list(generator.wait_for_times(lines, threading.Event())) == lines
         assert slept == [1.0, 2.0]
 
     def test_a_stop_ends_it(self) -> None:
         stop = threading.Event()
         taken = []
-        for item in pacing.at_rate(range(9), 0.0, stop):
+        for item in limit_rate(range(9), 0.0, stop):
             taken.append(item)
             if item == 2:
                 stop.set()

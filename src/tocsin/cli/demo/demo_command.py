@@ -1,4 +1,4 @@
-"""`tocsin demo`: the whole way from a log line to a mail, on a stack of its own, told step by step."""
+"""`tocsin demo`: show every step from a log line to a mail, on a stack of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) ->
     Takes free ports on loopback and a state folder of its own, so it disturbs nothing. Goes on until Ctrl-C. Exit
     code 1 when what it announced does not happen within three minutes.
     """
-    from tocsin.cli.demo.demo_run import Performance
+    from tocsin.cli.demo.demo_run import DemoRun
     from tocsin.dev import launcher
     from tocsin.dev.startup_progress import progress
 
@@ -31,12 +31,12 @@ def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) ->
     line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and somebody who guesses passwords.")
     stop = threading.Event()
     on_signals(stop)
-    performance = Performance(progress(), stop, exit_when_done=exit_when_done)
-    performance.start()
+    run = DemoRun(progress(), stop, exit_when_done=exit_when_done)
+    run.start()
     try:
-        launcher.up(None, launcher.Options(reset=True, free_ports=True), performance, stop)
+        launcher.up(None, launcher.Options(reset=True, free_ports=True), run, stop)
     finally:
         stop.set()
-        performance.join()
-    if performance.faults:
+        run.join()
+    if run.faults:
         raise typer.Exit(1)
