@@ -14,12 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-BEFORE = set(sys.modules)
-
-from airflow.dag_processing.dagbag import DagBag  # noqa: E402 - after BEFORE
-from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager  # noqa: E402 - after BEFORE
-from airflow.serialization.serialized_objects import DagSerialization  # noqa: E402 - after BEFORE
-from airflow.timetables.base import TimeRestriction  # noqa: E402 - after BEFORE
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
 
 
 def mails(dag: Any) -> set[str]:
@@ -107,7 +105,7 @@ def main() -> None:
         }
         for name, dag in bag.dags.items()
     }
-    roots = sorted({name.partition(".")[0] for name in set(sys.modules) - BEFORE})
+    roots = sorted({name.partition(".")[0] for name in sys.modules})
     print(json.dumps({"dags": found, "errors": bag.import_errors, "seconds": seconds, "modules": roots}, default=str))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.airflow.interpreter import Interpreter
 from tocsin.provision.java import archive_path
 from tocsin.provision.paths import Paths, here
 
@@ -26,13 +25,14 @@ OURS = {
     "supervisor",
 }
 HEAVY = {"confluent_kafka", "detectors", "failed_logins", "great_expectations", "numpy", "pandas", "pyarrow", "pyspark"}
+Ends = Callable[..., dict[str, tuple[list[str], str, str]]]
 
 
 class Project:
     """Our sources and detectors, as an installation of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, interpreter: Interpreter) -> None:
+        self.folder, self._interpreter = folder, interpreter
         for kind in ("sources", "detectors"):
             shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -43,7 +43,6 @@ class Project:
 
     def read(self, *arguments: str) -> dict[str, Any]:
         """What Airflow finds."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
         own = {
             "AIRFLOW_HOME": str(self.folder / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
@@ -51,22 +50,18 @@ class Project:
             "TOCSIN_PROJECT": str(self.folder),
             "TOCSIN_STATE": str(self.folder / "state"),
         }
-        python = here().airflow_venv / "bin" / "python"
-        command = [str(python), str(Path(__file__).with_name("read_dags.py")), str(DAGS), *arguments]
-        done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = self._interpreter.ask("read_dags.py", str(DAGS), *arguments, **own)
         return found
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path, interpreter: Interpreter) -> Project:
+    return Project(tmp_path, interpreter)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return Project(tmp_path_factory.mktemp("project")).read()
+def found(tmp_path_factory: pytest.TempPathFactory, interpreter: Interpreter) -> dict[str, Any]:
+    return Project(tmp_path_factory.mktemp("project"), interpreter).read()
 
 
 def test_the_dags_are_there_without_an_error(found: dict[str, Any]) -> None:
@@ -184,45 +179,41 @@ def test_thirty_detectors_are_read_in_a_moment(project: Project) -> None:
     assert found["seconds"] < 10, "Airflow reads them again every few seconds"
 
 
-def ends(folder: Path, *codes: str, **own: str) -> dict[str, tuple[list[str], str, str]]:
-    """What `end_program.py` says of each exit code."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
-    own |= {"AIRFLOW_HOME": str(folder), "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}'}
-    command = [str(here().airflow_venv / "bin" / "python"), str(Path(__file__).with_name("end_program.py")), *codes]
-    done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, tuple[list[str], str, str]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+@pytest.fixture
+def ends(interpreter: Interpreter, tmp_path: Path) -> Ends:
+    """Tells what `end_program.py` says of each exit code."""
+    own = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}'}
+    return lambda *codes, **more: interpreter.ask("end_program.py", *codes, **own, **more)
 
 
-def test_a_program_uses_the_archive_of_classes_once_there_is_one(tmp_path: Path) -> None:
+def test_a_program_uses_the_archive_of_classes_once_there_is_one(ends: Ends, tmp_path: Path) -> None:
     paths, java = Paths(here().root, tmp_path / "home"), tmp_path / "java"
     jars = [paths.jars("spark") / name for name in ("a.jar", "b.jar")]
     for jar in jars:
         jar.parent.mkdir(parents=True, exist_ok=True)
         jar.touch()
     places = {"TOCSIN_HOME": str(paths.home), "JAVA_HOME": str(java)}
-    command, *_ = ends(tmp_path, "0", **places)["0"]
+    command, *_ = ends("0", **places)["0"]
     assert command[command.index("--driver-class-path") + 1] == f"{jars[0]}:{jars[1]}", "as it was when it was made"
     assert not [word for word in command if "SharedArchiveFile" in word]
     archive = archive_path(paths, java)
     archive.parent.mkdir()
     archive.touch()
-    command, *_ = ends(tmp_path, "0", **places)["0"]
+    command, *_ = ends("0", **places)["0"]
     assert [word for word in command if f"-XX:SharedArchiveFile={archive}" in word.split()]
-    command, *_ = ends(tmp_path, "0", **places, TOCSIN_SPARK='{"archive": false}')["0"]
+    command, *_ = ends("0", **places, TOCSIN_SPARK='{"archive": false}')["0"]
     assert not [word for word in command if "SharedArchiveFile" in word]
 
 
-def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(tmp_path: Path) -> None:
-    ended = {code: error for code, (_, error, _) in ends(tmp_path, "0", "10", "20", "2", "1", "3", "4", "-9").items()}
+def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(ends: Ends) -> None:
+    ended = {code: error for code, (_, error, _) in ends("0", "10", "20", "2", "1", "3", "4", "-9").items()}
     assert ended == {"0": "", "10": ""} | dict.fromkeys(["20", "2"], "AirflowFailException") | dict.fromkeys(
         ["1", "3", "4", "-9"], "AirflowException"
     )
 
 
-def test_a_program_that_failed_says_why_and_not_how_it_was_started(tmp_path: Path) -> None:
-    said = {code: text for code, (_, _, text) in ends(tmp_path, "2", "20", "-9", "143").items()}
+def test_a_program_that_failed_says_why_and_not_how_it_was_started(ends: Ends) -> None:
+    said = {code: text for code, (_, _, text) in ends("2", "20", "-9", "143").items()}
     assert not [text for text in said.values() if "spark-submit" in text]
     first, intro, *tail = said["2"].splitlines()
     assert first == "seal.py cannot work until a file or a setting is fixed; the log of the task tells more."

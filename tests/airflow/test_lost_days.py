@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from email.message import EmailMessage
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow.interpreter import Interpreter
 from tests.rig.mail_server import OK, MailServer
 from tests.rig.samples.backfills import published
 from tests.rig.samples.history import version
@@ -35,8 +34,8 @@ OWNERS = {"bursts": ANN, "quiet": BOB, "travel": ANN}
 class Mails:
     """An installation in which a run has failed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, interpreter: Interpreter) -> None:
+        self.folder, self._interpreter = folder, interpreter
         self.settings = Settings(project=folder, state=folder / "state")
         self.server = MailServer()
 
@@ -88,7 +87,6 @@ class Mails:
         return self.server.mails
 
     def _run(self, *words: str) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
         extra = {"disable_tls": True, "disable_ssl": True, "from_email": "tocsin@example.com", "retry_limit": 0}
         smtp = {"conn_type": "smtp", "host": "127.0.0.1", "port": self.server.port, "extra": extra}
         own = {
@@ -99,15 +97,12 @@ class Mails:
             "TOCSIN_STATE": str(self.settings.state),
             "TOCSIN_SMTP__PORT": str(self.server.port),
         }
-        program = Path(__file__).with_name("mail_lost_days.py")
-        command = [str(here().airflow_venv / "bin" / "python"), str(program), *words]
-        done = subprocess.run(command, env=kept | own, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
+        self._interpreter.run("mail_lost_days.py", *words, **own)
 
 
 @pytest.fixture
-def mails(tmp_path: Path) -> Iterator[Mails]:
-    mails = Mails(tmp_path)
+def mails(tmp_path: Path, interpreter: Interpreter) -> Iterator[Mails]:
+    mails = Mails(tmp_path, interpreter)
     mails.server.start()
     yield mails
     mails.server.stop()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tocsin.provision.paths import here
+from tests.airflow.interpreter import Interpreter
 
 INDEX = "/quality/index.html"
 OF_SOURCE = "/quality/logins/2026-01-31/20260201T020000Z.html"
 OF_FINDINGS = "/quality/findings.failed_logins/2026-01-31/20260201T020000Z.json"
+Asked = Callable[..., dict[str, int]]
 
 
 @pytest.fixture
@@ -27,25 +27,23 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(state: Path, dags: list[str], *paths: str) -> dict[str, int]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TOCSIN"))}
-    program = str(Path(__file__).with_name("ask_reports.py"))
-    command = [str(here().airflow_venv / "bin" / "python"), program, str(state), json.dumps(dags), *paths]
-    environment = kept | {"AIRFLOW_HOME": str(state.parent / "airflow")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+@pytest.fixture
+def asked(interpreter: Interpreter, state: Path) -> Asked:
+    """Asks for pages as somebody who may see these DAGs; the status of each."""
+    home = str(state.parent / "airflow")
+    return lambda dags, *paths: interpreter.ask(
+        "ask_reports.py", str(state), json.dumps(dags), *paths, AIRFLOW_HOME=home
+    )
 
 
-def test_who_may_not_see_a_dag_is_not_shown_what_its_gate_has_said(state: Path) -> None:
-    some = asked(state, ["backfill__failed_logins"], INDEX, OF_SOURCE, OF_FINDINGS)
+def test_who_may_not_see_a_dag_is_not_shown_what_its_gate_has_said(asked: Asked) -> None:
+    some = asked(["backfill__failed_logins"], INDEX, OF_SOURCE, OF_FINDINGS)
     assert some == {INDEX: 403, OF_SOURCE: 403, OF_FINDINGS: 200}, "the index tells of all"
-    everything = asked(state, ["backfill__failed_logins", "history__logins"], INDEX, OF_SOURCE, OF_FINDINGS)
+    everything = asked(["backfill__failed_logins", "history__logins"], INDEX, OF_SOURCE, OF_FINDINGS)
     assert set(everything.values()) == {200}
 
 
-def test_no_name_leads_out_of_the_reports(state: Path) -> None:
+def test_no_name_leads_out_of_the_reports(asked: Asked) -> None:
     wrong = [
         "/quality/logins/2026-01-31/..%2f..%2f..%2falerts.html",
         "/quality/%2e%2e/2026-01-31/alerts.html",
@@ -54,4 +52,4 @@ def test_no_name_leads_out_of_the_reports(state: Path) -> None:
         "/quality/logins/2026-01-31/none.html",
         "/quality/logins/../20260201T020000Z.html",
     ]
-    assert set(asked(state, ["history__logins", "history_", "backfill__"], *wrong).values()) <= {404, 422}
+    assert set(asked(["history__logins", "history_", "backfill__"], *wrong).values()) <= {404, 422}
