@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tocsin.detect.spark.plan import Plan, read_plan
 from tocsin.model.detector import DetectorSpec, Levels, Stage
 from tocsin.model.source import Source
-from tocsin.sparkjob.events import parse_events, prepared
+from tocsin.sparkjob.events import parse_events, prepare_events
 
 SOURCE = Source(
     name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
@@ -32,4 +32,6 @@ def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str
         spark.readStream.format("kafka").option("kafka.bootstrap.servers", server).option("subscribe", "events.logins")
     )
     declared = replace(SPEC, **spec)
-    return read_plan(detect(prepared(parse_events(kafka.load(), SOURCE), declared, timedelta(seconds=delay))), declared)
+    return read_plan(
+        detect(prepare_events(parse_events(kafka.load(), SOURCE), declared, timedelta(seconds=delay))), declared
+    )

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.plans import SOURCE, SPEC
-from tocsin.detect.spark.findings import Emission, findings
-from tocsin.sparkjob.events import IDENTITY, parse_events, prepared, used_columns
+from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.sparkjob.events import IDENTITY, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.query.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -23,7 +23,7 @@ DELAY = timedelta(seconds=10)
 
 
 def ready(records: DataFrame, **spec: Any) -> DataFrame:
-    return prepared(parse_events(records, SOURCE), replace(SPEC, **spec), DELAY)
+    return prepare_events(parse_events(records, SOURCE), replace(SPEC, **spec), DELAY)
 
 
 def test_events_carry_envelope_declared_columns_and_window(records: Records) -> None:
@@ -171,20 +171,20 @@ def largest(events: DataFrame) -> DataFrame:
 
 def test_only_the_columns_that_findings_need_are_read(spark: SparkSession) -> None:
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "t").load()
-    rows = findings(largest(prepared(parse_events(kafka, SOURCE), SPEC, DELAY)), SPEC, Emission())
+    rows = make_findings(largest(prepare_events(parse_events(kafka, SOURCE), SPEC, DELAY)), SPEC, Emission())
     assert used_columns(rows, SOURCE) == {*IDENTITY, "event_time", "tick", "action", "user_id", "amount"}
 
 
 def test_columns_that_are_not_read_are_there_and_null(records: Records) -> None:
     given = records([event("ann", "12:00:01", amount=2.5, tries=3)])
-    (row,) = prepared(parse_events(given, SOURCE, frozenset({"event_time", "amount"})), SPEC, DELAY).collect()
+    (row,) = prepare_events(parse_events(given, SOURCE, frozenset({"event_time", "amount"})), SPEC, DELAY).collect()
     assert (row.amount, row.tries, row.user_id) == (2.5, None, None)
     assert row.asDict().keys() == set(ready(given).columns)
 
 
 def test_findings_are_the_same_from_the_columns_they_need(records: Records) -> None:
     given = records(burst("ann", 60, "12:00:01", amount=2.5, tries=3))
-    full = findings(largest(ready(given)), SPEC, Emission())
+    full = make_findings(largest(ready(given)), SPEC, Emission())
     used = used_columns(full, SOURCE)
-    pruned = findings(largest(prepared(parse_events(given, SOURCE, used), SPEC, DELAY)), SPEC, Emission())
+    pruned = make_findings(largest(prepare_events(parse_events(given, SOURCE, used), SPEC, DELAY)), SPEC, Emission())
     assert pruned.collect() == full.collect() != []

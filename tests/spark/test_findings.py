@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, told
 from tests.spark.plans import SOURCE, SPEC
-from tocsin.detect.spark.findings import Emission, findings
+from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.model.detector import Levels
 from tocsin.model.finding import Finding, finding_id
 from tocsin.model.sizes import TEXT_BYTES, shortened
-from tocsin.sparkjob.events import parse_events, prepared
+from tocsin.sparkjob.events import parse_events, prepare_events
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 PLAIN = Emission()
@@ -33,8 +33,8 @@ def count_by_user(events: DataFrame) -> DataFrame:
 
 def found(records: DataFrame, detect: Callable[[DataFrame], DataFrame] = count_by_user, **spec: Any) -> list[Finding]:
     declared = replace(SPEC, **spec)
-    events = prepared(parse_events(records, SOURCE), declared, timedelta(seconds=10))
-    return told(findings(detect(events), declared, PLAIN))
+    events = prepare_events(parse_events(records, SOURCE), declared, timedelta(seconds=10))
+    return told(make_findings(detect(events), declared, PLAIN))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_null_entities_and_scores_are_left_out_and_counted(
     scored = spark.createDataFrame(data, "user_id string, score double").select("*", window)
     seen = Observation("seen")
     monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
-    assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["ann"]
+    assert [row.entity["user_id"] for row in told(make_findings(scored, SPEC, PLAIN))] == ["ann"]
     assert seen.get == {"null_entity": 2, "null_score": 3}
 
 
@@ -113,8 +113,8 @@ def test_one_event_that_cannot_be_computed_stops_no_stream(spark: SparkSession, 
     def detect(events: DataFrame) -> DataFrame:
         return events.groupBy("window", "user_id").agg((F.sum("tries") / F.min("amount")).alias("score"))
 
-    events = prepared(parse_events(feed.records, SOURCE), SPEC, timedelta(seconds=10))
-    rows = findings(detect(events), replace(SPEC, levels=Levels(email=5)), PLAIN)
+    events = prepare_events(parse_events(feed.records, SOURCE), SPEC, timedelta(seconds=10))
+    rows = make_findings(detect(events), replace(SPEC, levels=Levels(email=5)), PLAIN)
     query = rows.writeStream.format("memory").queryName("unusable").outputMode("update").start()
     try:
         for offset, (amount, user) in enumerate(((1.0, "ann"), (0.0, "bob"), (1.0, "cid"))):
@@ -157,8 +157,8 @@ def test_further_columns_become_context_and_evidence_is_cut(records: Records) ->
         )  # fmt: skip
 
     source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
-    events = prepared(parse_events(records(burst("ann", 60, "12:00:01")), source), SPEC, timedelta(seconds=10))
-    (row,) = told(findings(detect(events), SPEC, PLAIN))
+    events = prepare_events(parse_events(records(burst("ann", 60, "12:00:01")), source), SPEC, timedelta(seconds=10))
+    (row,) = told(make_findings(detect(events), SPEC, PLAIN))
     assert row.evidence == ["192.0.2.1"] * 10
     assert row.context == {"last": "2026-01-01T12:00:01.000000Z", "ratio": 1.5}
     assert row.event_time_max is None
@@ -183,11 +183,11 @@ def test_what_senders_make_long_is_bounded_and_said(spark: SparkSession, monkeyp
     rows = [one for n, user in enumerate(users) for one in burst(user, 11, "12:00:01", first=n * 100)]
     source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
     frame = spark.createDataFrame([(json.dumps(one),) for one in rows], "value string")
-    events = prepared(parse_events(frame, source), spec, timedelta(seconds=10))
+    events = prepare_events(parse_events(frame, source), spec, timedelta(seconds=10))
     seen = Observation("seen_written")
     monkeypatch.setattr("tocsin.detect.spark.findings.WRITTEN", seen)
     monkeypatch.setattr("tocsin.detect.spark.findings.FINDING_BYTES", 15_000)
-    records = findings(detect(events), spec, PLAIN).collect()
+    records = make_findings(detect(events), spec, PLAIN).collect()
     assert seen.get == {"too_long": 0}
     assert max(len(row.value.encode()) for row in records) < 20_000
     by_entity = {one.entity["user_id"]: one for one in (Finding.model_validate_json(row.value) for row in records)}
@@ -212,7 +212,7 @@ def test_a_finding_that_is_too_long_all_the_same_is_left_out_and_counted(
     seen = Observation("seen_too_long")
     monkeypatch.setattr("tocsin.detect.spark.findings.WRITTEN", seen)
     monkeypatch.setattr("tocsin.detect.spark.findings.FINDING_BYTES", 15_000)
-    assert [row.entity["user_id"] for row in told(findings(scored, SPEC, PLAIN))] == ["bob"]
+    assert [row.entity["user_id"] for row in told(make_findings(scored, SPEC, PLAIN))] == ["bob"]
     assert seen.get == {"too_long": 1}
 
 
@@ -246,7 +246,7 @@ def test_one_limit_is_enough(records: Records, levels: Levels, expected: list[st
 def ladder(spark: SparkSession, highest: int) -> list[tuple[int, bool]]:
     window = F.struct(F.lit(moment("12:00:00")).alias("start"), F.lit(moment("12:00:10")).alias("end")).alias("window")
     scored = spark.range(0, highest + 1).select(F.lit("ann").alias("user_id"), F.col("id").alias("score"), window)
-    rows = told(findings(scored, SPEC, Emission(ladder=True)))
+    rows = told(make_findings(scored, SPEC, Emission(ladder=True)))
     return sorted((int(row.score), row.at_least) for row in rows)
 
 
@@ -264,16 +264,16 @@ def test_windows_that_were_not_read_whole_are_not_published(
     seen = Observation(f"published since {since}")
     monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
     events = burst("ann", 101, "12:00:01") + burst("ann", 101, "12:00:10", first=200)
-    scored = count_by_user(prepared(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
-    rows = told(findings(scored, SPEC, Emission(ladder=True, publish_from=moment(since))))
+    scored = count_by_user(prepare_events(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
+    rows = told(make_findings(scored, SPEC, Emission(ladder=True, publish_from=moment(since))))
     assert rows[0].window_start == moment(first)
     assert rows[-1].window_start == moment("12:00:10")
     assert seen.get["above_start"] == moment(first).timestamp() * 1e6
 
 
 def test_a_finding_is_flat_json_without_nulls(records: Records) -> None:
-    events = prepared(parse_events(records(burst("ann", 60, "12:00:01")), SOURCE), SPEC, timedelta(seconds=10))
-    (row,) = findings(count_by_user(events), SPEC, Emission(run_id="r1")).collect()
+    events = prepare_events(parse_events(records(burst("ann", 60, "12:00:01")), SOURCE), SPEC, timedelta(seconds=10))
+    (row,) = make_findings(count_by_user(events), SPEC, Emission(run_id="r1")).collect()
     value = json.loads(row.value)
     assert value["window_start"] == "2026-01-01T12:00:00.000000Z"
     assert value["run_id"] == "r1"

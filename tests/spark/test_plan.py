@@ -119,7 +119,7 @@ def test_a_session_window_is_known_when_it_closes(spark: SparkSession) -> None:
     plan = plan_of(spark, sessions)
     assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
     assert plan.reason == "a session window is known only when it has closed"
-    assert plan.sessions
+    assert plan.has_sessions
     with pytest.raises(StreamOnly, match="may reach over the edge of any day"):
         check_range(plan, SPEC)
     check_range(plan_of(spark, score(F.count("*"))), SPEC)

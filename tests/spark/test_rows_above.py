@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import moment, told
 from tests.spark.plans import SPEC, plan_of
-from tocsin.detect.spark.findings import Emission, findings
+from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.model.detector import Levels, ScoreKind
 from tocsin.model.finding import next_rung
 from tocsin.sparkjob.query.work import REAL_TIME
@@ -98,9 +98,9 @@ def test_stream_and_batch_agree(
         return
     rows = detect(after_each(spark, sent))
     ladder = plan.score.counts and plan.mode == REAL_TIME
-    streamed = merged(told(findings(rows, LIMITED, Emission(ladder=ladder))))
+    streamed = merged(told(make_findings(rows, LIMITED, Emission(ladder=ladder))))
     at_the_end = rows.where(F.col("window.start") == F.lit(moment(f"12:00:{len(sent):02d}")))
-    batch = merged(told(findings(at_the_end, LIMITED, Emission())))
+    batch = merged(told(make_findings(at_the_end, LIMITED, Emission())))
     assert streamed.keys() == batch.keys()
     for user, (value, at_least) in streamed.items():
         final = batch[user][0]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.sealing import DAY, History, Judge, login
-from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_table import audit_branch
 from tocsin.history.day_versions import read_version
@@ -269,8 +269,8 @@ def test_a_range_of_history_counts_each_event_once_and_only_its_own_windows(
         end=begin(DAY) + timedelta(hours=1, seconds=600),
         run_id="a",
     )
-    read = Read(lambda one: with_tick(sealed_events(one, history.places, history.source, {DAY: version})))
-    rows = findings_of(spark, read, spec, history.source, wanted).select("value").collect()
+    read = EventReader(lambda one: with_tick(sealed_events(one, history.places, history.source, {DAY: version})))
+    rows = find_in_range(spark, read, spec, history.source, wanted).select("value").collect()
     found = [json.loads(row["value"]) for row in rows]
     assert {one["entity"]["user_id"]: one["score"] for one in found} == {"more": 51, "many": 130}
 

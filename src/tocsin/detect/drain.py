@@ -1,4 +1,4 @@
-"""When a detector drains a backlog, and how wide its watermark delay must be meanwhile.
+"""Decide when a detector drains a backlog, and how wide its watermark delay must be meanwhile. Pure.
 
 The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
 one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
@@ -7,6 +7,7 @@ real-time mode when it is short, as after a crash. Narrowing the delay afterward
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -38,7 +39,7 @@ class Backlog:
     oldest: datetime | None = None
 
     def age(self, now: datetime) -> timedelta:
-        """Since the oldest came in; 0 when there are none."""
+        """Return the time since the oldest came in; 0 when there are none."""
         return max(now - self.oldest, timedelta(0)) if self.oldest is not None else timedelta(0)
 
 
@@ -47,27 +48,27 @@ class Decision:
     """How to read on.
 
     Attributes:
-        draining: with the delay widened.
+        is_draining: with the delay widened.
         delay: of the watermark.
         reason: one sentence.
-        short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
+        is_short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
     """
 
-    draining: bool
+    is_draining: bool
     delay: timedelta
     reason: str
-    short: bool = True
+    is_short: bool = True
 
 
 def decide(
     lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime, few: int = FEW_RECORDS
 ) -> Decision:
-    """Whether to drain: the own backlog is older than `lateness`, or the ingest drains one (0 when it does not).
+    """Drain when the own backlog is older than `lateness`, or when the ingest drains one (0 when it does not).
 
     Up to `few` records are a short backlog.
     """
-    age, short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
-    if age <= lateness and short:
+    age, is_short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
+    if age <= lateness and is_short:
         return Decision(False, lateness + SLACK, "keeps up")
     seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
     if ingest_lag > backlog.age(now):
@@ -75,16 +76,16 @@ def decide(
     else:
         reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
     # While it drains, new events come in and the watermark moves on: the margin is for them.
-    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason, short)
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason, is_short)
 
 
-def too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
-    """Whether a drain under `decision` has lasted so long that its delay covers no longer what is unread."""
-    return decision.draining and backlog.age(now) + lateness + SLACK > decision.delay
+def is_too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
+    """Tell whether a drain under `decision` has lasted so long that its delay no longer covers what is unread."""
+    return decision.is_draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
 def ingested_at(value: bytes) -> str | None:
-    """The time in an event record at which it came into the platform, or of a tick: ISO-8601; None in any other record.
+    """Find when an event came into the platform, or the time of a tick: ISO-8601; None in any other record.
 
     As text: it sorts like the time, and a backlog of a million is looked through in seconds.
     """
@@ -97,7 +98,7 @@ def ingested_at(value: bytes) -> str | None:
 
 
 class Unread:
-    """What a job has not read yet of its events topic, looked at again and again while it reads.
+    """Watches what a job has not read yet of its events topic.
 
     Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
     not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
@@ -105,10 +106,10 @@ class Unread:
 
     def __init__(self, topic: Records) -> None:
         self._topic = topic
-        self._read: dict[int, _Read] = {}
+        self._read: dict[int, _PartitionLook] = {}
 
     def look(self, position: Offsets) -> Backlog:
-        """The backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
+        """Return the backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
 
         Raises:
             TransientError: Kafka cannot be reached; a retry helps.
@@ -123,7 +124,7 @@ class Unread:
         return Backlog(count, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
 
     def _oldest(self, partition: int, start: int, end: int) -> str | None:
-        read = self._read.setdefault(partition, _Read())
+        read = self._read.setdefault(partition, _PartitionLook())
         read.chunks = [chunk for chunk in read.chunks if chunk[0] > start]
         read.end = max(read.end, start)
         if read.tick is not None and read.tick < start:
@@ -132,7 +133,7 @@ class Unread:
             self._read_on(partition, read, end)
         return min((moment for _, moment in read.chunks), default=None)
 
-    def _read_on(self, partition: int, read: _Read, end: int) -> None:
+    def _read_on(self, partition: int, read: _PartitionLook, end: int) -> None:
         for message in self._topic.records(partition, read.end, end):
             value = message.value() or b""
             offset, moment = message.offset() or 0, ingested_at(value)
@@ -145,8 +146,8 @@ class Unread:
 
 
 @dataclass
-class _Read:
-    """How far one partition was looked at.
+class _PartitionLook:
+    """One partition, as far as it was looked at.
 
     Attributes:
         chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
@@ -160,9 +161,66 @@ class _Read:
     _begun: int = 0
 
     def add(self, moment: str) -> None:
-        """The record before `end` has come in at `moment`."""
+        """Note that the record before `end` has come in at `moment`."""
         if self.chunks and self.end - self._begun <= _CHUNK:
             self.chunks[-1] = (self.end, min(moment, self.chunks[-1][1]))
         else:
             self.chunks.append((self.end, moment))
             self._begun = self.end - 1
+
+
+class WatermarkDelay:
+    """Chooses the watermark delay of one job, and says when to choose again.
+
+    Attributes:
+        decision: the one in force.
+    """
+
+    def __init__(self, lateness: timedelta, ingest_lag: Callable[[], timedelta], few: int = FEW_RECORDS) -> None:
+        """Up to `few` records are a short backlog; `ingest_lag` asks how far behind the ingest is."""
+        self._lateness, self._ingest_lag, self._few = lateness, ingest_lag, few
+        self.decision = Decision(False, lateness + SLACK, "keeps up")
+        self._unread: Unread | None = None
+        self._began_at: Offsets = {}
+
+    def choose(self, topic: Records, position: Offsets) -> None:
+        """Decide how the query that is about to start reads `topic` from `position` on.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        self._unread, self._began_at = self._unread or Unread(topic), dict(position)
+        self.decision = self._decide(self._unread.look(position), self._ingest_lag())
+
+    def forget_backlog(self) -> None:
+        """Look at the whole backlog anew: the job begins elsewhere, perhaps before what was looked at."""
+        self._unread = None
+
+    def restart_reason(self, position: Offsets, lag_seconds: float) -> str | None:
+        """Say why the query must start again, with another delay; None while the delay is right.
+
+        Args:
+            position: what the last finished batch has committed.
+            lag_seconds: how far behind the job is there.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        lag = self._ingest_lag()
+        if self._unread is not None and self.decision.is_draining:
+            return self._drain_reason(self._unread.look(position), lag, position)
+        if lag:
+            return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
+        return f"behind by {lag_seconds:.0f} s" if lag_seconds > self._lateness.total_seconds() else None
+
+    def _drain_reason(self, backlog: Backlog, ingest_lag: timedelta, position: Offsets) -> str | None:
+        if ingest_lag + self._lateness > self.decision.delay:
+            return "the ingest has a backlog that is older than the watermark delay allows"
+        if self.decision.is_short and position == self._began_at:
+            return None  # in its first batch, which reads them all: no watermark moves before it ends
+        if is_too_narrow(self.decision, self._lateness, backlog, datetime.now(UTC)):
+            return "the backlog has become older than the watermark delay allows"
+        return None if self._decide(backlog, ingest_lag).is_draining else "the backlog is drained"
+
+    def _decide(self, backlog: Backlog, ingest_lag: timedelta) -> Decision:
+        return decide(self._lateness, backlog, ingest_lag, datetime.now(UTC), self._few)

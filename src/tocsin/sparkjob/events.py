@@ -21,17 +21,17 @@ IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 
 
 def event_columns(source: Source) -> dict[str, str]:
-    """Columns and types, as DDL, of one event record of `source`, and of a tick."""
+    """Return columns and types, as DDL, of one event record of `source`, and of a tick."""
     return EVENT_COLUMNS | source.columns | {"tick": "boolean"}
 
 
 def count_ticks(records: DataFrame) -> DataFrame:
-    """Records of the events topic, with the ticks among them counted by the observation `ticks`."""
+    """Count the ticks among records of the events topic by the observation `ticks`."""
     return records.observe(TICKS, F.count_if(F.col("value").cast("string").startswith(TICK_START)).alias("ticks"))
 
 
 def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None = None) -> DataFrame:
-    """Records of the events topic (column `value`, binary or text) as envelope and declared columns, and `tick`.
+    """Parse records of the events topic (column `value`, binary or text) into envelope, declared columns and `tick`.
 
     Columns that are not in `used` (see `used_columns`; None means all) are null: reading them out of the JSON would be
     in vain, and is a quarter of the work.
@@ -48,7 +48,7 @@ def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None
 
 
 def used_columns(rows: DataFrame, source: Source) -> frozenset[str]:
-    """The columns on which `rows` depends in the end, if it was made from `parse_events` with all of them."""
+    """Find the columns on which `rows` depends in the end, if it was made from `parse_events` with all of them."""
     plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
     tree = parse_tree(rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan).toJSON())
     expressions = [inner for node in tree.walk() for top in node.expressions() for inner in top.walk()]
@@ -59,8 +59,8 @@ def used_columns(rows: DataFrame, source: Source) -> frozenset[str]:
     return frozenset(names[field.fields["ordinal"]] for field in read if field.children[0].name == _STRUCT)
 
 
-def prepared(events: DataFrame, spec: DetectorSpec, delay: timedelta, *, once: bool = False) -> DataFrame:
-    """`events` (see `parse_events`) as `detect` of `spec` receives them; `once` says that there are no duplicates.
+def prepare_events(events: DataFrame, spec: DetectorSpec, delay: timedelta, *, once: bool = False) -> DataFrame:
+    """Prepare `events` (see `parse_events`) for `detect` of `spec`; `once` says that there are no duplicates.
 
     With a window: the watermark stands `delay` behind the latest event or tick, events that were written twice are
     there once, and `window` says which window an event belongs to (one row for each if they overlap). Without: as

@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.detect.drain import FEW_RECORDS, SLACK, Backlog, Unread, decide, ingested_at, too_narrow
+from tocsin.detect.drain import (
+    FEW_RECORDS,
+    SLACK,
+    Backlog,
+    Unread,
+    WatermarkDelay,
+    decide,
+    ingested_at,
+    is_too_narrow,
+)
 from tocsin.model.errors import TransientError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -21,18 +30,18 @@ def ago(seconds: float) -> datetime:
 
 def test_nothing_unread_is_no_backlog() -> None:
     decision = decide(LATENESS, Backlog(), NONE, NOW)
-    assert not decision.draining
+    assert not decision.is_draining
     assert decision.delay == LATENESS + SLACK
 
 
 @pytest.mark.parametrize(("age", "draining"), [(10, False), (10.001, True)])
 def test_a_backlog_older_than_the_lateness_is_drained(age: float, draining: bool) -> None:
-    assert decide(LATENESS, Backlog(5, ago(age)), NONE, NOW).draining is draining
+    assert decide(LATENESS, Backlog(5, ago(age)), NONE, NOW).is_draining is draining
 
 
 @pytest.mark.parametrize(("records", "draining"), [(FEW_RECORDS, False), (FEW_RECORDS + 1, True)])
 def test_a_young_backlog_is_drained_when_one_batch_might_not_read_it(records: int, draining: bool) -> None:
-    assert decide(LATENESS, Backlog(records, ago(1)), NONE, NOW).draining is draining
+    assert decide(LATENESS, Backlog(records, ago(1)), NONE, NOW).is_draining is draining
 
 
 def test_the_delay_covers_the_age_of_the_oldest_unread_record() -> None:
@@ -44,18 +53,18 @@ def test_the_delay_covers_the_age_of_the_oldest_unread_record() -> None:
 @pytest.mark.parametrize(("records", "short"), [(500, True), (501, False)])
 def test_an_old_backlog_is_short_when_one_real_time_batch_reads_it(records: int, short: bool) -> None:
     decision = decide(LATENESS, Backlog(records, ago(60)), NONE, NOW, few=500)
-    assert decision.draining
-    assert decision.short is short
+    assert decision.is_draining
+    assert decision.is_short is short
     assert decision.delay >= LATENESS + timedelta(seconds=60)
 
 
 def test_no_backlog_is_short_while_the_ingest_drains() -> None:
-    assert not decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=6), NOW).short
+    assert not decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=6), NOW).is_short
 
 
 def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
     decision = decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=300), NOW)
-    assert decision.draining
+    assert decision.is_draining
     assert decision.delay >= LATENESS + timedelta(seconds=300)
     assert decision.reason == "the ingest is up to 300 s behind, lateness is 10 s"
 
@@ -63,16 +72,16 @@ def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
 def test_an_ingest_that_drains_is_believed_however_young_its_backlog_is() -> None:
     """It tells early, because what it has not read grows older until it is read."""
     decision = decide(LATENESS, Backlog(), timedelta(seconds=6), NOW)
-    assert decision.draining
+    assert decision.is_draining
     assert decision.delay >= 2 * LATENESS + timedelta(seconds=6)
 
 
 def test_a_drain_that_lasts_too_long_is_widened() -> None:
     decision = decide(LATENESS, Backlog(1_000_000, ago(100)), NONE, NOW)
-    assert not too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW)
-    assert too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW + timedelta(seconds=121))
+    assert not is_too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW)
+    assert is_too_narrow(decision, LATENESS, Backlog(500_000, ago(100)), NOW + timedelta(seconds=121))
     narrow = decide(LATENESS, Backlog(), NONE, NOW)
-    assert not too_narrow(narrow, LATENESS, Backlog(1, ago(500)), NOW), "not a drain"
+    assert not is_too_narrow(narrow, LATENESS, Backlog(1, ago(500)), NOW), "not a drain"
 
 
 def test_the_age_of_a_record_is_read_without_parsing_it() -> None:
@@ -168,3 +177,52 @@ def test_what_was_seen_before_kafka_went_away_is_not_forgotten() -> None:
     topic.breaks_at = None
     assert unread.look({0: 0}) == Backlog(2, ago(60))
     assert topic.read == 2
+
+
+class Drain:
+    """A job that has chosen its delay when its oldest unread record was `age` seconds old."""
+
+    def __init__(self, age: float, few: int = 5) -> None:
+        self.ingest_lag, self.topic = NONE, Records([self.came(age)])
+        self.delay = WatermarkDelay(LATENESS, lambda: self.ingest_lag, few)
+        self.delay.choose(self.topic, {0: 0})
+
+    def came(self, seconds_ago: float) -> bytes:
+        return came((NOW - datetime.now(UTC)).total_seconds() + seconds_ago)
+
+    def reason(self, read: int, lag_seconds: float = 0.0) -> str | None:
+        return self.delay.restart_reason({0: read}, lag_seconds)
+
+
+def test_a_job_that_keeps_up_starts_again_when_it_or_the_ingest_falls_behind() -> None:
+    job = Drain(age=1)
+    assert job.reason(0, lag_seconds=10) is None
+    assert job.reason(0, lag_seconds=11) == "behind by 11 s"
+    job.ingest_lag = timedelta(seconds=6)
+    assert job.reason(0) == "the ingest drains a backlog of 6 s"
+
+
+def test_a_drain_ends_when_all_is_read_and_a_short_one_not_in_its_first_batch() -> None:
+    job = Drain(age=60)
+    assert job.delay.decision.is_draining
+    job.topic.values.append(job.came(9000))
+    assert job.reason(0) is None, "no watermark moves before the first batch ends"
+    assert job.reason(2) == "the backlog is drained"
+
+
+def test_a_drain_starts_again_when_its_delay_has_become_too_narrow() -> None:
+    job = Drain(age=60, few=0)
+    assert job.reason(0) is None
+    job.ingest_lag = timedelta(hours=1)
+    assert job.reason(0) == "the ingest has a backlog that is older than the watermark delay allows"
+    job.ingest_lag = NONE
+    job.topic.values.append(job.came(9000))
+    assert job.reason(0) == "the backlog has become older than the watermark delay allows"
+
+
+def test_what_was_looked_at_counts_no_longer_for_a_job_that_begins_elsewhere() -> None:
+    job = Drain(age=60)
+    job.delay.choose(job.topic, {0: 1})
+    job.delay.forget_backlog()
+    job.delay.choose(job.topic, {0: 0})
+    assert job.delay.decision.is_draining

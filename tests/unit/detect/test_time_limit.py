@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.backfills import SPEC
-from tocsin.detect.spark.function import load_detect, scored
+from tocsin.detect.spark.function import apply_detect, load_detect
 from tocsin.model.errors import ConfigError
 
 CODE = "def detect(events):\n    return events\n"
@@ -50,4 +50,4 @@ def test_a_plan_that_is_never_made_is_told_with_its_line(tmp_path: Path) -> None
     spec = replace(SPEC, path=path)
     nothing: Any = None
     with pytest.raises(ConfigError, match=r"endless\.py:[23]: has not come to an end"):
-        scored(load_detect(spec), spec, nothing)
+        apply_detect(load_detect(spec), spec, nothing)

@@ -11,7 +11,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from tocsin.backfill.backfill_planning import inputs
-from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_status import published_days
 from tocsin.history.places import Places, begin, end
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
@@ -64,12 +64,12 @@ class Days:
         """
         before = _cpu_seconds()
         read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
-        reading = Read(
+        reading = EventReader(
             lambda spark: with_tick(sealed_events(spark, self._places, self._source, read)),
-            exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
+            is_exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
         )
         wanted = Range(start=begin(days[0]), end=end(days[-1]), run_id=run_id)
-        rows = findings_of(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
+        rows = find_in_range(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
         if len(rows) > MOST_FINDINGS:
             what = f"{days[0]} to {days[-1]} hold more than {MOST_FINDINGS:,} findings; raise its limits"
             raise TocsinError(f"{spec.path}: {what}")

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tocsin.backfill.parity.comparison import Difference, Reason, Told
 from tocsin.backfill.parity.reasons import Lack, Trial
 from tocsin.detect.drain import SLACK
-from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
@@ -123,9 +123,9 @@ class _Trials:
     def found(self, left_out: Column | None) -> dict[str, Told]:
         """What the detector finds in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
-        read = Read(lambda _: events.drop(_QUARANTINED))
+        read = EventReader(lambda _: events.drop(_QUARANTINED))
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
-        rows = findings_of(self._spark, read, doubt.spec, doubt.source, self._range)
+        rows = find_in_range(self._spark, read, doubt.spec, doubt.source, self._range)
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
         return {finding.finding_id: Told.of(finding) for finding in found}
 

@@ -33,10 +33,10 @@ class ClosedWindows:
         self._ingested: datetime | None = None
         self._sent, self._sent_at, self._looked = -1.0, 0.0, 0.0
 
-    def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, draining: bool) -> None:
+    def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
         """A query begins. Nothing is told while it drains, in micro-batch mode, and for scores that can fall."""
         self._rule = TickRule()
-        self._tells = mode == REAL_TIME and kind is ScoreKind.RISING and not draining
+        self._tells = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
         self._sent = -1.0  # what was sent before may wait
         run.reporter.update(complete_through=None)
 

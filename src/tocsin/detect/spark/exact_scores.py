@@ -1,4 +1,4 @@
-"""The true scores of large bursts: the stream tells those above the highest limit as lower bounds (ADR 0005)."""
+"""Write the true scores of large bursts: the stream gives lower bounds above the highest limit (ADR 0005)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.detect.spark.findings import ABOVE
-from tocsin.detect.spark.ranges import Range, Read, findings_of
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.kafka.offsets import Topic
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Origin
@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 log = structlog.get_logger()
 
 
-class Open(BaseModel):
+class OpenWindows(BaseModel):
     """Windows with lower bounds that nobody has made exact: those that begin from `start` and end by `end`, in UTC."""
 
     model_config = ConfigDict(frozen=True)
@@ -41,14 +41,14 @@ class Open(BaseModel):
     start: datetime
     end: datetime
 
-    def joined(self, other: Open | None) -> Open:
+    def joined(self, other: OpenWindows | None) -> OpenWindows:
         """Return the span of both."""
         if other is None:
             return self
         return self.model_copy(update={"start": min(self.start, other.start), "end": max(self.end, other.end)})
 
-    def split(self, watermark: datetime, window: timedelta) -> tuple[Open | None, Open | None]:
-        """The windows that are closed at `watermark`, and those that are not."""
+    def split(self, watermark: datetime, window: timedelta) -> tuple[OpenWindows | None, OpenWindows | None]:
+        """Return the windows that are closed at `watermark`, and those that are not."""
         if self.end <= watermark:
             return self, None
         if self.start + window > watermark:
@@ -58,28 +58,32 @@ class Open(BaseModel):
 
 
 class ExactScores:
-    """Writes the scores of one detector anew that were told as lower bounds, once their windows have closed.
+    """Writes the scores of one detector that were lower bounds anew, once their windows have closed.
 
     A batch beside the query does it, by the code of a backfill over the events that Kafka holds, for those findings
     alone. What is open is kept in a file, so a restart in between loses nothing.
+
+    Attributes:
+        used: the columns that the detector uses, see `used_columns`; None for all.
     """
 
     def __init__(self, settings: Settings, spec: DetectorSpec, source: Source, folder: Path) -> None:
         """Go on with what `folder` says is open."""
         self._settings, self._spec, self._source = settings, spec, source
         self._path = folder / "lower-bounds.json"
-        self._open = _kept(self._path, spec.version)
+        self.used: frozenset[str] | None = None
+        self._open = _read(self._path, spec.version)
         self._watermark = _EPOCH
         self._thread: threading.Thread | None = None
-        self._computed: Open | None = None
+        self._computed: OpenWindows | None = None
         self._failed = 0
 
-    def saw(self, figures: dict[str, Any], watermark: datetime | None) -> None:
-        """A batch has ended; takes the edges of what was above the highest limit out of its `figures`."""
+    def note_batch(self, figures: dict[str, Any], watermark: datetime | None) -> None:
+        """Take the edges of what was above the highest limit out of the `figures` of a batch that has ended."""
         start, end = (figures.pop(name, None) for name in ABOVE)
         if start is not None and end is not None:
             edges = {"start": _EPOCH + start * _MICROSECOND, "end": _EPOCH + end * _MICROSECOND}
-            self._keep(Open(version=self._spec.version, **edges).joined(self._open))
+            self._keep(OpenWindows(version=self._spec.version, **edges).joined(self._open))
         self._watermark = watermark or self._watermark
 
     def look(self, run: Run) -> None:
@@ -97,7 +101,7 @@ class ExactScores:
         self._thread = threading.Thread(target=self._compute, args=(run.spark, closed), name="exact", daemon=True)
         self._thread.start()
 
-    def _compute(self, spark: SparkSession, closed: Open) -> None:
+    def _compute(self, spark: SparkSession, closed: OpenWindows) -> None:
         try:
             count = self._write(spark, closed)
         except Exception as error:  # whatever it is, the stream goes on, and the nightly backfill has the last word
@@ -113,7 +117,7 @@ class ExactScores:
         self._keep(computed.joined(self._open) if again and computed is not None else self._open)
         self._failed = self._failed if again else 0
 
-    def _keep(self, open_: Open | None) -> None:
+    def _keep(self, open_: OpenWindows | None) -> None:
         self._open = open_
         unwritten = open_ if self._computed is None else self._computed.joined(open_)
         if unwritten is None:
@@ -121,30 +125,30 @@ class ExactScores:
         else:
             write_whole(self._path, unwritten.model_dump_json())
 
-    def _write(self, spark: SparkSession, closed: Open) -> int:
+    def _write(self, spark: SparkSession, closed: OpenWindows) -> int:
         ids = sorted(self._lower_bounds(closed))
         if not ids:
             return 0
         end = closed.end - (self._spec.window or timedelta(0)) + _MICROSECOND
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
-        rows = findings_of(
-            spark, Read(lambda session: self._events(session, closed.start)), self._spec, self._source, wanted
+        rows = find_in_range(
+            spark, EventReader(lambda session: self._events(session, closed.start)), self._spec, self._source, wanted
         ).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
         return len(ids)
 
     def _events(self, spark: SparkSession, since: datetime) -> DataFrame:
-        """Each event that was appended since then, once: one is appended at most `max_ahead` before its event time."""
+        """Read each event since then, once: one is appended at most `max_ahead` before its event time."""
         options = {
             "subscribe": self._settings.names.events(self._source.name),
             "startingTimestamp": str(int((since - self._source.max_ahead).timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",
         }
         records = spark.read.format("kafka").options(**kafka_options(self._settings), **options).load()
-        return parse_events(records, self._source).dropDuplicates([*IDENTITY, "event_time"])
+        return parse_events(records, self._source, self.used).dropDuplicates([*IDENTITY, "event_time"])
 
-    def _lower_bounds(self, closed: Open) -> set[str]:
-        """Identities of the findings in `closed` that were told as lower bounds."""
+    def _lower_bounds(self, closed: OpenWindows) -> set[str]:
+        """Read the identities of the findings in `closed` that are lower bounds."""
         topic = Topic(self._settings, f"exact:{self._spec.name}", self._settings.names.findings)
         found = set()
         try:
@@ -153,18 +157,18 @@ class ExactScores:
                 for message in topic.records(partition, first.get(partition, 0), end):
                     value = message.value() or b""
                     if b'"at_least":true' in value:
-                        one = json.loads(value)
-                        if one["detector"] == self._spec.name and one["version"] == self._spec.version:
-                            found.add(str(one["finding_id"]))
+                        finding = json.loads(value)
+                        if (finding["detector"], finding["version"]) == (self._spec.name, self._spec.version):
+                            found.add(str(finding["finding_id"]))
         finally:
             topic.close()
         return found
 
 
-def _kept(path: Path, version: str) -> Open | None:
-    """What `path` says; nothing of another version: its windows are not ours, and the nightly backfill does them."""
+def _read(path: Path, version: str) -> OpenWindows | None:
+    """Read `path`; nothing of another version: its windows are not ours, and the nightly backfill does them."""
     try:
-        kept = Open.model_validate_json(path.read_bytes())
+        found = OpenWindows.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    return kept if kept.version == version else None
+    return found if found.version == version else None

@@ -1,4 +1,4 @@
-"""Scored rows of a detector as records of the `findings` topic; the same expressions for a stream and for history."""
+"""Make the rows of a detector records of the `findings` topic; the same expressions for a stream and for history."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Emission:
     """Which values become findings.
 
     Attributes:
-        ladder: above the highest limit only about each +10 % is told, as a lower bound; right only for a count that is
-            emitted at each of its values.
-        publish_from: windows that start before it are not told (events before it were not read); None for all.
+        ladder: above the highest limit only about each +10 % is written, as a lower bound; right only for a count
+            that is emitted at each of its values.
+        publish_from: windows that start before it are left out (events before it were not read); None for all.
         origin, run_id: put into each finding.
     """
 
@@ -44,17 +44,17 @@ class Emission:
 
 
 def rungs(highest: float) -> Iterator[int]:
-    """The counts above the limit `highest` that are told: the first one, then each about 10 % above the one before."""
+    """Yield the counts above the limit `highest` that are written: the first, then each about 10 % above the last."""
     rung = int(highest) + 1
     while rung <= _LARGEST_RUNG:
         yield rung
         rung = next_rung(rung)
 
 
-def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:
-    """Make records of the rows of `scored` above a limit: `key` (finding_id), `value` (JSON of a `Finding`).
+def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:
+    """Make records of those of `rows` above a limit: `key` (finding_id), `value` (JSON of a `Finding`).
 
-    `scored` is what `detect` of `spec` returned. Rows whose entity or score is null or not finite are left out, and
+    `rows` is what `detect` of `spec` returned. Those whose entity or score is null or not finite are left out, and
     counted by the observation `findings` as `null_entity` and `null_score`. What senders decide about is bounded as the
     contract says; a finding that is longer than its topic takes all the same is left out, and counted by the
     observation `written` as `too_long`.
@@ -62,36 +62,36 @@ def findings(scored: DataFrame, spec: DetectorSpec, emission: Emission) -> DataF
     named = any_null([F.col(name) for name in spec.entity])
     score = F.col("score").cast("double")
     valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
-    counted = scored.observe(
+    counted = rows.observe(
         OBSERVATION,
         F.count_if(named).alias("null_entity"),
         F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
         *(_edges_above(score, spec, emission) if emission.ladder and spec.window is not None else ()),
     )
-    rows = counted.where(~named & valid & _emitted(score, spec, emission))
-    document = _document(scored, spec, emission, score)
-    rows = rows.select(_finding_id(spec).alias("finding_id"), *document)
-    written = rows.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
+    kept = counted.where(~named & valid & _is_emitted(score, spec, emission))
+    document = _document(rows, spec, emission, score)
+    fields = kept.select(_finding_id(spec).alias("finding_id"), *document)
+    written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
     fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
     return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
 
 
 def any_null(columns: list[Column]) -> Column:
-    """Whether one of `columns` is null."""
+    """Test whether one of `columns` is null."""
     found = F.lit(False)
     for column in columns:
         found = found | column.isNull()
     return found
 
 
-def _emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
-    told = score > F.lit(float(spec.levels.lowest))
+def _is_emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
+    emitted = score > F.lit(float(spec.levels.lowest))
     if emission.ladder:
         on_rung = F.col("score").cast("bigint").isin(list(rungs(spec.levels.highest)))
-        told = told & ((score <= F.lit(float(spec.levels.highest))) | on_rung)
+        emitted = emitted & ((score <= F.lit(float(spec.levels.highest))) | on_rung)
     if emission.publish_from is not None and spec.window is not None:
-        told = told & (F.col("window.start") >= F.lit(emission.publish_from))
-    return told
+        emitted = emitted & (F.col("window.start") >= F.lit(emission.publish_from))
+    return emitted
 
 
 def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[Column]:
@@ -102,20 +102,20 @@ def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[
     return [F.min(first).alias(ABOVE[0]), F.max(last).alias(ABOVE[1])]
 
 
-def _document(scored: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
-    """All fields of a finding but its identity; null ones are left out of the JSON."""
-    columns = scored.columns
+def _document(rows: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
+    """Make all fields of a finding but its identity; null ones are left out of the JSON."""
+    columns = rows.columns
     windowed = spec.window is not None
     used = {*spec.entity, "score", "window", "event_time_max", "evidence", "ingested_at", "source", "schema_version"}
     used |= set() if windowed else {*IDENTITY, "event_time"}
     evidence = F.slice("evidence", 1, MAX_EVIDENCE) if "evidence" in columns else None
-    context = _context(scored, [name for name in columns if name not in used], evidence)
+    context = _context(rows, [name for name in columns if name not in used], evidence)
     latest = "event_time_max" if windowed or "event_time_max" in columns else "event_time"
     at_least = score > F.lit(float(spec.levels.highest)) if emission.ladder else F.lit(False)
     fields = {
         "detector": F.lit(spec.name),
         "version": F.lit(spec.version),
-        "entity": F.struct(*[_shortened(F.col(name).cast("string")).alias(name) for name in spec.entity]),
+        "entity": F.struct(*[_shorten(F.col(name).cast("string")).alias(name) for name in spec.entity]),
         "level": _by_level(spec.levels, score, "urgent", "email"),
         "score": score,
         "limit": _by_level(spec.levels, score, spec.levels.urgent, spec.levels.email),
@@ -135,9 +135,9 @@ def _document(scored: DataFrame, spec: DetectorSpec, emission: Emission, score: 
     return [column.alias(name) for name, column in fields.items()]
 
 
-def _context(scored: DataFrame, names: list[str], evidence: Column | None) -> list[Column]:
-    """The further columns `names` of `scored`, and what of them and of `evidence` was cut for its length."""
-    kinds = {field.name: field.dataType for field in scored.schema.fields}
+def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list[Column]:
+    """Give the further columns `names` of `rows`, and what of them and of `evidence` was cut for its length."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
     columns: list[Column] = []
     cut: list[tuple[str, Column]] = []
     if evidence is not None:
@@ -145,31 +145,31 @@ def _context(scored: DataFrame, names: list[str], evidence: Column | None) -> li
     for name in names:
         column = F.col(name)
         if isinstance(kinds[name], StringType):
-            column = _shortened(column)
+            column = _shorten(column)
         elif not isinstance(kinds[name], _OF_FIXED_SIZE):
             column, long = F.when(_is_short(column), column), column.isNotNull() & ~_is_short(column)
             cut.append((name, long))
         columns.append(column.alias(name))
     if cut:
-        told = F.array_compact(F.array(*[F.when(long, F.lit(name)) for name, long in cut]))
-        columns.append(F.when(F.size(told) > 0, told).alias(CUT))
+        cut_names = F.array_compact(F.array(*[F.when(long, F.lit(name)) for name, long in cut]))
+        columns.append(F.when(F.size(cut_names) > 0, cut_names).alias(CUT))
     return columns
 
 
 def _is_short(value: Column) -> Column:
-    """Whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
+    """Test whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
     return F.octet_length(F.to_json(F.array(value), _JSON)) <= SAMPLE_BYTES + len("[]")
 
 
-def _shortened(text: Column) -> Column:
-    """`tocsin.model.sizes.shortened` as an expression."""
+def _shorten(text: Column) -> Column:
+    """Express `tocsin.model.sizes.shortened` in columns."""
     length, digest = F.octet_length(text), F.left(F.sha2(text, 256), F.lit(DIGEST))
     mark = F.concat(F.lit("…["), length.cast("string"), F.lit(" bytes, sha256 "), digest, F.lit("]"))
     return F.when(length > TEXT_BYTES, F.concat(F.left(text, F.lit(BEGINNING)), mark)).otherwise(text)
 
 
 def _by_level(levels: Levels, score: Column, urgent: object, email: object) -> Column:
-    """`urgent` or `email`, whichever level `score` has reached."""
+    """Choose `urgent` or `email` by the level that `score` has reached."""
     if levels.urgent is None:
         return F.lit(email)
     above = F.when(score > F.lit(float(levels.urgent)), F.lit(urgent))

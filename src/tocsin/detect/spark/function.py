@@ -1,4 +1,4 @@
-"""The function of a detector's file, and what it makes of events."""
+"""Load the function `detect` of a detector's file, and apply it to events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Detect = Callable[[DataFrame], DataFrame]
 
 
 def load_detect(spec: DetectorSpec) -> Detect:
-    """The function `detect` of the file of `spec`, which is run for it.
+    """Run the file of `spec`, and return its function `detect`.
 
     Raises:
         ConfigError: the file cannot be run, or takes too long.
@@ -37,8 +37,8 @@ def load_detect(spec: DetectorSpec) -> Detect:
     return function
 
 
-def scored(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
-    """What `detect` makes of `events` (see `tocsin.sparkjob.events.prepared`).
+def apply_detect(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
+    """Apply `detect` to `events` (see `tocsin.sparkjob.events.prepare_events`).
 
     Raises:
         ConfigError: it fails, takes too long, or does not return a DataFrame.
@@ -58,5 +58,5 @@ def scored(detect: Detect, spec: DetectorSpec, events: DataFrame) -> DataFrame:
 
 
 def first_line(error: object) -> str:
-    """The first line of what Spark says, 300 characters at most: a plan may follow."""
+    """Cut the first line off what Spark says, 300 characters at most: a plan may follow."""
     return str(error).strip().splitlines()[0][:300]

@@ -1,4 +1,4 @@
-"""What the runner reads off a detector's plan before it starts: mode and reason, score, exchanges, fingerprint."""
+"""Read off a detector's plan, before it starts, mode and reason, score, exchanges, fingerprint."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
+from tocsin.detect.drain import Decision
 from tocsin.detect.rows_above import correct_score
 from tocsin.detect.scores import Score, score_of
 from tocsin.ingest.spark.patterns import check_detector
 from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
+from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.plan_tree import Node, normalised, parse_tree
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 from tocsin.sparkjob.session import SEMANTICS
-
-IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 
 _STATEFUL = {
     "Aggregate",
@@ -67,7 +67,7 @@ class Plan:
         score: kind of its score, as declared or derived.
         exchanges: shuffles between the source and the sink.
         fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
-        sessions: whether it has a session window.
+        has_sessions: it has a session window.
     """
 
     mode: str
@@ -76,15 +76,15 @@ class Plan:
     score: Score
     exchanges: int
     fingerprint: str
-    sessions: bool = False
+    has_sessions: bool = False
 
     def slots(self, partitions: int, shuffle_partitions: int) -> int:
-        """Task slots that real-time mode holds all at once: one for each task of each stage."""
+        """Count the task slots that real-time mode holds all at once: one for each task of each stage."""
         return partitions + shuffle_partitions * self.exchanges
 
 
 def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> Plan:
-    """The plan behind `found`, which `detect` of `spec` has returned (streaming or static).
+    """Read the plan behind `found`, which `detect` of `spec` has returned (streaming or static).
 
     Its patterns are tried on what can stand in records of `source`, if that is given; this can take seconds.
 
@@ -114,31 +114,53 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         score=score,
         exchanges=_exchanges(tree),
         fingerprint=_fingerprint(tree, output, found.sparkSession),
-        sessions=_sessions(tree),
+        has_sessions=_has_sessions(tree),
     )
 
 
-def triggered(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
-    """Real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
+def choose_mode(plan: Plan, decision: Decision, refusal: str, needed_slots: int, slots: int) -> tuple[str, str]:
+    """Choose the mode of a query for now; returns it and why.
+
+    Args:
+        plan: of the detector.
+        decision: how to read on.
+        refusal: what Spark has said against real-time mode for this plan; empty if nothing.
+        needed_slots: task slots that the plan needs at once in real-time mode.
+        slots: those that there are.
+    """
+    if decision.is_draining and not decision.is_short:
+        return MICRO_BATCH, f"drains a backlog: {decision.reason}"
+    if plan.mode != REAL_TIME:
+        return plan.mode, plan.reason
+    if refusal:
+        return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {refusal}"
+    # Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
+    if needed_slots > slots:
+        return MICRO_BATCH, f"real-time mode needs {needed_slots} task slots at once for this plan; there are {slots}"
+    return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
+
+
+def set_trigger(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
+    """Take real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
     if mode == REAL_TIME:
         return writer.trigger(realTime=f"{seconds} seconds")
     return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
 
 
 def check_range(plan: Plan, spec: DetectorSpec) -> None:
-    """Whether the detector `spec` with this `plan` finds the same in a range of time as the stream does.
+    """Check that the detector `spec` with this `plan` finds the same in a range of time as the stream does.
 
     Raises:
         StreamOnly: a session may have begun before any range, and go on after it.
     """
-    if plan.sessions:
+    if plan.has_sessions:
         what = "has a session window, and a session may reach over the edge of any day: it runs as a stream alone; "
         what += "take a window of a fixed length to run it on history"
         raise StreamOnly.one(spec.path, what, key="detect")
 
 
 def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
-    """What is wrong with the columns that `detect` returned."""
+    """List what is wrong with the columns that `detect` returned."""
     needed = [*spec.entity, "score", *(("window",) if spec.window is not None else IDENTITY)]
     faults = [
         Fault(str(spec.path), f"detect returns no column '{name}'", key=name, nearest=nearest(name, schema.names))
@@ -167,7 +189,7 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
 
 def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
     """Mode, output mode and reason."""
-    if _sessions(tree):
+    if _has_sessions(tree):
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
     if score.kind is ScoreKind.FINAL:
         return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
@@ -178,7 +200,7 @@ def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
 
 
 def _obstacle(tree: Node) -> str | None:
-    """Why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
+    """Say why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
     for node in tree.walk():
         python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
         if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
@@ -193,7 +215,7 @@ def _obstacle(tree: Node) -> str | None:
     return None
 
 
-def _sessions(tree: Node) -> bool:
+def _has_sessions(tree: Node) -> bool:
     return any(
         "sessionWindow" in str(e.fields.get("metadata")) or e.kind == "SessionWindow" or e.name == "session_window"
         for node in tree.walk()
@@ -212,7 +234,7 @@ def _exchanges(tree: Node) -> int:
 
 
 def _fingerprint(tree: Node, output: str, spark: SparkSession) -> str:
-    """Of all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
+    """Hash all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
 
     Spark keeps the number of shuffle partitions in a checkpoint and silently ignores another one. The JSON of a plan
     does not say how its expressions evaluate (`evalMode` is null there), so the settings behind it are added.

@@ -1,4 +1,4 @@
-"""A detector over a past range by one query: the same `detect` and the same findings as on the stream."""
+"""Run a detector over a past range by one query: the same `detect` and the same findings as on the stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.detect.spark.findings import Emission, findings
-from tocsin.detect.spark.function import load_detect, scored
+from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.function import apply_detect, load_detect
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.model.detector import DetectorSpec, reach
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
-from tocsin.sparkjob.events import prepared
+from tocsin.sparkjob.events import prepare_events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,31 +32,33 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Read:
+class EventReader:
     """Where events come from: a session to a DataFrame of events, each once, with the column `tick`.
 
-    `exact` says that no event and no window lies outside of the range, so nothing has to be left out.
+    `is_exact` says that no event and no window lies outside of the range, so nothing has to be left out.
     """
 
     events: Callable[[SparkSession], DataFrame]
-    exact: bool = False
+    is_exact: bool = False
 
 
-def findings_of(spark: SparkSession, read: Read, spec: DetectorSpec, source: Source, wanted: Range) -> DataFrame:
-    """Keys and values, as on the findings topic, for what `read` holds of the range `wanted` of the detector `spec`.
+def find_in_range(
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, source: Source, wanted: Range
+) -> DataFrame:
+    """Make records of the findings topic of what `read` holds of the range `wanted` of the detector `spec`.
 
     Raises:
         ConfigError: the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
     """
     events, time = read.events(spark), F.col("event_time")
-    if not read.exact:
+    if not read.is_exact:
         last = wanted.end + reach(spec, wanted.end)
         events = events.where((time >= F.lit(wanted.start)) & (time < F.lit(last)))
-    rows = scored(load_detect(spec), spec, prepared(events, spec, source.lateness, once=True))
+    rows = apply_detect(load_detect(spec), spec, prepare_events(events, spec, source.lateness, once=True))
     check_range(read_plan(rows, spec), spec)
-    if not read.exact:
+    if not read.is_exact:
         rows = rows.where(_begins(wanted, spec))
-    return findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id))
+    return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id))
 
 
 def _begins(wanted: Range, spec: DetectorSpec) -> Column:

@@ -135,7 +135,7 @@ class Ingest:
         if moment is not None:
             run.reporter.update(complete_through=moment)
 
-    def accept_failure(self, error: str) -> bool:
+    def accept_failure(self, _: Run, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
         known = committed(self._checkpoint(), self.reads) or {}
         # Before the first commit since removed records were passed over, what is committed lies before them.

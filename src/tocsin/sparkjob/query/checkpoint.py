@@ -46,8 +46,13 @@ class Checkpoint:
     publish_from: datetime | None
     gap: Gap | None = None
 
+    @property
+    def gap_sentence(self) -> str:
+        """Say what this opening left unread, to put before the reason of a job; empty for nothing."""
+        return "" if self.gap is None else f"{self.gap.sentence}; "
+
     def start(self, topic: str, partitions: int) -> str:
-        """Spark's `startingOffsets`: where the first batch reads each partition from, added ones from their first."""
+        """Give Spark's `startingOffsets`: where the first batch begins in each partition; in added ones, first."""
         return json.dumps({topic: {str(partition): self.offsets.get(partition, -2) for partition in range(partitions)}})
 
     def position(self, topic: str, partitions: int) -> Offsets:
@@ -141,7 +146,7 @@ def open_checkpoint(
     return Checkpoint(folder=folder, query=query, offsets=beginning.offsets, publish_from=since, gap=gap)
 
 
-def forget(base: Path, fingerprints: Collection[str]) -> None:
+def remove_other_checkpoints(base: Path, fingerprints: Collection[str]) -> None:
     """Remove the checkpoints below `base` whose fingerprint is not among these, and that no process writes."""
     for start in base.glob(f"*/{_START}"):
         if start.parent.name not in fingerprints:

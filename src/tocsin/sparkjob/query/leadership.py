@@ -1,4 +1,4 @@
-"""Which process leads a job, and which one may write a checkpoint: those that hold a lock.
+"""Let one process lead a job, and one write a checkpoint: those that hold a lock.
 
 A new version of a detector starts beside the one that leads. It makes itself ready, and leads as soon as that one has
 ended, however it ended.
@@ -14,8 +14,11 @@ from pathlib import Path
 import psutil
 import structlog
 
+from tocsin.model.job_report import JobState
 from tocsin.runtime.durable import write_whole
 from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.sparkjob import jvm
+from tocsin.sparkjob.query.work import Run
 
 _LOOK_SECONDS = 0.1
 _OUTLIVES_SECONDS = 5.0
@@ -28,7 +31,7 @@ class Lead:
     """The lock of one job, held or waited for until `close`.
 
     Attributes:
-        held: whether this process leads.
+        held: this process leads.
     """
 
     def __init__(self, path: Path, *, beside: bool) -> None:
@@ -81,8 +84,26 @@ class Lead:
                 return
 
 
-def own(checkpoint: Path, jvm: int) -> Lock:
-    """Become the one process that writes `checkpoint` (of one fingerprint), with its JVM `jvm`.
+def await_own(run: Run, checkpoint: Path) -> Lock | None:
+    """Become the one that writes `checkpoint`; None when `run` was asked to stop while another process still does.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    reported = None
+    while not run.is_stopping:
+        with contextlib.suppress(LockHeld):
+            return own(checkpoint, jvm.process_id())
+        state = JobState.WAITING if run.reporter.leads else JobState.READY
+        if state is not reported:  # each update is a sign of life, and this loop does not need the JVM
+            run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
+            reported = state
+        run.wait(_LOOK_SECONDS)
+    return None
+
+
+def own(checkpoint: Path, jvm_id: int) -> Lock:
+    """Become the one process that writes `checkpoint` (of one fingerprint), with its JVM (a process id).
 
     A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended.
 
@@ -93,7 +114,7 @@ def own(checkpoint: Path, jvm: int) -> Lock:
     lock = hold(checkpoint / "lock")
     try:
         _end_former(checkpoint / "jvm")
-        write_whole(checkpoint / "jvm", f"{jvm} {psutil.Process(jvm).create_time()}")
+        write_whole(checkpoint / "jvm", f"{jvm_id} {psutil.Process(jvm_id).create_time()}")
     except BaseException:
         lock.release()
         raise

@@ -159,7 +159,7 @@ class QueryLoop:
         error = cause(query)
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
-        if self._work.accept_failure(error):
+        if self._work.accept_failure(self._run, error):
             log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
             return
         if is_unwritable(error):

@@ -121,7 +121,7 @@ class Work(Protocol):
     def poll(self, run: Run) -> str | None:
         """Return a reason to stop the query and start it again, or None; called about four times a second."""
 
-    def accept_failure(self, error: str) -> bool:
+    def accept_failure(self, run: Run, error: str) -> bool:
         """Take note that the query has failed with `error`; True when starting it again will go another way."""
 
     def appended_at(self, message: Message) -> datetime | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.waiting import awaited
-from tocsin.detect.spark.exact_scores import ExactScores, Open
+from tocsin.detect.spark.exact_scores import ExactScores, OpenWindows
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(seconds=10)
@@ -22,8 +22,8 @@ def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def spanning(start: float, end: float) -> Open:
-    return Open(version="v1", start=at(start), end=at(end))
+def spanning(start: float, end: float) -> OpenWindows:
+    return OpenWindows(version="v1", start=at(start), end=at(end))
 
 
 def figures(start: float, end: float) -> dict[str, Any]:
@@ -37,10 +37,10 @@ class Scores(ExactScores):
     def __init__(self, folder: Path, version: str = "v1", failures: int = 0) -> None:
         spec: Any = SimpleNamespace(**vars(SPEC) | {"version": version})
         super().__init__(None, spec, None, folder)  # type: ignore[arg-type]  # what it computes with
-        self.computed: list[Open] = []
+        self.computed: list[OpenWindows] = []
         self.failures = failures
 
-    def _write(self, spark: Any, closed: Open) -> int:
+    def _write(self, spark: Any, closed: OpenWindows) -> int:
         self.computed.append(closed)
         if len(self.computed) <= self.failures:
             raise RuntimeError("no slot")
@@ -67,46 +67,46 @@ def test_windows_are_due_when_they_have_closed(watermark: float, closed: Any, le
 
 def test_what_a_batch_saw_is_due_at_the_watermark_and_is_taken_out_of_the_figures(tmp_path: Path) -> None:
     scores, seen = Scores(tmp_path), figures(0, 10)
-    scores.saw(seen, at(9))
+    scores.note_batch(seen, at(9))
     assert seen == {"null_entity": 0}
     scores.rest()
     assert scores.computed == []
-    scores.saw({}, at(10))
+    scores.note_batch({}, at(10))
     scores.rest()
     assert scores.computed == [spanning(0, 10)]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_restart_goes_on_with_what_was_open(tmp_path: Path) -> None:
-    Scores(tmp_path).saw(figures(0, 10), at(9))
+    Scores(tmp_path).note_batch(figures(0, 10), at(9))
     again = Scores(tmp_path)
-    again.saw({}, at(10))
+    again.note_batch({}, at(10))
     again.rest()
     assert again.computed == [spanning(0, 10)]
 
 
 def test_a_kill_while_it_computes_forgets_nothing(tmp_path: Path) -> None:
     scores = Scores(tmp_path)
-    scores.saw(figures(0, 10), at(10))
+    scores.note_batch(figures(0, 10), at(10))
     scores.look(RUN)
-    scores.saw(figures(20, 30), at(21))
+    scores.note_batch(figures(20, 30), at(21))
     assert Scores(tmp_path)._open == spanning(0, 30)
 
 
 def test_another_version_leaves_it_to_the_nightly_backfill(tmp_path: Path) -> None:
-    Scores(tmp_path).saw(figures(0, 10), at(9))
+    Scores(tmp_path).note_batch(figures(0, 10), at(9))
     other = Scores(tmp_path, "v2")
-    other.saw({}, at(10))
+    other.note_batch({}, at(10))
     other.rest()
     assert other.computed == []
 
 
 def test_a_failure_is_tried_again_and_not_for_ever(tmp_path: Path) -> None:
     scores = Scores(tmp_path, failures=1)
-    scores.saw(figures(0, 10), at(10))
+    scores.note_batch(figures(0, 10), at(10))
     scores.rest()
     assert scores.computed == 2 * [spanning(0, 10)]
     hopeless = Scores(tmp_path, failures=9)
-    hopeless.saw(figures(0, 10), at(10))
+    hopeless.note_batch(figures(0, 10), at(10))
     hopeless.rest()
     assert len(hopeless.computed) == 3

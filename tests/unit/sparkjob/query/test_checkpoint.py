@@ -13,7 +13,7 @@ from tests.rig.samples.checkpoints import batch
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import Checkpoint, forget, open_checkpoint
+from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints
 from tocsin.sparkjob.query.gaps import Cause, Hole, read_gaps
 
 NAME = "events.logins"
@@ -273,7 +273,7 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
         opened(tmp_path, topic, fingerprint)
     (tmp_path / "versions").mkdir()
     with hold(tmp_path / "f2" / "lock"):
-        forget(tmp_path, {"f3"})
+        remove_other_checkpoints(tmp_path, {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
-    forget(tmp_path, {"f3"})
+    remove_other_checkpoints(tmp_path, {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}

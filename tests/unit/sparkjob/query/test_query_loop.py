@@ -17,13 +17,13 @@ def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
     """Let a query end with a value in its error that reads like a full disk; returns what the job's work was told."""
     told: list[str] = []
 
-    def failed(error: str) -> bool:
+    def failed(_: Any, error: str) -> bool:
         told.append(error)
         return tries_again
 
     settings = Settings(project=tmp_path, state=tmp_path)
     settings.checkpoint("a").mkdir(parents=True)
-    loop: Any = SimpleNamespace(_settings=settings, _work=SimpleNamespace(job="a", accept_failure=failed))
+    loop: Any = SimpleNamespace(_run=None, _settings=settings, _work=SimpleNamespace(job="a", accept_failure=failed))
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)
     return told

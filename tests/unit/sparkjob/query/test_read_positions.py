@@ -98,7 +98,7 @@ class Job:
         self.begin()
 
     def begin(self, mode: str = REAL_TIME, kind: ScoreKind = ScoreKind.RISING, *, draining: bool = False) -> None:
-        self.closed.begin(self, mode, kind, draining=draining)  # type: ignore[arg-type]
+        self.closed.begin(self, mode, kind, is_draining=draining)  # type: ignore[arg-type]
 
     def complete_through(self) -> datetime | None:
         return self.ingested
