@@ -18,9 +18,10 @@ from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
 
-# Rooms whose code a job runs, besides the core (the modules directly in tocsin/).
-_SPARK = ("spark", "ingest")
-_ALERTS = ("alerts",)
+# Rooms whose code a job runs: where one has changed, the job is replaced.
+_CORE = ("model", "project", "runtime", "kafka")
+_SPARK = (*_CORE, "quality", "sparkjob", "ingest", "detect")
+_ALERTS = (*_CORE, "history", "backfill", "alerts")
 
 # What a job does with its source. History and topics are looked after by others, people are for the mails.
 _NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
@@ -82,12 +83,9 @@ def forget_code() -> None:
 
 @functools.cache
 def _code(*rooms: str) -> str:
-    """Hash of the platform's code in `rooms` and in the core, read once in the life of this process."""
+    """Hash the platform's code in `rooms`, once in the life of this process."""
     root = here().root
-    package = root / "src" / "tocsin"
-    files = sorted(package.glob("*.py"))
-    for room in rooms:
-        files += sorted((package / room).rglob("*.py"))
+    files = [path for room in rooms for path in sorted((root / "src" / "tocsin" / room).rglob("*.py"))]
     if rooms == _SPARK:
         files += sorted((root / "spark_jobs").glob("*.py"))
     return _hash(root, tuple(files))
