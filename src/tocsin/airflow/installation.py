@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
-from tocsin.model.names import dag_of
-from tocsin.project.catalog import Catalog
+from tocsin.model.names import DETECTOR, dag_of
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime.detector_versions import catalog_in_force, pins_file, roll_back, roll_forward
 from tocsin.supervision.desired_jobs import desired_jobs, forget_code
 from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Desired, Start
 from tocsin.supervision.job_status import Standing, standings
 from tocsin.supervision.runners.job_command import job_launch
@@ -65,7 +65,7 @@ class Jobs:
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
             catalog = catalog_in_force(self.settings)
-            switches = ask_switches(self.settings.state, _detectors(catalog), is_off)
+            switches = ask_switches(self.settings.state, KINDS[DETECTOR].names(catalog), is_off)
             on = switches.applied(desired_jobs(catalog, self.settings))
             end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
             desired = read_drains(self.settings.state).applied(on)
@@ -144,9 +144,3 @@ class Jobs:
         java_home = given if given.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
         return job_launch(self.settings, labels, java_home, beside=start.beside)
-
-
-def _detectors(catalog: Catalog) -> list[str]:
-    """The names of all detectors, broken ones included."""
-    broken = [name for folder, _, name in (place.partition("/") for place in catalog.broken) if folder == "detectors"]
-    return [*catalog.detectors, *broken]

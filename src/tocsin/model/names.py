@@ -16,6 +16,23 @@ _LONGEST = 200
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
+@dataclass(frozen=True)
+class JobName:
+    """The name of a job: "kind:name" as text, or "kind" where one job is all there is of its kind."""
+
+    kind: str
+    name: str = ""
+
+    @classmethod
+    def parse(cls, job: str) -> JobName:
+        """Read the name from its text."""
+        kind, _, name = job.partition(":")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+
 def valid_name(name: str) -> str:
     """Return `name` if a detector may be called so, else the nearest valid name: an ASCII identifier in lower case.
 
@@ -29,47 +46,47 @@ def valid_name(name: str) -> str:
 
 def ingest_job(source: str) -> str:
     """The job that parses and checks the records of `source`."""
-    return f"{INGEST}:{source}"
+    return str(JobName(INGEST, source))
 
 
 def detector_job(detector: str) -> str:
     """The job that runs `detector` on its stream."""
-    return f"{DETECTOR}:{detector}"
+    return str(JobName(DETECTOR, detector))
 
 
 def landing_job(source: str) -> str:
     """The batch that brings events of `source` from Kafka, or from files, into landing."""
-    return f"land:{source}"
+    return str(JobName("land", source))
 
 
 def sealing_job(source: str) -> str:
     """The batch that seals and publishes days of `source`."""
-    return f"seal:{source}"
+    return str(JobName("seal", source))
 
 
 def backfill_job(detector: str) -> str:
     """The batch that runs `detector` over days of history and publishes what it finds there."""
-    return f"backfill:{detector}"
+    return str(JobName("backfill", detector))
 
 
 def parity_job(detector: str) -> str:
     """The batch that recomputes windows of `detector` in which the stream and a backfill differ."""
-    return f"parity:{detector}"
+    return str(JobName("parity", detector))
 
 
 def backtest_job(detector: str) -> str:
     """The batch that runs `detector` over days of history and keeps nothing."""
-    return f"backtest:{detector}"
+    return str(JobName("backtest", detector))
 
 
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
-    return _dag(job) if job.startswith(f"{DETECTOR}:") else PLATFORM_DAG
+    return _dag(job) if JobName.parse(job).kind == DETECTOR else PLATFORM_DAG
 
 
 def history_dag(source: str) -> str:
     """The DAG that lands and seals the events of `source`."""
-    return _dag(f"history:{source}")
+    return _dag(str(JobName("history", source)))
 
 
 def backfill_dag(detector: str) -> str:

@@ -10,6 +10,7 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.names import DETECTOR, INDEXER, PLATFORM_DAG, dag_of, detector_job
 from tocsin.project.catalog import Catalog
 from tocsin.supervision.incidents.watch import owners
+from tocsin.supervision.job_kinds import KINDS
 
 BROKEN = "broken"
 _LONGEST = 200
@@ -63,10 +64,7 @@ def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()
         on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
     """
     made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
-    for place, error in catalog.broken.items():
-        folder, _, name = place.partition("/")
-        if folder == "detectors":
-            made.append(_broken(name, error, off.get(name, False)))
+    made += [_broken(name, error, off.get(name, False)) for name, error in KINDS[DETECTOR].broken(catalog).items()]
     return sorted([*made, _platform(catalog, tuple(on_call))], key=lambda card: card.dag)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from tocsin.kafka.probe import ask
-from tocsin.model.names import DETECTOR, dag_of
+from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
 from tocsin.project.settings import Settings
 from tocsin.web.cpu_load import Loads
@@ -66,8 +66,8 @@ class Installation:
 
     def parity(self, dag: str) -> Parity:
         """Whether stream and backfill of the detector that `dag` handles find the same."""
-        own = (job.partition(":") for job in self.jobs_of(dag))
-        detector = next((name for kind, _, name in own if kind == DETECTOR), None)
+        own = map(JobName.parse, self.jobs_of(dag))
+        detector = next((job.name for job in own if job.kind == DETECTOR), None)
         return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)
 
     def dags(self) -> set[str]:

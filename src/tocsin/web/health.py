@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.job_report import MUCH_QUARANTINED, SILENT_SECONDS, JobState
-from tocsin.model.names import DETECTOR
 from tocsin.project.catalog import Catalog
 from tocsin.runtime.heartbeat import Beat
+from tocsin.supervision.job_kinds import broken_jobs
 from tocsin.supervision.job_states import Condition, Past
 from tocsin.supervision.runners.runner import Process
 from tocsin.web.page_shapes import Severity
@@ -152,6 +152,5 @@ def _clock(at: float) -> str:
 
 def faults_of(catalog: Catalog, job: str, project: Path) -> list[str]:
     """What is wrong with the file in `project` that declares `job`; nothing when it can be read."""
-    kind, _, name = job.partition(":")
-    error = catalog.broken.get(f"{'detectors' if kind == DETECTOR else 'sources'}/{name}")
+    error = broken_jobs(catalog).get(job)
     return [] if error is None else [str(fault).replace(f"{project}/", "") for fault in error.faults]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
-from tocsin.model.names import DETECTOR, INDEXER, INGEST, NOTIFIER, dag_of
+from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
 from tocsin.project.catalog import Catalog
+from tocsin.supervision.job_kinds import KINDS, JobKind
 from tocsin.supervision.job_states import Past
 from tocsin.web.cpu_load import Load
 from tocsin.web.episodes import last_restart
@@ -16,8 +17,6 @@ from tocsin.web.health import DRAINED, Facts, Verdict, faults_of, verdict
 from tocsin.web.page_shapes import Fact, Row, Severity
 from tocsin.web.snapshot import Sight
 from tocsin.web.usage_query import Taken
-
-_TITLES = {INDEXER: "Merges findings into alerts", NOTIFIER: "Sends what is due"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,8 @@ def _rank(row: Row) -> int:
 
 
 def _row(sight: Sight, job: str, known: Known) -> Row:
-    kind, _, name = job.partition(":")
+    known_as = JobName.parse(job)
+    kind, name = known_as.kind, known_as.name
     spec = sight.catalog.detectors.get(name) if kind == DETECTOR else None
     dag = dag_of(job)
     off = known.off.get(dag, sight.switches.off.get(name)) if kind == DETECTOR else None
@@ -79,7 +79,7 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         job=job,
         spec=spec,
         faults=faults_of(sight.catalog, job, sight.project),
-        declared=_is_declared(sight.catalog, kind, name),
+        declared=kind in KINDS and name in KINDS[kind].names(sight.catalog),
         off=off,
         drain_asked_at=sight.drains.asked.get(job),
         drained_at=sight.drains.drained.get(job),
@@ -95,7 +95,7 @@ def _row(sight: Sight, job: str, known: Known) -> Row:
         job=job,
         name=name or kind,
         kind=kind,
-        title=_title(sight.catalog, kind, name),
+        title=_title(sight.catalog, KINDS.get(kind), name),
         dag=dag,
         stage=str(spec.stage) if spec else "",
         today=taken.today,
@@ -137,19 +137,8 @@ def _switch_matters(facts: Facts) -> bool:
     return runs or facts.leader is not None
 
 
-def _is_declared(catalog: Catalog, kind: str, name: str) -> bool:
-    declared: Mapping[str, Sequence[object]] = {
-        DETECTOR: [name in catalog.detectors, f"detectors/{name}" in catalog.broken],
-        INGEST: [name in catalog.sources, f"sources/{name}" in catalog.broken],
-    }
-    return any(declared.get(kind, [True]))
-
-
-def _title(catalog: Catalog, kind: str, name: str) -> str:
-    if kind == DETECTOR:
-        spec = catalog.detectors.get(name)
-        return printable(spec.title) if spec else f"detectors/{name}.py"
-    if kind == INGEST:
-        source = catalog.sources.get(name)
-        return printable(source.title) if source else f"sources/{name}.toml"
-    return _TITLES.get(kind, "")
+def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:
+    if kind is None or kind.declared is None:
+        return kind.title if kind else ""
+    spec = kind.declared(catalog).get(name)
+    return printable(spec.title) if spec else f"{kind.folder}/{name}{kind.suffix}"

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.detect.drain_request import Drains, read_drains
-from tocsin.model.names import DETECTOR, INDEXER, INGEST, NOTIFIER, detector_job, ingest_job
+from tocsin.model.names import DETECTOR
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force, pins_file
 from tocsin.runtime.heartbeat import Beat, read_beat
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
+from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Past
 from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.memory import read_history
@@ -119,15 +120,6 @@ class Looker:
 
 
 def _jobs(catalog: Catalog, running: Mapping[str, object]) -> list[str]:
-    broken: dict[str, list[str]] = {"sources": [], "detectors": []}
-    for place in catalog.broken:
-        folder, _, name = place.partition("/")
-        broken[folder].append(name)
-    detectors = sorted([*catalog.detectors, *broken["detectors"]])
-    sources = sorted([*catalog.sources, *broken["sources"]])
-    declared = [*map(detector_job, detectors), *map(ingest_job, sources), INDEXER, NOTIFIER]
-    others = sorted(set(running) - set(declared))
-    return sorted([*declared, *others], key=lambda job: _ORDER.get(job.partition(":")[0], len(_ORDER)))
-
-
-_ORDER = {DETECTOR: 0, INGEST: 1, INDEXER: 2, NOTIFIER: 3}
+    kinds = sorted(KINDS.values(), key=lambda kind: kind.word != DETECTOR)
+    declared = [kind.job(name) for kind in kinds for name in kind.names(catalog)]
+    return [*declared, *sorted(set(running) - set(declared))]

@@ -5,13 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import grimp
 import pytest
 
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
 from tocsin.project.settings import Settings
-from tocsin.supervision import desired_jobs as desired_jobs_module
 from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired
 
@@ -71,20 +69,6 @@ def test_another_process_comes_to_the_same(project: Path) -> None:
     }
     assert len(said) == 1
     assert said.pop().count("ingest:logins") == 1
-
-
-@pytest.mark.parametrize(
-    ("entry", "rooms"),
-    [
-        ("tocsin.ingest.spark.ingestion", desired_jobs_module._SPARK),
-        ("tocsin.detect.spark.detection", desired_jobs_module._SPARK),
-        ("tocsin.alerts.__main__", desired_jobs_module._ALERTS),
-    ],
-)
-def test_every_room_whose_code_a_job_runs_counts(entry: str, rooms: tuple[str, ...]) -> None:
-    imported = grimp.build_graph("tocsin", cache_dir=None).find_upstream_modules(entry)
-    assert {name.split(".")[1] for name in imported if "." in name} - {"provision"} <= set(rooms)
-    assert all(list((ROOT / "src" / "tocsin" / room).rglob("*.py")) for room in rooms), "a room that is not there"
 
 
 @pytest.mark.parametrize("stage", ["draft", "retired"])

@@ -8,6 +8,7 @@ import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.airflow.installation import Jobs
+from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
 
 RESTART, DRAIN, STATUS = "restart", "drain", "status"
@@ -41,10 +42,10 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
         installation.drain(job)
         log.info("reads all that there is now, is stopped then, and stays so until it is restarted", job=job)
     elif params["action"] == ROLL_BACK:
-        version = installation.roll_back(job.partition(":")[2], params["version"] or None)
+        version = installation.roll_back(JobName.parse(job).name, params["version"] or None)
         log.info("is in force until its file changes", job=job, version=version)
     elif params["action"] == ROLL_FORWARD:
-        held = installation.roll_forward(job.partition(":")[2])
+        held = installation.roll_forward(JobName.parse(job).name)
         log.info("the version of its file is in force" + (" again" if held else "; it was already"), job=job)
     else:
         _describe(installation, job)

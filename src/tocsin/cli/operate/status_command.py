@@ -10,7 +10,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, note, table, utc
 from tocsin.model.durations import span
-from tocsin.model.names import DETECTOR
+from tocsin.model.names import DETECTOR, JobName
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import JobStatus
@@ -78,9 +78,10 @@ def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
     told = {}
     database = open_store(settings)
     try:
-        for job, detector in ((job, job.partition(":")[2]) for job in jobs if job.startswith(f"{DETECTOR}:")):
-            for stored in list_findings(database, FindingFilter(detector=detector, limit=1)):
-                told[job] = stored.finding.detected_at or stored.first_detected_at
+        for job in map(JobName.parse, jobs):
+            wanted = FindingFilter(detector=job.name, limit=1)
+            for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
+                told[str(job)] = stored.finding.detected_at or stored.first_detected_at
     except TocsinError as error:
         note(f"{error}; so the last findings are not known", style="yellow")
     finally:

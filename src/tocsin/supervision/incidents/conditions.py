@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tocsin.model.durations import span
 from tocsin.model.job_report import MUCH_QUARANTINED, JobReport, JobState
-from tocsin.model.names import DETECTOR, INGEST, file_name
+from tocsin.model.names import DETECTOR, INGEST, JobName, file_name
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
 CALM_SECONDS = 3600.0
@@ -117,8 +117,8 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
         bounds: where conditions begin.
         now: epoch seconds.
     """
-    detectors = {job: one for job, one in facts.reports.items() if job.startswith(f"{DETECTOR}:")}
-    ingests = {job: one for job, one in facts.reports.items() if job.startswith(f"{INGEST}:")}
+    detectors = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
+    ingests = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == INGEST}
     bases = {**before.bases, **{job: _base(one, before.bases.get(job), now) for job, one in detectors.items()}}
     rolled = {job: _rolled(one, bases[job], now) for job, one in detectors.items()}
     inputs = dict(before.inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from tocsin.model.names import DETECTOR, JobName
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.mail_outbox import Mail
 from tocsin.supervision.job_states import Condition
@@ -35,12 +36,12 @@ def advice(one: Incident) -> str:
 
 def commands(one: Incident) -> list[str]:
     """What to type."""
-    kind, _, name = one.job.partition(":")
+    job = JobName.parse(one.job)
     if one.condition is Condition.QUARANTINING:
-        return [f"tocsin quarantine {what} --source {name}" for what in ("list", "replay --all")]
+        return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
     if one.condition is Condition.BROKEN:
         return ["tocsin check"]
-    return [*(["tocsin check --plan"] if kind == "detector" and one.condition is Condition.MISCONFIGURED else []),
+    return [*(["tocsin check --plan"] if job.kind == DETECTOR and one.condition is Condition.MISCONFIGURED else []),
             f"tocsin status {one.job}", f"tocsin dev logs {one.job}"]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from tocsin.model.job_report import SILENT_SECONDS
-from tocsin.model.names import INDEXER, NOTIFIER, detector_job, ingest_job
+from tocsin.model.names import INDEXER, ingest_job
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
@@ -21,6 +21,7 @@ from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Memory, is_due, judge
 from tocsin.supervision.incidents.incident_mail import compose
 from tocsin.supervision.incidents.mail_outbox import Outbox
+from tocsin.supervision.job_kinds import KINDS, broken_jobs
 from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.memory import read_history
 from tocsin.supervision.runners.runner import Runner
@@ -87,22 +88,20 @@ class Watch:
 
 
 def owners(catalog: Catalog, on_call: tuple[str, ...]) -> dict[str, str]:
-    """Who is told of each job, separated by commas.
+    """Return the addresses that are told of each job, separated by commas.
 
     Args:
         catalog: what is declared.
         on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
     """
-    of_sources = {ingest_job(name): source.owner for name, source in catalog.sources.items()}
-    of_detectors = {detector_job(name): spec.owner for name, spec in catalog.detectors.items()}
-    shared = ", ".join(on_call or sorted(set(of_sources.values())))
-    return of_sources | of_detectors | dict.fromkeys((INDEXER, NOTIFIER), shared)
+    shared = ", ".join(on_call or sorted({source.owner for source in catalog.sources.values()}))
+    found: dict[str, str] = {}
+    for kind in KINDS.values():
+        declared = {"": shared} if kind.declared is None else {n: s.owner for n, s in kind.declared(catalog).items()}
+        found |= {kind.job(name): owner for name, owner in declared.items()}
+    return found
 
 
 def faults(catalog: Catalog) -> dict[str, str]:
-    """The first fault of each file that cannot be read, by the job that it declares."""
-    found = {}
-    for place, error in catalog.broken.items():
-        folder, _, name = place.partition("/")
-        found[ingest_job(name) if folder == "sources" else detector_job(name)] = str(error.faults[0])
-    return found
+    """Return the first fault of each file that cannot be read, by the job that it declares."""
+    return {job: str(error.faults[0]) for job, error in broken_jobs(catalog).items()}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.model.names import JobName
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import Paths, here
+from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
-_ENTRY_POINTS = {"ingest": "ingest.py", "detector": "detect.py"}
 # What a job inherits. Nothing else: an Airflow task, a Python path or a Spark of the user must not reach it.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "TOCSIN_HOME")
 
@@ -53,16 +53,15 @@ def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
 
 
 def _command(paths: Paths, job: str) -> tuple[str, ...]:
-    python = str(paths.venv / "bin" / "python")
-    if job in (INDEXER, NOTIFIER):
-        return (python, "-m", "tocsin.alerts", job)
-    kind, _, name = job.partition(":")
-    return (python, str(paths.root / "spark_jobs" / _ENTRY_POINTS[kind]), name)
+    name = JobName.parse(job)
+    program = KINDS[name.kind].program
+    run = (str(paths.root / program),) if program.endswith(".py") else ("-m", program)
+    return (str(paths.venv / "bin" / "python"), *run, name.name or name.kind)
 
 
 def _for_job(settings: Settings, job: str) -> Settings:
-    """`settings` without the address of the alerts DB, unless `job` uses that: it may hold a password."""
-    if job in (INDEXER, NOTIFIER):
+    """Remove the address of the alerts DB from `settings`, unless `job` uses that: it may hold a password."""
+    if KINDS[JobName.parse(job).kind].uses_alerts_db:
         return settings
     return settings.model_copy(
         update={"alerts": settings.alerts.model_copy(update={"database": None, "database_file": None})}

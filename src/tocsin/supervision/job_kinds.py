@@ -1,0 +1,159 @@
+"""The kinds of jobs. A new kind is one entry in `KINDS`, and the room with its code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError
+from tocsin.model.names import DETECTOR, INDEXER, INGEST, NOTIFIER, JobName
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.supervision.job_states import Desired
+
+# History and topics are looked after by others, people are for the mails.
+_NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
+_DETECTED = {"name", "lateness", "columns"}
+_SPARK = ("kafka", "quality", "sparkjob", "ingest")
+_ALERTS = ("kafka", "history", "backfill", "alerts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKind:
+    """One kind of job.
+
+    Attributes:
+        word: the kind in the names of its jobs.
+        program: what Python runs, a file of the project or a module. Its argument is the name of the job, or `word`.
+        rooms: rooms of `tocsin` with the code that its jobs run, besides those that every job runs.
+        desired: the readable jobs that should run, by name, given the hash of the code. A job without a name of its own
+            is called "".
+        declared: what is declared of each job by a file that can be read; None for a job that the platform needs.
+        folder, suffix: of those files.
+        title: one line about a job without a file.
+        uses_alerts_db: whether its jobs are told the address of the alerts DB, which may hold a password.
+    """
+
+    word: str
+    program: str
+    rooms: tuple[str, ...]
+    desired: Callable[[Catalog, Settings, str], Mapping[str, Desired]]
+    declared: Callable[[Catalog], Mapping[str, Source | DetectorSpec]] | None = None
+    folder: str = ""
+    suffix: str = ""
+    title: str = ""
+    uses_alerts_db: bool = False
+
+    def job(self, name: str) -> str:
+        """Name one of its jobs."""
+        return str(JobName(self.word, name))
+
+    def broken(self, catalog: Catalog) -> dict[str, ConfigError]:
+        """Return the faults of the files that cannot be read, by the name of the job that each declares."""
+        prefix = f"{self.folder}/"
+        return {place.removeprefix(prefix): e for place, e in catalog.broken.items() if place.startswith(prefix)}
+
+    def names(self, catalog: Catalog) -> list[str]:
+        """List all its jobs, those in a stage that does not run and those with a broken file included."""
+        return [""] if self.declared is None else sorted([*self.declared(catalog), *self.broken(catalog)])
+
+
+def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
+    """Return the faults of the files that cannot be read, by the job that each declares."""
+    return {kind.job(name): error for kind in KINDS.values() for name, error in kind.broken(catalog).items()}
+
+
+def _ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    spark = _plain(settings.kafka), _plain(settings.spark)
+    return {
+        name: Desired(_spec(code, *spark, _plain(source, exclude=_NOT_INGESTED)), heavy=True)
+        for name, source in catalog.sources.items()
+    }
+
+
+def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Replace the job of a changed detector alone; what does not touch its findings (owner, stage) replaces none."""
+    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
+    for name, spec in catalog.detectors.items():
+        if spec.stage.runs:
+            reads = _plain(catalog.sources[spec.source], include=_DETECTED)
+            hashed = _spec(code, *spark, reads, spec.version, str(spec.slide), str(spec.score))
+            made[name] = Desired(hashed, heavy=True, memory_bytes=spec.memory, hands_over=True)
+    return made
+
+
+def _indexer(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    del catalog
+    return {"": Desired(_spec(code, *_of_alerts(settings)))}
+
+
+def _notifier(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    del catalog
+    return {"": Desired(_spec(code, *_of_alerts(settings), _plain(settings.smtp)))}
+
+
+def _of_alerts(settings: Settings) -> tuple[str, ...]:
+    return _plain(settings.kafka), _plain(settings.alerts)
+
+
+def _spec(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _plain(model: BaseModel, include: set[str] | None = None, exclude: set[str] | None = None) -> str:
+    """Write `model`, or these fields of it, as text that is the same in every process: sets in order."""
+    return json.dumps(_sorted(model.model_dump(include=include, exclude=exclude)), sort_keys=True, default=str)
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _sorted(one) for key, one in value.items()}
+    return sorted(map(str, value)) if isinstance(value, frozenset | set) else value
+
+
+KINDS = {
+    kind.word: kind
+    for kind in (
+        JobKind(
+            word=INGEST,
+            program="spark_jobs/ingest.py",
+            rooms=_SPARK,
+            desired=_ingests,
+            declared=lambda catalog: catalog.sources,
+            folder="sources",
+            suffix=".toml",
+        ),
+        JobKind(
+            word=DETECTOR,
+            program="spark_jobs/detect.py",
+            rooms=(*_SPARK, "detect"),
+            desired=_detectors,
+            declared=lambda catalog: catalog.detectors,
+            folder="detectors",
+            suffix=".py",
+        ),
+        JobKind(
+            word=INDEXER,
+            program="tocsin.alerts",
+            rooms=_ALERTS,
+            desired=_indexer,
+            title="Merges findings into alerts",
+            uses_alerts_db=True,
+        ),
+        JobKind(
+            word=NOTIFIER,
+            program="tocsin.alerts",
+            rooms=_ALERTS,
+            desired=_notifier,
+            title="Sends what is due",
+            uses_alerts_db=True,
+        ),
+    )
+}
+"""By their words, in the order of their start."""

@@ -1,0 +1,51 @@
+"""Adding a kind of job takes one entry in the registry, and the room with its code."""
+
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.incidents.watch import owners
+from tocsin.supervision.job_kinds import KINDS, JobKind
+from tocsin.supervision.job_states import Desired
+from tocsin.supervision.runners.job_command import job_launch
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.web.job_rows import Known, rows
+from tocsin.web.snapshot import Looker
+
+ROOT = Path(__file__).resolve().parents[3]
+EVERY_JOB_RUNS = {"model", "project", "runtime", "provision"}
+ARCHIVER = JobKind(
+    word="archiver",
+    program="tocsin.archive",
+    rooms=(),
+    desired=lambda catalog, settings, code: {"cold": Desired(code)},
+    declared=lambda catalog: {"cold": catalog.sources["logins"]},
+    folder="archives",
+    suffix=".toml",
+)
+
+
+def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, ARCHIVER.word, ARCHIVER)
+    settings, catalog, job = Settings(project=ROOT, state=tmp_path), read_catalog(ROOT), "archiver:cold"
+    assert desired_jobs(catalog, settings)[job].readable
+    command = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).command
+    assert command[1:4] == ("-m", "tocsin.archive", "cold")
+    assert owners(catalog, ())[job] == catalog.sources["logins"].owner
+    title = catalog.sources["logins"].title
+    (row,) = [row for row in rows(Looker(settings).look(), Known()) if row.job == job]
+    assert (row.kind, row.name, row.title, row.state) == ("archiver", "cold", title, "not running")
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.word)
+def test_a_job_is_replaced_when_code_that_it_runs_has_changed(kind: JobKind) -> None:
+    module = kind.program.removesuffix(".py").replace("/", ".")
+    graph = grimp.build_graph("tocsin", "spark_jobs", cache_dir=None)
+    runs = graph.find_upstream_modules(module if module in graph.modules - {"tocsin.alerts"} else f"{module}.__main__")
+    rooms = {name.split(".")[1] for name in runs if name.startswith("tocsin.")}
+    assert rooms <= {*kind.rooms, *EVERY_JOB_RUNS}
+    assert all(any((ROOT / "src" / "tocsin" / room).rglob("*.py")) for room in kind.rooms), "a room that is not there"
