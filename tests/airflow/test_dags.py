@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.airflow.interpreter import Interpreter
+from tests.rig.samples.project import copy_project
 from tocsin.provision.java import archive_path
 from tocsin.provision.paths import Paths, here
 
@@ -33,8 +33,7 @@ class Project:
 
     def __init__(self, folder: Path, interpreter: Interpreter) -> None:
         self.folder, self._interpreter = folder, interpreter
-        for kind in ("sources", "detectors"):
-            shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(folder)
 
     def declare(self, name: str, old: str = "", new: str = "") -> None:
         text = (self.folder / "detectors" / "failed_logins.py").read_text()

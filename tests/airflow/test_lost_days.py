@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from email.message import EmailMessage
@@ -15,12 +14,12 @@ from tests.airflow.interpreter import Interpreter
 from tests.rig.mail_server import OK, MailServer
 from tests.rig.samples.backfills import published
 from tests.rig.samples.history import version
+from tests.rig.samples.project import copy_project
 from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made
 from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing
 from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
 from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.quality.verdict_files import Record, Records
@@ -65,8 +64,7 @@ class Mails:
         self._run("seal", run_id, json.dumps({"logins": ANN}))
 
     def declare(self) -> None:
-        for folder in ("detectors", "sources"):
-            shutil.copytree(here().root / folder, self.folder / folder)
+        copy_project(self.folder, "detectors", "sources")
 
     def kill(self, run_id: str) -> None:
         self._run("lose", run_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tocsin.backfill.backfill_ledger import Backfills, End, Ledger
 from tocsin.history.places import Places, begin
 from tocsin.project.setting_blocks import HistorySettings
@@ -59,8 +59,7 @@ class Installation:
 @pytest.fixture
 def installation(tmp_path: Path) -> Installation:
     project = tmp_path / "project"
-    for name in ("sources", "detectors", "expectations"):
-        shutil.copytree(here().root / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(project, "sources", "detectors", "expectations")
     history = HistorySettings(grace=timedelta(seconds=1), buckets=4)
     made = Installation(Settings(project=project, state=tmp_path / "state", history=history))
     paths = [_written(tmp_path, number, day) for number, day in enumerate(DAYS)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,17 +13,17 @@ from tests.e2e.ingest_topics import WAIT, Topics
 from tests.rig.broker import Broker
 from tests.rig.installation import READY_SECONDS, Installation
 from tests.rig.observed import INGEST
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tocsin.dev.generator import Line
 from tocsin.ingest.quarantine import Selection, list_quarantined, replay
-from tocsin.provision.paths import here
 from tocsin.sparkjob.query.work import REAL_TIME
 
 
 @pytest.fixture
 def installation(tmp_path: Path, broker: Broker) -> Iterator[Installation]:
     with Installation(tmp_path, broker) as one:
-        shutil.copytree(here().root / "expectations", one.settings.project / "expectations", dirs_exist_ok=True)
+        copy_project(one.settings.project, "expectations")
         yield one
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.kafka.offsets import Topic as WatchedTopic
 from tocsin.kafka.topics import ensure_topics
@@ -151,8 +151,7 @@ class DetectJob:
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
-        for name in ("sources", "detectors"):
-            shutil.copytree(here().root / name, folder / "project" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(folder / "project")
         self._log = (folder / "job.log").open("ab")
         self._processes: list[subprocess.Popen[bytes]] = []
         self.log = folder / "job.log"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -19,6 +18,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.rig.broker import Broker
 from tests.rig.observed import Observed, low_limits
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited
 from tocsin.dev.servers.ports import free_ports
 from tocsin.kafka.topics import ensure_topics
@@ -27,7 +27,6 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.runners.job_command import job_environment, job_launch
 from tocsin.supervision.runners.local import LocalRunner
@@ -72,8 +71,7 @@ class Installation(Observed):
         """
         self.sink = MailSink()
         project = folder / "project"
-        for name in ("sources", "detectors"):
-            shutil.copytree(here().root / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(project)
         low_limits(project)
         settings = Settings(
             project=project,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.launcher import servers_instance, sweep
 from tocsin.model.job_report import JobReport
@@ -42,8 +42,8 @@ class Stack:
         """A project of our sources and detectors, or of none: then only the light jobs run."""
         self.project, self.state = folder / "project", folder / "state"
         self.project.mkdir(parents=True)
-        for kind in ("sources", "detectors") if sources else ():
-            shutil.copytree(ROOT / kind, self.project / kind, ignore=shutil.ignore_patterns("__pycache__"))
+        if sources:
+            copy_project(self.project)
         self._output = folder / "up.txt"
         self.launcher: subprocess.Popen[bytes] | None = None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.sealing import DAY, ROOT, History, login
+from tests.rig.samples.project import copy_project
+from tests.spark.sealing import DAY, History, login
 from tocsin.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history import sealing
 from tocsin.history.care import verify
@@ -95,8 +95,7 @@ class Program:
 @pytest.fixture
 def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     project = tmp_path / "project"
-    for folder in ("sources", "expectations"):
-        shutil.copytree(ROOT / folder, project / folder)
+    copy_project(project, "sources", "expectations")
     declared = project / "sources" / "logins.toml"
     declared.write_text(f"history_days = 3650\n{declared.read_text()}")
     monkeypatch.setenv("TOCSIN_PROJECT", str(project))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tocsin.provision.paths import here
+from tests.rig.samples.project import copy_project
 
 DETECTOR = '''"""Logins of one user. Which ones, the test says."""
 
@@ -52,8 +51,7 @@ def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -> None:
-    for kind in ("sources", "detectors"):
-        shutil.copytree(here().root / kind, tmp_path / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     done = check(tmp_path)
     assert done.returncode == 0, done.stderr
     assert (
@@ -65,7 +63,7 @@ def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -
 
 
 def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
-    shutil.copytree(here().root / "sources", tmp_path / "sources")
+    copy_project(tmp_path, "sources")
     (tmp_path / "sources" / "codes.toml").write_text(CODES)
     (tmp_path / "detectors").mkdir()
     made = {"unknown": ("acton = 'x'", 'F.count("*")'), "unkind": ("1 = 1", 'F.sum("schema_version")')}

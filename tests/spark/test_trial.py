@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +20,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.sealing import ROOT, History, login
+from tests.rig.samples.project import copy_project
+from tests.spark.sealing import History, login
 from tocsin.backfill.backfill_ledger import Backfills, End
 from tocsin.history.places import begin
 
@@ -81,8 +81,7 @@ def said(score: int, urgent: int = 100) -> str:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our declarations; in `drafts`, versions of the detector; among the detectors, one with a session window."""
     folder = tmp_path_factory.mktemp("project")
-    for kind in ("sources", "detectors", "expectations"):
-        shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(folder, "sources", "detectors", "expectations")
     text = (folder / "detectors" / "failed_logins.py").read_text()
     (folder / "drafts").mkdir()
     (folder / "drafts" / "limits.py").write_text(text.replace("email=50, urgent=100", "email=60, urgent=80"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tocsin.airflow.installation import Jobs
 from tocsin.detect.drain_request import Drains, asked_at, finish_drain, read_drains
 from tocsin.project.catalog import read_catalog
@@ -27,8 +28,7 @@ ALL = {DETECTOR, "ingest:logins", "indexer", "notifier"}
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     return Jobs(Settings(project=tmp_path, state=tmp_path / "state"))
 
 

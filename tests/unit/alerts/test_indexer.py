@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy import event
 
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
@@ -36,8 +36,7 @@ PROJECT = Path(__file__).parents[3]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project folder with the declarations of this repository."""
-    for folder in ("sources", "detectors"):
-        shutil.copytree(PROJECT / folder, tmp_path / "project" / folder)
+    copy_project(tmp_path / "project")
     return tmp_path / "project"
 
 

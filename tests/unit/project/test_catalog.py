@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
 def test_what_we_ship_is_sound() -> None:
     catalog = read_catalog(ROOT)
     assert catalog.broken == {}
-    assert [spec.name for spec in catalog.detectors_of("logins")] == ["failed_logins"]
+    assert "failed_logins" in {spec.name for spec in catalog.detectors_of("logins")}
     assert catalog.detector("failed_logins").levels == Levels(email=50, urgent=100)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
 from tocsin.runtime import detector_versions
 from tocsin.runtime.detector_versions import (
     KEPT,
@@ -30,8 +29,7 @@ class Installation:
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(project=folder / "project", state=folder / "state")
-        for name in ("sources", "detectors"):
-            shutil.copytree(here().root / name, folder / "project" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(folder / "project")
         self.file = folder / "project" / "detectors" / f"{NAME}.py"
         self.text = self.file.read_text()
 

@@ -1,5 +1,4 @@
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
 from tocsin.project.settings import Settings
@@ -19,8 +19,7 @@ INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     second = (tmp_path / "detectors" / "failed_logins.py").read_text()
     (tmp_path / "detectors" / "second.py").write_text(second)
     return tmp_path

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.supervision.job_cards import Card, cards
 
@@ -14,8 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     return tmp_path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
 from tests.unit.supervision.dummies import SLEEP, launch
 from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
@@ -97,8 +97,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     project = tmp_path / "project"
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(project)
     (tmp_path / "state").mkdir()
     made = Place(Settings(project=project, state=tmp_path / "state"))
 

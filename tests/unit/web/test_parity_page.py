@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
+from tests.rig.samples.project import copy_project
 from tocsin.backfill.parity.comparison import Difference, Reason, compare
 from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.project.settings import Settings
@@ -117,8 +117,7 @@ def test_a_row_tells_it_and_a_dag_without_a_detector_has_none(tmp_path: Path, mo
     monkeypatch.setattr(board, "read_usage", lambda settings: {})
     monkeypatch.setattr(board, "ask", lambda kafka: None)
     project = tmp_path / "project"
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(project)
     state = tmp_path / "state"
     kept(state, differing(2))
     page = Installation(Settings(project=project, state=state))

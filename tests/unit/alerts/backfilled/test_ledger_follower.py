@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Generator
 from datetime import date, timedelta
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.rig.samples.project import copy_project
 from tests.unit.alerts.backfilled_days import DAY, MORNING, publish
 from tests.unit.alerts.scene import NOON, finding
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
@@ -39,8 +39,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for folder in ("sources", "detectors"):
-        shutil.copytree(Path(__file__).parents[4] / folder, tmp_path / "project" / folder)
+    copy_project(tmp_path / "project")
     return Settings(project=tmp_path / "project", state=tmp_path / "state")
 
 

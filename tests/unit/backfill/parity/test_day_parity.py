@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
@@ -93,8 +94,7 @@ class Installation:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    for folder in ("sources", "detectors"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
+    copy_project(tmp_path)
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     settings = Settings(state=tmp_path / "state", project=tmp_path)

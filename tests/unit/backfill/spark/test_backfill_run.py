@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.backfills import finding
+from tests.rig.samples.project import copy_project
 from tocsin.backfill.backfill_ledger import Backfills, End
 from tocsin.backfill.spark import backfill_run as module
 from tocsin.backfill.spark.backfill_run import Outcome, backfill
@@ -47,8 +48,7 @@ class History:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for kind in ("sources", "detectors"):
-        shutil.copytree(ROOT / kind, tmp_path / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     shutil.copy(tmp_path / "detectors" / "failed_logins.py", tmp_path / "detectors" / "sessions.py")
     return Settings(project=tmp_path, state=tmp_path / "state")
 

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.rig.samples.history import DAY, imported
-from tests.rig.samples.sealed_days import ROOT, landed, sealed
+from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.cli.app import app, tell
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
@@ -21,7 +22,7 @@ from tocsin.quality.unsealed_days import note
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    shutil.copytree(ROOT / "sources", tmp_path / "sources")
+    copy_project(tmp_path, "sources")
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     return Settings(state=tmp_path / "state", project=tmp_path)

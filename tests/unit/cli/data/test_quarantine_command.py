@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.rig.samples.project import copy_project
 from tocsin.cli.app import app
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import ReplayResult, Selection
@@ -40,7 +41,7 @@ RECORDS = [record(1, b"mall\xf6ry\x1b[2J\n", "not_utf8"), record(2, b"x" * 200, 
 
 
 @pytest.fixture(autouse=True)
-def kafka(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stands for the topics: holds RECORDS, and remembers what was replayed."""
     replayed: list[str] = []
 
@@ -63,7 +64,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         replayed.extend(result.replayed)
         return result
 
-    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
+    copy_project(tmp_path, "sources", "expectations")
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
     monkeypatch.setattr(quarantine, "all_quarantined", every)
     monkeypatch.setattr(quarantine, "find_quarantined", found)
     monkeypatch.setattr(quarantine, "replay", replay)

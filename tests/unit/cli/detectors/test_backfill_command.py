@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests.rig.samples.backfills import SPEC, attempt, finding, published
 from tests.rig.samples.history import DAY
-from tests.rig.samples.sealed_days import ROOT, landed, sealed
+from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.backfill.backfill_ledger import Backfills, End, Made
 from tocsin.backfill.spark.backfill_run import Outcome
 from tocsin.cli.app import app
@@ -37,8 +37,7 @@ class Runs:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    for kind in ("sources", "detectors"):
-        shutil.copytree(ROOT / kind, tmp_path / kind, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(tmp_path)
     source = tmp_path / "sources" / "logins.toml"
     source.write_text("history_days = 3650\n" + source.read_text())
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))

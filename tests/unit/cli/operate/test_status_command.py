@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.rig.samples.project import copy_project
 from tocsin.cli import reported_jobs
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import JobStatus, Standing
@@ -80,9 +81,11 @@ def test_the_last_finding_stands_beside_its_job() -> None:
 class TestVerb:
     @pytest.fixture(autouse=True)
     def _state(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
-        monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
-        self.state = tmp_path
+        copy_project(tmp_path / "project")
+        self.state = tmp_path / "state"
+        self.state.mkdir()
+        monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path / "project"))
+        monkeypatch.setenv("TOCSIN_STATE", str(self.state))
 
     def reports(self, monkeypatch: pytest.MonkeyPatch, *known: JobReport) -> None:
         """Let Kafka hold these reports, made just now."""
@@ -173,7 +176,7 @@ class TestVerb:
     def test_a_broken_file_is_shown_with_its_first_fault_and_what_to_type(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder = tmp_path / "project" / "detectors"
+        folder = tmp_path / "broken" / "detectors"
         folder.mkdir(parents=True)
         (folder / "worse.py").write_text("def detect(:")
         monkeypatch.setenv("TOCSIN_PROJECT", str(folder.parent))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.mail_server import MailServer
+from tests.rig.samples.project import copy_project
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
@@ -31,8 +31,7 @@ class Installation:
     """Our sources and detectors, looked at by a new process each time."""
 
     def __init__(self, folder: Path) -> None:
-        for kind in ("sources", "detectors"):
-            shutil.copytree(ROOT / kind, folder / kind, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_project(folder)
         self.server, self.project = MailServer(), folder
         smtp, alerts = SmtpSettings(port=self.server.port), AlertSettings(urgent_recipients=("ops@example.com",))
         self.settings = Settings(project=folder, state=folder / "state", smtp=smtp, alerts=alerts)
