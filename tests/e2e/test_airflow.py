@@ -30,6 +30,8 @@ from tocsin.runtime.detector_versions import version_in_force
 from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.switches import read_switches
 
+# Some run Spark for one day after the other, beside the jobs and all of Airflow.
+pytestmark = pytest.mark.timeout(1200)
 COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 DAG = "detector__failed_logins"
 
