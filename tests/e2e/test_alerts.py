@@ -154,7 +154,7 @@ def test_both_jobs_wait_for_kafka_say_so_and_go_on(tmp_path: Path) -> None:
 
 
 def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(one: Installation) -> None:
-    topic = FollowedTopic(one.settings.kafka, one.settings.names.findings, one.settings.names.group(INDEXER))
+    topic = FollowedTopic(one.settings, one.settings.names.findings, INDEXER)
     emit(one, "trent", 51, present_window())
     found = next(filter(None, (topic.read(10, 1.0) for _ in range(60))))
     topic.commit(found)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.kafka.offsets import Offsets, Topic
+from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.supervision.job_status import memory_of
 
 DETECTOR = "detector:failed_logins"
@@ -111,7 +111,7 @@ class Running:
     def ends(self) -> Offsets:
         """Where the events end now."""
         settings = self.stack.settings
-        with contextlib.closing(Topic(settings, "tests", settings.names.events("logins"))) as topic:
+        with TopicReader(settings, "tests", settings.names.events("logins")) as topic:
             return topic.bounds()[1]
 
     def committed(self, partitions: Iterable[int]) -> Offsets:

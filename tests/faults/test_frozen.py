@@ -9,8 +9,9 @@ from tests.rig.broker import Broker
 from tests.rig.installation import STOP_SECONDS, Installation, jvms_of
 from tests.rig.observed import INGEST
 from tests.rig.waiting import await_that
+from tocsin.kafka.job_reports import read_reports
 from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.reporter import EVERY_SECONDS, read_reports
+from tocsin.runtime.reporter import EVERY_SECONDS
 
 
 def test_a_job_whose_jvm_hangs_gives_no_heartbeat_until_it_goes_on_and_can_be_stopped(

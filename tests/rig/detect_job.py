@@ -25,9 +25,11 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.kafka.offsets import Topic as WatchedTopic
+from tocsin.kafka.job_reports import read_reports
+from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
+from tocsin.model.event import tick_value
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES, shortened
@@ -37,7 +39,6 @@ from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.runtime.reporter import read_reports
 from tocsin.sparkjob.query.checkpoint import committed
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
@@ -108,7 +109,7 @@ class Topic:
 
     def tick(self, moment: datetime, partitions: int = 2) -> None:
         for partition in range(partitions):
-            self.write(b'{"tick":true,"event_time":"%s"}' % text(moment).encode(), partition)
+            self.write(tick_value(moment), partition)
 
     def burst(self, user: str, count: int, partition: int = 0, moment: datetime | None = None) -> None:
         """`count` failed logins at once, all in one window."""
@@ -232,9 +233,8 @@ class DetectJob:
     def remove_records(self, partition: int, *, keep: int = 0) -> int:
         """Remove all events of `partition` but the last `keep`, as retention does; the first offset that is left."""
         name = self.settings.names.events(SOURCE)
-        watched = WatchedTopic(self.settings, "test", name)
-        place = TopicPartition(name, partition, watched.bounds()[1][partition] - keep)
-        watched.close()
+        with TopicReader(self.settings, "test", name) as watched:
+            place = TopicPartition(name, partition, watched.bounds()[1][partition] - keep)
         admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered
         (done,) = admin.delete_records([place]).values()
         return int(done.result(patient(10)).low_watermark)

@@ -149,7 +149,7 @@ class IndexerJob:
             return
         self._backfills = FollowedBackfills(self._settings, self._database, indexers[0])
         names = self._settings.names
-        topic = FollowedTopic(self._settings.kafka, names.findings, names.group(INDEXER))
+        topic = FollowedTopic(self._settings, names.findings, INDEXER)
         try:
             while not self._stop.is_set():
                 self._insist(lambda: self._step(topic, indexers[0]))

@@ -109,7 +109,7 @@ def declarations(catalog: Catalog) -> Diagnosis:
 def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:
     """Whether Kafka answers and has the topics `wanted`."""
     where = settings.kafka.bootstrap_servers
-    client = AdminClient(settings.kafka.for_librdkafka() | {"log_level": 0, "socket.timeout.ms": 3000})
+    client = AdminClient(settings.kafka.for_librdkafka() | {"socket.timeout.ms": 3000})
     try:
         topics = set(client.list_topics(timeout=_SECONDS).topics)
     except KafkaException as error:

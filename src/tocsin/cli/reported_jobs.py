@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tocsin.cli.json_shapes import JobStatus, Standing
+from tocsin.kafka.job_reports import read_reports
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import SILENT_SECONDS, JobReport, JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
-from tocsin.runtime.reporter import read_reports
 
 _STANDING = {
     JobState.STARTING: Standing.WARNING,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from tocsin.kafka.offsets import Offsets, Records
+from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.event import is_tick
 
 SLACK = timedelta(seconds=2)
@@ -104,7 +104,7 @@ class Unread:
     not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
     """
 
-    def __init__(self, topic: Records) -> None:
+    def __init__(self, topic: TopicReader) -> None:
         self._topic = topic
         self._read: dict[int, _PartitionLook] = {}
 
@@ -183,7 +183,7 @@ class WatermarkDelay:
         self._unread: Unread | None = None
         self._began_at: Offsets = {}
 
-    def choose(self, topic: Records, position: Offsets) -> None:
+    def choose(self, topic: TopicReader, position: Offsets) -> None:
         """Decide how the query that is about to start reads `topic` from `position` on.
 
         Raises:

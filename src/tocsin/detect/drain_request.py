@@ -129,7 +129,7 @@ class RequestedDrain:
         come in when it was asked. While Kafka does not answer, nothing is finished.
 
         Args:
-            bounds: see `Topic.bounds`.
+            bounds: see `TopicReader.bounds`.
             ingest_lag: how far behind the ingest says it is; 0 when it keeps up or says nothing.
             position: what the last finished batch has committed.
         """

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from tocsin.kafka.job_reports import ReportReader
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import ingest_job
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import ReportReader
 
 LONGEST_WAIT = timedelta(seconds=20)
 """A detector that is not ready by then will find the backlog in its own topic when it starts."""

@@ -48,7 +48,6 @@ class LineProducer:
             "message.max.bytes": RAW_BYTES,
             "batch.size": _BATCH_BYTES,
             "message.timeout.ms": int(timeout_seconds * 1000),
-            "log_level": 0,
         }
         self._producer = Producer(settings.kafka.for_librdkafka() | config)
         self._find_topic()

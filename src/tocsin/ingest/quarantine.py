@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tocsin.ingest.parsing_rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
-from tocsin.kafka.tail import newest_first, read_one
+from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import RAW_BYTES
 from tocsin.model.source import Source
@@ -29,6 +29,8 @@ from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 
 _OURS = (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER)
+
+_READER = "reader"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +102,15 @@ def all_quarantined(settings: Settings, source: Source, selection: Selection) ->
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    for message in newest_first(settings, settings.names.quarantine(source.name)):
-        record = read_record(source.name, message)
-        if record is None:
-            continue
-        if selection.since and record.quarantined_at < selection.since:
-            return
-        if selection.takes(record):
-            yield record
+    with TopicReader(settings, _READER, settings.names.quarantine(source.name)) as reader:
+        for message in reader.newest_first():
+            record = read_record(source.name, message)
+            if record is None:
+                continue
+            if selection.since and record.quarantined_at < selection.since:
+                return
+            if selection.takes(record):
+                yield record
 
 
 def newest_quarantined(settings: Settings, sources: Iterable[Source], selection: Selection) -> list[QuarantinedRecord]:
@@ -146,7 +149,8 @@ def find_quarantined(settings: Settings, source: Source, record_id: str) -> Quar
     topic = settings.names.quarantine(source.name)
     if name != source.name or not (partition.isdecimal() and offset.isdecimal()):
         raise ConfigError.one(record_id, f"is no id of a quarantined record; they look like {source.name}/0/42")
-    message = read_one(settings, topic, int(partition), int(offset))
+    with TopicReader(settings, _READER, topic) as reader:
+        message = reader.record(int(partition), int(offset))
     record = None if message is None else read_record(source.name, message)
     if record is None:
         raise ConfigError.one(record_id, "is not in quarantine, or no longer: records are kept for 30 days")
@@ -208,7 +212,8 @@ def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
     if not record.cut:
         return _Raw(record.payload, record.raw_key, [(header.key, header.value) for header in record.headers])
     origin = record.origin
-    message = read_one(settings, origin.topic, origin.partition, origin.offset)
+    with TopicReader(settings, _READER, origin.topic) as reader:
+        message = reader.record(origin.partition, origin.offset)
     value, key = (None, None) if message is None else (message.value(), message.key())
     if message is None or value is None or _sha256(value) != record.payload_sha256 or not _is_key_of(record, key):
         what = f"only the beginning of its {' and '.join(record.cut)} was kept"
@@ -234,7 +239,6 @@ class _Sender:
             "enable.idempotence": True,
             "message.max.bytes": RAW_BYTES,
             "message.timeout.ms": 30_000,
-            "log_level": 0,
         }
         self._producer = Producer(settings.kafka.for_librdkafka() | config)
         self._failed: list[str] = []

@@ -9,14 +9,14 @@ import base64
 import hashlib
 import json
 from collections import deque
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
-from tocsin.kafka.tail import read_one
+from tocsin.kafka.reader import TopicReader, appended_at
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import MUCH_QUARANTINED
 from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
@@ -118,8 +118,7 @@ class QuarantinedRecord(BaseModel):
 
 def read_record(source: str, message: Message) -> QuarantinedRecord | None:
     """Read the quarantined record in `message`; None when it holds something else."""
-    moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-    place = {"id": f"{source}/{message.partition()}/{message.offset()}", "quarantined_at": moment}
+    place = {"id": f"{source}/{message.partition()}/{message.offset()}", "quarantined_at": appended_at(message)}
     try:
         return QuarantinedRecord.model_validate(json.loads(message.value() or b"") | place)
     except (ValueError, TypeError):  # pydantic's ValidationError is a ValueError
@@ -135,12 +134,13 @@ def write_record(settings: Settings, source: Source, partition: int, offset: int
         ConfigError: what is expected of the source's events has faults; a retry does not help.
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    message = read_one(settings, settings.names.raw(source.name), partition, offset)
+    with TopicReader(settings, "reader", settings.names.raw(source.name)) as reader:
+        message = reader.record(partition, offset)
     if message is None:
         return
     written = _fields(message, source, rule_parts(source, read_row_rules(settings.project, source)), error)
     config = {"enable.idempotence": True, "message.max.bytes": QUARANTINE_BYTES, "message.timeout.ms": 30_000}
-    producer = Producer(settings.kafka.for_librdkafka() | config | {"log_level": 0})
+    producer = Producer(settings.kafka.for_librdkafka() | config)
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -157,7 +157,6 @@ def write_record(settings: Settings, source: Source, partition: int, offset: int
 
 def _fields(message: Message, source: Source, parts: dict[str, str], error: str) -> dict[str, object]:
     """Make the fields of `QuarantinedRecord`."""
-    appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     headers = message.headers() or []
     place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
     return {
@@ -165,7 +164,7 @@ def _fields(message: Message, source: Source, parts: dict[str, str], error: str)
         **_part("raw_key", message.key(), KEPT_KEY_BYTES),
         "reasons": [Reason.SET_ASIDE],
         "error": error,
-        "origin": place | {"timestamp": appended.strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
+        "origin": place | {"timestamp": appended_at(message).strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
         "source": source.name,
         "schema_version": source.schema_version,
         "rules_version": rules_version(parts),

@@ -6,7 +6,6 @@ there is, it writes a tick into each partition every second.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,15 +15,14 @@ from datetime import datetime
 import structlog
 from confluent_kafka import KafkaException, Producer
 
+from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import TransientError
+from tocsin.model.event import tick_value
 from tocsin.project.settings import Settings
 from tocsin.runtime.reporter import Reporter
 
 EVERY_SECONDS = 1.0
 _MARGIN_SECONDS = 0.01
-
-Offsets = dict[int, int]
-"""Partition to the offset of the next record."""
 
 log = structlog.get_logger()
 
@@ -68,24 +66,18 @@ def pause_after(moment: datetime | None) -> float:
     return EVERY_SECONDS if moment is None else EVERY_SECONDS - moment.microsecond / 1e6 + _MARGIN_SECONDS
 
 
-def tick_value(moment: datetime) -> bytes:
-    """The value of a tick record; its key is null."""
-    time = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return json.dumps({"tick": True, "event_time": time}, separators=(",", ":")).encode()
-
-
 @dataclass(frozen=True)
 class Watched:
     """What a ticker looks at, on its own thread; the first two may raise TransientError.
 
     Attributes:
         raw_ends: the ends of the raw topic, read anew.
-        events_partitions: how many partitions the events topic has now.
+        events_partitions: the partitions that the events topic has now.
         stopping: whether to end.
     """
 
     raw_ends: Callable[[], Offsets]
-    events_partitions: Callable[[], int]
+    events_partitions: Callable[[], list[int]]
     stopping: Callable[[], bool]
 
 
@@ -97,7 +89,7 @@ class Ticker:
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
         self._reading = TickRule()
         self._committed: Offsets = {}
-        limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "log_level": 0, "reconnect.backoff.max.ms": 2_000}
+        limits = {"linger.ms": 0, "message.timeout.ms": 5_000}
         self._producer = Producer(settings.kafka.for_librdkafka() | limits)
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self._thread.start()
@@ -149,6 +141,6 @@ class Ticker:
         moment = self._rule.answer(committed)
         if moment is None:
             return
-        for partition in range(self._watched.events_partitions()):
+        for partition in self._watched.events_partitions():
             self._producer.produce(self._events, value=tick_value(moment), partition=partition)
         self._producer.flush(5.0)

@@ -112,7 +112,7 @@ def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: floa
         TransientError: Kafka cannot be reached; a retry helps.
         TocsinError: Kafka refuses, for instance because of missing rights; a retry does not help.
     """
-    admin = AdminClient(settings.kafka.for_librdkafka() | {"log_level": 0, "socket.timeout.ms": 10_000})
+    admin = AdminClient(settings.kafka.for_librdkafka())
     specs = wanted_topics(settings, catalog).values()
     found = _Found()
     metadata = _asked(lambda: admin.list_topics(timeout=timeout_seconds))

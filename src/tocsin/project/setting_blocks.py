@@ -57,6 +57,9 @@ class KafkaSettings(_Block):
         config: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
+            "log_level": 0,
+            "socket.timeout.ms": 10_000,
+            "reconnect.backoff.max.ms": 2_000,
         }
         if self.sasl_mechanism:
             config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": self.sasl_username}

@@ -15,18 +15,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from pydantic import ValidationError
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
 
 EVERY_SECONDS = 5.0
-_TAIL = 20_000
 _LOOK_SECONDS, _YOUNG_SECONDS = 30.0, 60.0
-_QUIET = {"log_level": 0, "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 2_000}
 
 
 class Reporter:
@@ -66,7 +62,7 @@ class Reporter:
             "state": JobState.STARTING,
         }
         limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "queue.buffering.max.messages": 1_000}
-        self._producer = Producer(settings.kafka.for_librdkafka() | limits | _QUIET)
+        self._producer = Producer(settings.kafka.for_librdkafka() | limits)
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
         self._thread.start()
 
@@ -171,87 +167,6 @@ class Reporter:
                 value = report.model_dump_json(exclude_none=True)
                 self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
         self._producer.poll(0)
-
-
-class ReportReader:
-    """Follows `job-metrics`: each call of `latest` reads only what is new. For one thread."""
-
-    def __init__(self, settings: Settings, take: Callable[[JobReport], None] | None = None) -> None:
-        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first.
-
-        Reports of other installations on the same broker are left out.
-        """
-        self._take_report, self._own = take, settings.installation_id
-        self._topic = settings.names.job_metrics
-        config = {"group.id": settings.names.group("reports"), "enable.auto.commit": False, "fetch.wait.max.ms": 20}
-        self._consumer = Consumer(settings.kafka.for_librdkafka() | config | _QUIET)
-        self._position: int | None = None
-        self._reports: dict[str, JobReport] = {}
-
-    def latest(self, timeout_seconds: float = 5.0) -> dict[str, JobReport]:
-        """The latest report of each job that the end of the topic holds, stopped jobs included.
-
-        Raises:
-            TransientError: Kafka cannot be reached, or the topic is not there yet; a retry helps.
-        """
-        try:
-            self._advance(time.monotonic() + timeout_seconds)
-        except KafkaException as error:
-            raise TransientError(f"cannot read {self._topic}: {error.args[0].str()}") from error
-        return dict(self._reports)
-
-    def close(self) -> None:
-        """Leave Kafka."""
-        self._consumer.close()
-
-    def _advance(self, deadline: float) -> None:
-        """Read from the position up to the end of the topic, as it is at the beginning of the call."""
-        place = TopicPartition(self._topic, 0)
-        if self._position is not None:
-            self._consumer.resume([place])  # before the next call, which wakes the client: by itself that takes 1 s
-        try:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
-            if self._position is None or not low <= self._position <= high:
-                self._position = max(low, high - _TAIL)
-                self._consumer.assign([TopicPartition(self._topic, 0, self._position)])
-            self._read_to(high, deadline)
-        finally:
-            # Or the client would go on asking for more: 50 times a second, at 0.3 % of a core, and 9 % for the broker.
-            if self._position is not None:
-                self._consumer.pause([place])
-
-    def _read_to(self, end: int, deadline: float) -> None:
-        while self._position is not None and self._position < end:
-            messages = self._consumer.consume(min(1_000, end - self._position), timeout=0.1)
-            for message in messages:
-                self._take(message)
-            if not messages:
-                # Compaction may have removed the records up to the end: the consumer's own position knows.
-                reached = self._consumer.position([TopicPartition(self._topic, 0)])[0].offset
-                self._position = max(self._position, reached)
-                if time.monotonic() > deadline:
-                    raise TransientError(f"cannot read {self._topic} to its end in time")
-
-    def _take(self, message: Message) -> None:
-        if message.error() is not None:
-            raise KafkaException(message.error())
-        self._position = (message.offset() or 0) + 1
-        with contextlib.suppress(ValidationError):
-            report = JobReport.model_validate_json(message.value() or b"")
-            if report.instance != self._own:
-                return
-            self._reports[report.job] = report
-            if self._take_report is not None:
-                self._take_report(report)
-
-
-def read_reports(settings: Settings) -> dict[str, JobReport]:
-    """The latest report per job; see `ReportReader.latest`."""
-    reader = ReportReader(settings)
-    try:
-        return reader.latest()
-    finally:
-        reader.close()
 
 
 class _Tree:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from confluent_kafka import Message
 
 from tocsin.detect.drain import (
     FEW_RECORDS,
@@ -17,7 +18,9 @@ from tocsin.detect.drain import (
     ingested_at,
     is_too_narrow,
 )
+from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
+from tocsin.model.event import tick_value
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(seconds=10)
@@ -92,36 +95,25 @@ def test_the_age_of_a_record_is_read_without_parsing_it() -> None:
     assert ingested_at(b"nothing of ours") is None
 
 
-class Records:
+class Records(TopicReader):
     """A topic of which partition 0 holds `values`."""
 
     name = "events.logins"
 
     def __init__(self, values: list[bytes]) -> None:
-        self.values, self.read = values, 0
+        self.values, self.seen = values, 0
         self.breaks_at: int | None = None
 
-    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+    def bounds(self, partitions: Iterable[int] | None = None) -> tuple[dict[int, int], dict[int, int]]:
         return {0: 0, 1: 0}, {0: len(self.values), 1: 0}
 
-    def records(self, partition: int, start: int, end: int) -> Iterator[Record]:
+    def records(self, partition: int, start: int, end: int) -> Iterator[Message]:
         assert partition == 0
         for offset in range(start, min(end, len(self.values))):
             if offset == self.breaks_at:
                 raise TransientError("Kafka is away")
-            self.read += 1
-            yield Record(self.values[offset], offset)
-
-
-class Record:
-    def __init__(self, value: bytes, offset: int) -> None:
-        self._value, self._offset = value, offset
-
-    def value(self) -> bytes:
-        return self._value
-
-    def offset(self) -> int:
-        return self._offset
+            self.seen += 1
+            yield Message(value=self.values[offset], offset=offset)
 
 
 def came(seconds_ago: float) -> bytes:
@@ -129,7 +121,7 @@ def came(seconds_ago: float) -> bytes:
 
 
 def tick(seconds_ago: float) -> bytes:
-    return b'{"tick":true,"event_time":"%s"}' % ago(seconds_ago).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+    return tick_value(ago(seconds_ago))
 
 
 def test_the_oldest_unread_record_need_not_be_the_first() -> None:
@@ -140,7 +132,7 @@ def test_the_oldest_unread_record_need_not_be_the_first() -> None:
 def test_nothing_older_follows_a_tick() -> None:
     topic = Records([came(60), tick(50), came(40), came(30)])
     assert Unread(topic).look({0: 0}) == Backlog(4, ago(60))
-    assert topic.read == 2
+    assert topic.seen == 2
     assert Unread(topic).look({0: 1}) == Backlog(3, ago(50))
 
 
@@ -157,7 +149,7 @@ def test_no_record_is_looked_at_twice() -> None:
     topic.values.append(came(9000))
     assert unread.look({0: 2999}) == Backlog(2, ago(9000))
     assert unread.look({0: 3001}) == Backlog(0, None)
-    assert topic.read == 3001
+    assert topic.seen == 3001
 
 
 def test_behind_a_tick_that_was_read_the_looking_goes_on() -> None:
@@ -165,7 +157,7 @@ def test_behind_a_tick_that_was_read_the_looking_goes_on() -> None:
     unread = Unread(topic)
     assert unread.look({0: 0}).oldest == ago(50)
     assert unread.look({0: 1}).oldest == ago(40)
-    assert topic.read == 3
+    assert topic.seen == 3
 
 
 def test_what_was_seen_before_kafka_went_away_is_not_forgotten() -> None:
@@ -176,7 +168,7 @@ def test_what_was_seen_before_kafka_went_away_is_not_forgotten() -> None:
         unread.look({0: 0})
     topic.breaks_at = None
     assert unread.look({0: 0}) == Backlog(2, ago(60))
-    assert topic.read == 2
+    assert topic.seen == 2
 
 
 class Drain:

@@ -13,6 +13,7 @@ import pytest
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import Selection, changed_rules, count_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
+from tocsin.kafka.reader import TopicReader
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 
@@ -139,7 +140,7 @@ def test_a_long_record_is_replayed_only_from_what_is_still_the_record_itself(
 ) -> None:
     """A raw topic that was made anew has other records at the same offsets."""
     producer = Mock(flush=Mock(return_value=0))
-    monkeypatch.setattr(quarantine, "read_one", lambda *_: Message(found))
+    monkeypatch.setattr(TopicReader, "record", lambda *_: Message(found))
     monkeypatch.setattr(quarantine, "Producer", lambda _: producer)
     one = record(**CUT | changes)
     result = quarantine.replay(Settings(project=PROJECT), LOGINS, [one])

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.ingest.ticks import TickRule, pause_after, tick_value
+from tocsin.ingest.ticks import TickRule, pause_after
+from tocsin.model.event import tick_value
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

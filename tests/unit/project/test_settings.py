@@ -111,6 +111,7 @@ def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:
         "bootstrap.servers": "k:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "me", "sasl.password": 's"e\\cret', "ssl.ca.location": str(tmp_path / "ca.pem"),
         "ssl.certificate.location": str(tmp_path / "cert.pem"), "ssl.key.location": str(tmp_path / "key.pem"),
+        "log_level": 0, "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 2_000,
     }  # fmt: skip
     java = kafka.for_java()
     assert java["sasl.jaas.config"] == (

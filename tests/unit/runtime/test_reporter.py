@@ -5,20 +5,17 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import psutil
 import pytest
-from confluent_kafka import TopicPartition
 
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
 from tocsin.runtime.heartbeat import end_beside, read_beat
-from tocsin.runtime.reporter import Reporter, ReportReader
+from tocsin.runtime.reporter import Reporter
 
 JOB = "detector:bursts"
 UPDATES = 100
@@ -164,50 +161,6 @@ def test_the_process_list_is_read_seldom_and_children_count(
             child.kill()
     assert reporter.report().rss_bytes > 0, "what has ended is left out"
     reporter.close()
-
-
-class Topic:
-    """A consumer of `job-metrics` that knows whether it would go on asking the broker."""
-
-    def __init__(self, values: list[bytes]) -> None:
-        self.values, self.at, self.asks, self.asked_for = values, 0, False, list[int]()
-
-    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        assert self.asks is (self.at > 0), "this call wakes a client that goes on; by itself it takes a second"
-        return 0, len(self.values)
-
-    def assign(self, places: list[TopicPartition]) -> None:
-        self.at, self.asks = places[0].offset, True
-
-    def resume(self, _: object) -> None:
-        self.asks = True
-
-    def pause(self, _: object) -> None:
-        self.asks = False
-
-    def consume(self, count: int, timeout: float) -> list[Any]:
-        assert self.asks, "who is paused gets nothing"
-        self.asked_for.append(count)
-        found = range(self.at, min(self.at + count, len(self.values)))
-        self.at = found.stop
-        return [Mock(error=lambda: None, offset=lambda at=at: at, value=lambda at=at: self.values[at]) for at in found]
-
-
-def test_who_follows_reports_asks_the_broker_for_none_between_two_looks(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def says(number: int) -> bytes:
-        own = settings.installation_id
-        one = JobReport(job=JOB, at=datetime.now(UTC), instance=own, pid=number, state=JobState.RUNNING)
-        return one.model_dump_json().encode()
-
-    topic = Topic([says(1), says(2)])
-    monkeypatch.setattr("tocsin.runtime.reporter.Consumer", lambda _: topic)
-    reader = ReportReader(settings)
-    assert (reader.latest()[JOB].pid, topic.asks) == (2, False)
-    topic.values.append(says(3))
-    assert (reader.latest()[JOB].pid, topic.asks) == (3, False)
-    assert topic.asked_for == [2, 1], "or it would wait for more than there is"
 
 
 def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_older_one(settings: Settings) -> None:

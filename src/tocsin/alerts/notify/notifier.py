@@ -25,11 +25,12 @@ from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import Usage
 from tocsin.alerts.store.queries import alert_details
+from tocsin.kafka.job_reports import ReportReader
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import INDEXER, detector_job
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter, ReportReader
+from tocsin.runtime.reporter import Reporter
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0
@@ -281,8 +282,8 @@ class NotifierJob:
         if time.monotonic() < self._reports_after:
             raise TransientError(self._reports_trouble)
         try:
-            self._reader = self._reader or ReportReader(self._settings, self._usage.take)
-            return self._reader.latest(timeout_seconds=1.0)
+            self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
+            return self._reader.latest()
         except TransientError as error:
             self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)
             raise

@@ -16,6 +16,7 @@ from tocsin.history.day_status import published_days, why_not
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.ingest.quarantine import Selection, list_quarantined
+from tocsin.kafka.job_reports import read_reports
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.names import INDEXER, detector_job
 from tocsin.model.source import Source
@@ -23,7 +24,6 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force, kept_versions
 from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.reporter import read_reports
 
 _MOST = 100_000
 """Look at this many quarantined records, the newest."""

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tocsin.detect.spark.findings import ABOVE
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.kafka.offsets import Topic
+from tocsin.kafka.reader import TopicReader
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
@@ -149,19 +149,15 @@ class ExactScores:
 
     def _lower_bounds(self, closed: OpenWindows) -> set[str]:
         """Read the identities of the findings in `closed` that are lower bounds."""
-        topic = Topic(self._settings, f"exact:{self._spec.name}", self._settings.names.findings)
         found = set()
-        try:
-            first, (_, ends) = topic.since(closed.start - self._source.max_ahead), topic.bounds()
-            for partition, end in ends.items():
-                for message in topic.records(partition, first.get(partition, 0), end):
-                    value = message.value() or b""
-                    if b'"at_least":true' in value:
-                        finding = json.loads(value)
-                        if (finding["detector"], finding["version"]) == (self._spec.name, self._spec.version):
-                            found.add(str(finding["finding_id"]))
-        finally:
-            topic.close()
+        with TopicReader(self._settings, f"exact:{self._spec.name}", self._settings.names.findings) as topic:
+            starts, (_, ends) = topic.since(closed.start - self._source.max_ahead), topic.bounds()
+            for message in topic.read(starts, ends):
+                value = message.value() or b""
+                if b'"at_least":true' in value:
+                    finding = json.loads(value)
+                    if (finding["detector"], finding["version"]) == (self._spec.name, self._spec.version):
+                        found.add(str(finding["finding_id"]))
         return found
 
 

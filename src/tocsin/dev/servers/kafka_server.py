@@ -109,7 +109,7 @@ class Kafka:
         if not accepts(self.port):
             return f"port {self.port}"
         try:
-            known = AdminClient({**self.client.for_librdkafka(), "log_level": 0}).list_topics(timeout=2.0)
+            known = AdminClient(self.client.for_librdkafka()).list_topics(timeout=2.0)
         except KafkaException:
             return "its metadata"
         if not known.brokers:

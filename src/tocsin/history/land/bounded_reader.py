@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
+from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from tocsin.history.places import end
+from tocsin.kafka.reader import TopicReader, appended_at
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import Hole
-
-_TIMEOUT = 10.0
-_PATIENCE = 30.0
-_AT_ONCE = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TopicAnew(TocsinError):
@@ -71,16 +66,14 @@ class BoundedReader:
     def __init__(self, settings: Settings, topic: str, group: str) -> None:
         self.topic = topic
         self.stretches: dict[int, Stretch] = {}
-        limits = {"queued.max.messages.kbytes": 16_384, "log_level": 0, "fetch.wait.max.ms": 100}
-        config = {"enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
-        config |= {"group.id": settings.names.group(group), "socket.timeout.ms": 10_000}
-        self._consumer = Consumer(settings.kafka.for_librdkafka() | config | limits)
+        strict = {"auto.offset.reset": "error", "check.crcs": True}
+        self._reader = TopicReader(settings, group, topic, timeout_seconds=15.0, config=strict)
 
-    def __enter__(self) -> BoundedReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        self._reader.close()
 
     def begin(self, positions: dict[int, int], appended: dict[int, datetime]) -> None:
         """Look where the topic begins and ends now.
@@ -94,11 +87,11 @@ class BoundedReader:
         Raises:
             TopicAnew: a partition ends before its position.
         """
-        for partition in self._partitions():
-            with self._reaching():
-                place = TopicPartition(self.topic, partition)
-                first, end = self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
-            start = positions.get(partition, first)
+        firsts, ends = self._reader.bounds()
+        if not firsts:
+            raise TransientError(f"{self.topic} does not exist (yet)")
+        for partition, first in firsts.items():
+            start, end = positions.get(partition, first), ends[partition]
             if end < start:
                 what = f"{self.topic}[{partition}] ends at offset {end}, but landing has read it up to {start} before"
                 raise TopicAnew(f"{what}: it was made anew; `tocsin history land --anew` begins at what it holds now")
@@ -109,57 +102,46 @@ class BoundedReader:
 
     def chunks(self, *, records: int, size: int) -> Iterator[Chunk]:
         """All that is to be read, in chunks that end behind `records` records or `size` bytes."""
-        left = {partition for partition, stretch in self.stretches.items() if stretch.position < stretch.end}
-        with self._reaching():
-            self._consumer.assign([TopicPartition(self.topic, p, self.stretches[p].position) for p in sorted(left)])
-        chunk, deadline = Chunk(), time.monotonic() + _PATIENCE
-        while left:
-            with self._reaching():
-                messages = self._consumer.consume(_AT_ONCE, timeout=0.2)
-            for message in messages:
-                self._take(message, chunk)
-            if messages:
-                deadline = time.monotonic() + _PATIENCE
-            elif time.monotonic() > deadline:
-                raise TransientError(f"Kafka gives no more of {self.topic}, although it has not ended")
-            left -= self._finished(left, idle=not messages)
+        starts = {partition: stretch.position for partition, stretch in self.stretches.items()}
+        chunk = Chunk()
+        for message in self._reader.read(starts, {partition: s.end for partition, s in self.stretches.items()}):
+            self._take(message, chunk)
             if len(chunk.values) >= records or chunk.bytes >= size:
                 yield chunk
                 chunk = Chunk()
+        for stretch in self.stretches.values():
+            if stretch.position < stretch.end:
+                stretch.skip(stretch.end, removed=False, before=None)
         if chunk.values:
             yield chunk
 
     def by_day(self, since: date, until: date) -> dict[date, int]:
-        """How many of the records that are to be read were appended on which UTC day, without reading them.
+        """Count by UTC day of their append time the records that are to be read, without reading them.
 
         What is older than `since` counts as of that day, what is newer than `until` as of that one.
         """
         counts: dict[date, int] = {}
-        for partition, stretch in self.stretches.items():
-            position, day = stretch.position, since
-            while position < stretch.end:
-                after = stretch.end if day >= until else min(self._first_from(partition, end(day)), stretch.end)
+        positions = {p: stretch.position for p, stretch in self.stretches.items() if stretch.position < stretch.end}
+        day = since
+        while positions:
+            afters = self._reader.since(end(day)) if day < until else {}
+            for partition, position in list(positions.items()):
+                last = self.stretches[partition].end
+                after = min(max(position, afters.get(partition, last)), last)
                 if after > position:
                     counts[day] = counts.get(day, 0) + after - position
-                position, day = max(position, after), day + timedelta(days=1)
+                positions[partition] = after
+                if after == last:
+                    del positions[partition]
+            day += timedelta(days=1)
         return counts
 
-    def _first_from(self, partition: int, moment: datetime) -> int:
-        """The offset of the first record that was appended at `moment` or later; that of the end without any."""
-        with self._reaching():
-            asked = TopicPartition(self.topic, partition, int(moment.timestamp() * 1000))
-            (found,) = self._consumer.offsets_for_times([asked], timeout=_TIMEOUT)
-        return found.offset if found.offset >= 0 else self.stretches[partition].end
-
     def _take(self, message: Message, chunk: Chunk) -> None:
-        error = message.error()
-        if error is not None:
-            raise TransientError(f"cannot read {self.topic}: {error.str()}")
         partition, offset, value = message.partition() or 0, message.offset() or 0, message.value()
         stretch = self.stretches[partition]
-        if offset >= stretch.end or offset < stretch.position:
+        if offset < stretch.position:
             return
-        moment = _EPOCH + timedelta(milliseconds=message.timestamp()[1])
+        moment = appended_at(message)
         if offset > stretch.position:
             stretch.skip(offset, removed=False, before=moment)
         elif stretch.holes and stretch.holes[-1].before is None:
@@ -168,34 +150,3 @@ class BoundedReader:
         chunk.values.append(value)
         chunk.partitions.append(partition)
         chunk.bytes += len(value or b"")
-
-    def _finished(self, left: set[int], *, idle: bool) -> set[int]:
-        """Partitions that are read to their end; what stands there may be nothing that a consumer is given."""
-        done = {partition for partition in left if self.stretches[partition].position >= self.stretches[partition].end}
-        for partition in left - done if idle else ():
-            with self._reaching():
-                (place,) = self._consumer.position([TopicPartition(self.topic, partition)])
-            stretch = self.stretches[partition]
-            if place.offset >= stretch.end:
-                stretch.skip(stretch.end, removed=False, before=None)
-                done.add(partition)
-        if done:
-            with self._reaching():
-                self._consumer.pause([TopicPartition(self.topic, partition) for partition in sorted(done)])
-        return done
-
-    def _partitions(self) -> list[int]:
-        with self._reaching():
-            found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT).topics[self.topic]
-        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TransientError(f"cannot read the partitions of {self.topic}: {found.error.str()}")
-        if not found.partitions:
-            raise TransientError(f"{self.topic} does not exist (yet)")
-        return sorted(found.partitions)
-
-    @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            raise TransientError(f"cannot reach Kafka for {self.topic}: {error.args[0].str()}") from error

@@ -21,7 +21,8 @@ from tocsin.ingest.spark.envelope import OBSERVATION, observed, routed, sized
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.ingest.ticks import Ticker, Watched
-from tocsin.kafka.offsets import Offsets, Topic, oldest
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reader import Offsets, TopicReader, oldest
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.names import detector_job, ingest_job
@@ -30,7 +31,6 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.runtime.heartbeat import read_besides
-from tocsin.runtime.reporter import ReportReader
 from tocsin.sparkjob.query.checkpoint import committed
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import Progress
@@ -197,7 +197,7 @@ class Ingest:
 
     def _new_ticker(self, run: Run) -> Ticker:
         # Clients of its own: the ticker has its own thread.
-        raw, events = (Topic(self._settings, self.job, name) for name in (self.reads, self.writes[0]))
+        raw, events = (TopicReader(self._settings, self.job, name) for name in (self.reads, self.writes[0]))
         watched = Watched(
             raw_ends=lambda: raw.bounds()[1],
             events_partitions=events.partitions,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tocsin.kafka.offsets import Kept, Offsets, Topic, oldest
+from tocsin.kafka.reader import Offsets, TopicReader, oldest
 from tocsin.model.names import ingest_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.durable import write_whole
@@ -60,7 +60,7 @@ class Checkpoint:
         known = committed(self.query, topic) or self.offsets
         return {partition: known.get(partition, 0) for partition in range(partitions)}
 
-    def is_overtaken(self, topic: Kept) -> bool:
+    def is_overtaken(self, topic: TopicReader) -> bool:
         """Whether records were removed that it would read next; then opening it again lets it begin anew.
 
         Raises:
@@ -106,7 +106,7 @@ class _Beginning:
 
 
 def open_checkpoint(
-    base: Path, fingerprint: str, topic: Kept, memory: timedelta, unread: Callable[[], datetime | None] = lambda: None
+    base: Path, fingerprint: str, topic: TopicReader, memory: timedelta, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
     """The checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
@@ -204,11 +204,8 @@ def unread_raw(settings: Settings, source: str) -> datetime | None:
         TransientError: Kafka cannot be reached; a retry helps.
     """
     job, name = ingest_job(source), settings.names.raw(source)
-    raw = Topic(settings, job, name)
-    try:
+    with TopicReader(settings, job, name) as raw:
         return oldest(raw, committed(settings.checkpoint(job) / "query", name) or {})
-    finally:
-        raw.close()
 
 
 def _own(folder: Path, topic: str) -> _Reached:
@@ -240,7 +237,7 @@ def _overtaken(position: Offsets, first: Offsets) -> bool:
 
 
 def _beginning(
-    topic: Kept, last: _Reached | None, memory: timedelta, unread: Callable[[], datetime | None]
+    topic: TopicReader, last: _Reached | None, memory: timedelta, unread: Callable[[], datetime | None]
 ) -> _Beginning:
     """From the first record on; else from `memory` before what the last checkpoint had reached.
 
@@ -261,13 +258,13 @@ def _beginning(
     return _Beginning(offsets, max(whole), wanted=since)
 
 
-def _at_end(topic: Kept) -> _Beginning:
+def _at_end(topic: TopicReader) -> _Beginning:
     """From now on."""
     _, ends = topic.bounds()
     return _Beginning(ends, datetime.now(UTC))
 
 
-def _gap(topic: Kept, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
+def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
     """What is left out between the place that was reached and the new beginning; None when nothing is."""
     now, (_, ends) = datetime.now(UTC), topic.bounds()
     holes = {}

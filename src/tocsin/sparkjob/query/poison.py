@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.kafka.offsets import Offsets, Records
+from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.model.event import is_tick
 from tocsin.model.job_report import JobState
@@ -199,7 +199,7 @@ class Poison:
             for span, error in blamed
         ]
 
-    def _nearby(self, topic: Records, position: Offsets) -> list[Span]:
+    def _nearby(self, topic: TopicReader, position: Offsets) -> list[Span]:
         """Some single records around `position` that were not set aside, those that the query has read first."""
         first, ends = topic.bounds()
         before: list[Span] = []
@@ -211,7 +211,7 @@ class Poison:
             after += unread[:: -(len(unread) // _WITNESSES + 1)]  # what ends the query is likely the first of them
         return [*before, *after]
 
-    def _real(self, topic: Records, span: Span) -> list[Span]:
+    def _real(self, topic: TopicReader, span: Span) -> list[Span]:
         """The records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
         if span.start >= span.end:
             return []

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.kafka.offsets import Offsets, Topic, lag_of
+from tocsin.kafka.reader import Offsets, TopicReader, lag_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
@@ -96,11 +96,12 @@ class QueryLoop:
         """Name what Kafka lacks, in a sentence; None when nothing."""
         try:
             for name in self._work.writes:
-                if Topic(self._settings, self._work.job, name).partitions() == 0:
-                    return f"topic {name} does not exist yet"
+                with TopicReader(self._settings, self._work.job, name) as topic:
+                    if not topic.partitions():
+                        return f"topic {name} does not exist yet"
             return None if self._run.topic.partitions() else f"topic {self._run.topic.name} does not exist yet"
         except TransientError as error:
-            return f"{error} ({self._settings.kafka.bootstrap_servers})"
+            return str(error)
 
     def _pause(self, reason: str) -> None:
         """Report that Kafka has failed, and give it a moment; raise when several attempts in a row have failed."""
@@ -115,7 +116,7 @@ class QueryLoop:
 
     def _fit_session(self) -> None:
         """Start a session whose slots fit the partitions of the topic, unless there is one."""
-        partitions = self._run.topic.partitions()
+        partitions = len(self._run.topic.partitions())
         if partitions == self._run.partitions:
             return
         if self._run.partitions:
@@ -234,13 +235,13 @@ class QueryLoop:
             self._reporter.update(state=JobState.WAITING, reason=str(error))
 
     def _lag(self, ends: Offsets) -> dict[str, Any]:
-        lag = lag_of(self._run.topic, self._run.position, ends, self._work.appended_at)
-        return {"lag_records": lag.records, "lag_seconds": lag.seconds}
+        records, seconds = lag_of(self._run.topic, self._run.position, ends, self._work.appended_at)
+        return {"lag_records": records, "lag_seconds": seconds}
 
     def _growth(self) -> str | None:
         """Tell in a sentence that partitions were added; None if none were."""
         with contextlib.suppress(TransientError):
-            partitions = self._run.topic.partitions()
+            partitions = len(self._run.topic.partitions())
             if partitions > self._run.partitions:
                 return f"{self._run.topic.name} has grown from {self._run.partitions} to {partitions} partitions"
         return None

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from tocsin.kafka.offsets import Offsets, Topic
+from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.errors import TransientError
 
 SETTLE_SECONDS = 0.2
@@ -162,7 +162,7 @@ class _Beans:
 class Between:
     """What the query of a job has read since its last boundary. For the job's main thread."""
 
-    def __init__(self, topic: Topic, group: str) -> None:
+    def __init__(self, topic: TopicReader, group: str) -> None:
         """Of the query that reads `topic` with consumers whose group's name begins with `group`."""
         self._topic, self._clients, self._reading = topic, Clients(topic.name, group), Reading()
         self._is_real_time = False

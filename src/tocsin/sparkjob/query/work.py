@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.kafka.offsets import Offsets, Topic
+from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.reporter import Reporter
@@ -62,7 +62,7 @@ class Run:
 
     def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
         self.settings, self.job, self.reporter = settings, work.job, reporter
-        self.topic = Topic(settings, work.job, work.reads)
+        self.topic = TopicReader(settings, work.job, work.reads)
         self.between = Between(self.topic, consumer_group(settings, work.job))
         self.partitions = 0
         self.position: Offsets = {}

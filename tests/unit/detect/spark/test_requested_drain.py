@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.detect.drain_request import RequestedDrain, ask_drain, end_drain, read_drains
-from tocsin.kafka.offsets import Offsets
+from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import TransientError
 
 JOB = "detector:a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Never
@@ -10,6 +11,7 @@ from typing import Never
 import pytest
 
 from tests.rig.samples.checkpoints import batch
+from tocsin.kafka.reader import TopicReader
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
@@ -22,25 +24,25 @@ SECOND = timedelta(seconds=1)
 MEMORY = 20 * SECOND
 
 
-class Kept:
+class Kept(TopicReader):
     """A topic to whose partitions one record was appended each second from noon on, and which was cut since then."""
 
     name = NAME
 
     def __init__(self, *partitions: tuple[int, int]) -> None:
         """The first offset that is kept and the end of each partition."""
-        self.partitions = dict(enumerate(partitions))
+        self.kept = dict(enumerate(partitions))
 
-    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        return {p: first for p, (first, _) in self.partitions.items()}, {p: e for p, (_, e) in self.partitions.items()}
+    def bounds(self, partitions: Iterable[int] | None = None) -> tuple[dict[int, int], dict[int, int]]:
+        return {p: first for p, (first, _) in self.kept.items()}, {p: e for p, (_, e) in self.kept.items()}
 
     def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
-        first, last = self.partitions[partition]
+        first, last = self.kept[partition]
         return NOON + max(first, start) * SECOND if max(first, start) < min(end, last) else None
 
     def since(self, moment: datetime) -> dict[int, int]:
         offset = max(0, -((NOON - moment) // SECOND))
-        return {p: min(max(first, offset), end) for p, (first, end) in self.partitions.items()}
+        return {p: min(max(first, offset), end) for p, (first, end) in self.kept.items()}
 
 
 def opened(base: Path, topic: Kept, fingerprint: str = "f1", unread: datetime | None = None) -> Checkpoint:
