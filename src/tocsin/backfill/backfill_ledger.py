@@ -19,14 +19,14 @@ from enum import StrEnum
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.places import stamp
 from tocsin.model.errors import TocsinError
 from tocsin.model.finding import Finding
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 
 _FINDINGS = ".jsonl.gz"
 
@@ -126,10 +126,6 @@ class Ledger(BaseModel):
     attempts: dict[date, Attempt] = {}
 
 
-_LEDGER = TypeAdapter(Ledger)
-_PERHAPS = TypeAdapter[Ledger | None](Ledger | None)
-
-
 class Backfills:
     """The published findings of one detector. Who writes holds the lock of `tocsin.model.names.backfill_job`."""
 
@@ -144,7 +140,7 @@ class Backfills:
 
     def read(self) -> Ledger:
         """What there is now; nothing before the first run. A broken ledger counts as none: all days are run again."""
-        return state_file.read(self.file, _LEDGER, Ledger())
+        return state_file.read(self.file, Ledger, Ledger())
 
     def next_run(self, day: date) -> str:
         """A name for the next run of `day`."""
@@ -205,7 +201,7 @@ class Backfills:
         Raises:
             OSError: the folder cannot be written; the next time removes the rest.
         """
-        ledger = state_file.read(self.file, _PERHAPS, None)
+        ledger = state_file.read(self.file, Ledger, None)
         if ledger is None:
             if self.file.exists():
                 log.warning("a ledger of backfills cannot be read; it is left alone", file=str(self.file))
@@ -231,7 +227,7 @@ class Backfills:
         return self.folder / f"dt={day}" / f"{run}{_FINDINGS}"
 
     def _write(self, ledger: Ledger) -> None:
-        state_file.write(self.file, _LEDGER, ledger)
+        state_file.write(self.file, Ledger, ledger)
 
 
 def folder(settings: Settings) -> Path:

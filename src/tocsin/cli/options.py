@@ -1,14 +1,19 @@
-"""Options that several verbs share, and how their texts become values."""
+"""Define the options that several verbs share, and read spans and moments: 30s, 15m, "10 minutes", 2026-01-31."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from tocsin.cli import moments
+from tocsin.model.durations import parse_duration
+
+_SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.IGNORECASE)
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_HELP = "write a span such as 30s, 15m, 1h or 2d"
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Leave with 1 when anything is listed, as git diff does.")]
@@ -23,17 +28,48 @@ class Level(StrEnum):
     URGENT = "urgent"
 
 
-def since(text: str | None) -> datetime | None:
-    """The moment that `--since` means; a usage error when it means none."""
+def span_of(text: str) -> timedelta:
+    """Read a span of time.
+
+    Raises:
+        ValueError: with the accepted forms.
+    """
+    short = _SHORT.fullmatch(text.strip())
     try:
-        return None if text is None else moments.since(text, datetime.now(UTC))
+        return timedelta(**{_UNITS[short[2].lower()]: float(short[1])}) if short else parse_duration(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"'{text}' is not a span of time; {_HELP}") from None
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """Read a moment: a span before `now`, or a time, in UTC unless it says otherwise.
+
+    Raises:
+        ValueError: with the accepted forms.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return now - span_of(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"'{text}' is neither a span nor a moment; {_HELP}, or 2026-01-31T14:00:00Z") from None
+
+
+def since(text: str | None) -> datetime | None:
+    """Read the value of `--since`; a usage error if it is no moment."""
+    try:
+        return None if text is None else moment_of(text, datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--since'") from None
 
 
 def span(text: str, option: str) -> float:
-    """The seconds that the value of `option` means; a usage error when it means none."""
+    """Read the value of `option` as seconds; a usage error if it is no span."""
     try:
-        return moments.span_of(text).total_seconds()
+        return span_of(text).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
-from pydantic import TypeAdapter
 
 from tocsin.model.errors import TransientError
 from tocsin.model.names import file_name
@@ -48,15 +47,12 @@ class Drains:
         return {job: one for job, one in jobs.items() if job not in self.drained or job in self.asked}
 
 
-_DRAIN = TypeAdapter(Drain | None)
-
-
 def read_drains(state: Path) -> Drains:
     """All drains; a file that cannot be read is none."""
     found: dict[str, dict[str, float]] = {"asked": {}, "drained": {}}
     for stage, jobs in found.items():
         for path in (state / "drains").glob(f"*.{stage}.json"):
-            drain = state_file.read(path, _DRAIN, None)
+            drain = state_file.read(path, Drain, None)
             if drain is not None:
                 jobs[drain.job] = drain.asked_at
     return Drains(**found)
@@ -69,12 +65,12 @@ def ask_drain(state: Path, job: str) -> None:
         OSError: the state folder cannot be written.
     """
     _path(state, job, "drained").unlink(missing_ok=True)
-    state_file.write(_path(state, job, "asked"), _DRAIN, Drain(job, time.time()))
+    state_file.write(_path(state, job, "asked"), Drain, Drain(job, time.time()))
 
 
 def asked_at(state: Path, job: str) -> float | None:
     """When `job` was asked to drain; None when it was not, or has done it."""
-    drain = state_file.read(_path(state, job, "asked"), _DRAIN, None)
+    drain = state_file.read(_path(state, job, "asked"), Drain, None)
     return None if drain is None else drain.asked_at
 
 

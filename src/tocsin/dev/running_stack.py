@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.dev.servers.ports import LOOPBACK
 from tocsin.project.settings import RUNNING_FILE
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime import state_file
+from tocsin.runtime.state_file import write_whole
 
 _ABOUT_FILE = "stack.json"
 
@@ -42,7 +42,7 @@ def announce(state: Path, running: Running) -> None:
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
         f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n'
     )
-    write_whole(state / _ABOUT_FILE, json.dumps(asdict(running)))
+    state_file.write(state / _ABOUT_FILE, Running, running)
     write_whole(state / RUNNING_FILE, settings)
 
 
@@ -54,7 +54,4 @@ def withdraw(state: Path) -> None:
 
 def read_running(state: Path) -> Running | None:
     """The stack that runs on this state folder, as far as it announced itself; None when there is none."""
-    try:
-        return Running(**json.loads((state / _ABOUT_FILE).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
+    return state_file.read(state / _ABOUT_FILE, Running, None)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import DayFacts
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime import state_file
 
 log = structlog.get_logger()
 
@@ -97,7 +97,7 @@ def write_version(places: Places, day: date, version: DayVersion) -> None:
         OSError: the disk is full or the folder cannot be written.
     """
     folder = places.version(day, version.version)
-    write_whole(folder / VERSION_FILE, version.model_dump_json(indent=1))
+    state_file.write(folder / VERSION_FILE, DayVersion, version)
 
 
 def read_version(places: Places, day: date, name: str) -> DayVersion:

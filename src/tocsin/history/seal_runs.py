@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.places import Places
@@ -32,9 +32,6 @@ class Sealing(BaseModel):
     began_at: datetime
 
 
-_SEALING = TypeAdapter[Sealing | None](Sealing | None)
-
-
 def begin_sealing(settings: Settings, source: str, run_id: str) -> Sealing:
     """What is known of the run `run_id`, which begins now unless an earlier try of it did. For who holds the lock.
 
@@ -44,13 +41,13 @@ def begin_sealing(settings: Settings, source: str, run_id: str) -> Sealing:
     known = read_sealing(settings, source, run_id)
     if known is None:
         known = Sealing(run_id=run_id, began_at=datetime.now(UTC))
-        state_file.write(_file(settings, source), _SEALING, known)
+        state_file.write(_file(settings, source), Sealing, known)
     return known
 
 
 def read_sealing(settings: Settings, source: str, run_id: str) -> Sealing | None:
     """What is known of the run `run_id`; None before its first try, and once another run has begun."""
-    known = state_file.read(_file(settings, source), _SEALING, None)
+    known = state_file.read(_file(settings, source), Sealing, None)
     return known if known is not None and known.run_id == run_id else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.quality.verdict_files import FOLDER
 from tocsin.runtime import state_file
@@ -28,12 +28,9 @@ class Unsealed(BaseModel):
         return f"could not be sealed at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason}"
 
 
-_DAYS = TypeAdapter(dict[date, Unsealed])
-
-
 def unsealed_days(state: Path, source: str) -> dict[date, Unsealed]:
     """The days of `source` that could not be sealed and have not been since; `state` is the state folder."""
-    return state_file.read(_file(state, source), _DAYS, {})
+    return state_file.read(_file(state, source), dict[date, Unsealed], {})
 
 
 def note(state: Path, source: str, day: date, reason: str | None) -> bool:
@@ -76,6 +73,6 @@ def _file(state: Path, source: str) -> Path:
 
 def _write(state: Path, source: str, days: dict[date, Unsealed]) -> None:
     if days:
-        state_file.write(_file(state, source), _DAYS, dict(sorted(days.items())))
+        state_file.write(_file(state, source), dict[date, Unsealed], dict(sorted(days.items())))
     else:
         _file(state, source).unlink(missing_ok=True)

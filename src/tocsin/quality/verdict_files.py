@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tocsin.model.errors import ConfigError, nearest
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.verdict import Severity, Stage, Verdict
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime import state_file
+from tocsin.runtime.state_file import write_whole
 
 FOLDER = "quality"
 INDEX = "index.html"
@@ -54,7 +55,7 @@ class Records:
         verdict = record.verdict
         where = (verdict.subject, verdict.day, verdict.run_id)
         write_whole(self.state / self.place(*where), page)
-        write_whole(self.state / self.place(*where, ending="json"), record.model_dump_json(indent=1))
+        state_file.write(self.state / self.place(*where, ending="json"), Record, record)
 
     def write_index(self, page: str) -> None:
         """Keep the page of all subjects and days."""
@@ -120,12 +121,8 @@ class Records:
 
     def latest(self, subject: str, day: date) -> Record | None:
         """What was said last of `day`; None when nothing was, or nothing that can be read."""
-        found = []
-        for path in (self.folder / subject / str(day)).glob("*.json"):
-            try:
-                found.append(Record.model_validate_json(path.read_bytes()))
-            except (ValidationError, FileNotFoundError):
-                continue
+        paths = (self.folder / subject / str(day)).glob("*.json")
+        found = [record for path in paths if (record := state_file.read(path, Record, None)) is not None]
         return max(found, key=lambda record: record.verdict.judged_at, default=None)
 
     def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
@@ -20,7 +20,7 @@ from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 
 KEPT = 5
 """So many versions are kept, those that were started last."""
@@ -59,10 +59,6 @@ class Pin(BaseModel):
     at: datetime
 
 
-_VERSIONS = TypeAdapter(list[Version])
-_PINS = TypeAdapter(dict[str, Pin])
-
-
 def pins_file(settings: Settings) -> Path:
     """Changes whenever a version is put in force or no longer is."""
     return settings.state / "supervision" / "pins.json"
@@ -70,7 +66,7 @@ def pins_file(settings: Settings) -> Path:
 
 def kept_versions(settings: Settings, name: str) -> list[Version]:
     """The versions of the detector `name` that are kept, in the order in which they first ran."""
-    return state_file.read(_folder(settings, name) / "versions.json", _VERSIONS, [])
+    return state_file.read(_folder(settings, name) / "versions.json", list[Version], [])
 
 
 def keep_version(settings: Settings, spec: DetectorSpec, text: bytes, fingerprint: str) -> list[Version]:
@@ -95,7 +91,7 @@ def keep_version(settings: Settings, spec: DetectorSpec, text: bytes, fingerprin
         _copy(settings, spec.name, gone).parent.rmdir()
     write_whole(_copy(settings, spec.name, spec.version), text)
     recent.sort(key=lambda one: one.first_at)
-    state_file.write(_folder(settings, spec.name) / "versions.json", _VERSIONS, recent)
+    state_file.write(_folder(settings, spec.name) / "versions.json", list[Version], recent)
     return recent
 
 
@@ -170,7 +166,7 @@ def roll_back(settings: Settings, name: str, version: str | None = None) -> Vers
         there = ", ".join(known) or "none"
         raise ConfigError([Fault(name, f"no version '{version}' is kept ({there})", nearest=nearest(version, known))])
     pin = Pin(version=target.version, over=_digest(settings, name), at=datetime.now(UTC))
-    state_file.write(pins_file(settings), _PINS, {**_pins(settings), name: pin})
+    state_file.write(pins_file(settings), dict[str, Pin], {**_pins(settings), name: pin})
     return target
 
 
@@ -183,7 +179,9 @@ def roll_forward(settings: Settings, name: str) -> bool:
     """
     version_in_force(settings, name)
     held = name in read_pins(settings)
-    state_file.write(pins_file(settings), _PINS, {one: pin for one, pin in _pins(settings).items() if one != name})
+    state_file.write(
+        pins_file(settings), dict[str, Pin], {one: pin for one, pin in _pins(settings).items() if one != name}
+    )
     return held
 
 
@@ -205,4 +203,4 @@ def _digest(settings: Settings, name: str) -> str:
 
 
 def _pins(settings: Settings) -> dict[str, Pin]:
-    return state_file.read(pins_file(settings), _PINS, {})
+    return state_file.read(pins_file(settings), dict[str, Pin], {})

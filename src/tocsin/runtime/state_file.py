@@ -1,29 +1,78 @@
-"""What must outlive a process, as small JSON files that are replaced whole."""
+"""Keep small state in files that are replaced whole or not at all, whenever process or machine stop."""
 
 from __future__ import annotations
 
+import functools
+import os
+import secrets
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
-from tocsin.runtime.durable import write_whole
-
-_Kept = TypeVar("_Kept")
+_Value = TypeVar("_Value")
 
 
-def read(path: Path, kind: TypeAdapter[_Kept], otherwise: _Kept) -> _Kept:
-    """What `path` keeps; `otherwise` when there is no such file, or a broken one."""
-    try:
-        return kind.validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return otherwise
-
-
-def write(path: Path, kind: TypeAdapter[_Kept], value: _Kept) -> None:
-    """Keep `value` in `path`.
+@overload
+def read(path: Path, kind: type[_Value], default: None) -> _Value | None: ...
+@overload
+def read(path: Path, kind: type[_Value], default: _Value) -> _Value: ...
+def read(path: Path, kind: type[_Value], default: _Value | None) -> _Value | None:
+    """Read the value of type `kind` that `path` holds as JSON; `default` if there is no such file, or a broken one.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; what was kept before is still there.
+        OSError: the file is there and cannot be read.
     """
-    write_whole(path, kind.dump_json(value, indent=1))
+    try:
+        value: _Value = _adapter(cast(Hashable, kind)).validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return default
+    return value
+
+
+def write(path: Path, kind: type[_Value], value: _Value) -> None:
+    """Write `value` of type `kind` to `path` as JSON; errors as for `write_whole`."""
+    write_whole(path, _adapter(cast(Hashable, kind)).dump_json(value, indent=1))
+
+
+@functools.cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    # Building one costs more than reading a file.
+    return TypeAdapter(cast(Any, kind))
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Put `content` (text as UTF-8) in the place of what `path` held; it is on the disk when this returns.
+
+    Any number of processes and threads may do so at once: the last one wins. The folder is made when it is missing.
+
+    Args:
+        path: of the file.
+        content: all that it will hold.
+        mode: its permissions, less those that the umask takes away.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left behind.
+            A retry helps once there is room.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Until its folder is on the disk, a new name for a file is not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,13 +1,23 @@
-"""Signals that ask a job to stop."""
+"""Stop a process in order when a signal asks for it."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable
+from types import FrameType
 
 
-def on_signals(stop: threading.Event, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-    """Let `signals` set `stop`; only in the main thread."""
-    for number in signals:
-        signal.signal(number, lambda *_: stop.set())
+def on_signals(stop: threading.Event, *, interactive: bool = False) -> None:
+    """Let SIGINT and SIGTERM set `stop`; call this in the main thread only.
+
+    If `interactive`, SIGHUP sets it too, and a second signal ends by force what is still stopping.
+    """
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        if interactive and stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if interactive else ())):
+        signal.signal(number, ask)

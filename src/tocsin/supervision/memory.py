@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from tocsin.runtime import state_file
 from tocsin.supervision.job_states import History
-
-_ADAPTER = TypeAdapter(History)
 
 
 def read_history(path: Path) -> History:
     """What `path` remembers; nothing when there is no such file, or a broken one: a forgotten back-off does no harm."""
-    return state_file.read(path, _ADAPTER, History())
+    return state_file.read(path, History, History())
 
 
 def write_history(path: Path, history: History) -> None:
@@ -23,4 +19,4 @@ def write_history(path: Path, history: History) -> None:
     Raises:
         OSError: the disk is full or the folder cannot be written.
     """
-    state_file.write(path, _ADAPTER, history)
+    state_file.write(path, History, history)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from tocsin.detect.drain_request import read_drains
 from tocsin.model.names import detector_job
 from tocsin.runtime import state_file
@@ -44,13 +42,9 @@ class Switches:
         return jobs
 
 
-_SWITCHES = TypeAdapter(Switches)
-_TIME = TypeAdapter(float)
-
-
 def read_switches(state: Path) -> Switches:
     """What the state folder keeps; nothing when there is no such file, or a broken one."""
-    return state_file.read(state / "supervision" / "desired.json", _SWITCHES, Switches())
+    return state_file.read(state / "supervision" / "desired.json", Switches, Switches())
 
 
 def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
@@ -81,7 +75,7 @@ def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], 
         if switch is not None:
             off[name] = switch
     switches = Switches(off=off, unreadable=frozenset(unreadable), read_at=began)
-    state_file.write(state / "supervision" / "desired.json", _SWITCHES, switches)
+    state_file.write(state / "supervision" / "desired.json", Switches, switches)
     return switches
 
 
@@ -91,9 +85,9 @@ def note_turn(state: Path) -> None:
     Raises:
         OSError: the state folder cannot be written.
     """
-    state_file.write(state / "supervision" / "turned.json", _TIME, time.time())
+    state_file.write(state / "supervision" / "turned.json", float, time.time())
 
 
 def turned_since(state: Path, switches: Switches) -> bool:
     """Whether a switch was turned after `switches` were read."""
-    return state_file.read(state / "supervision" / "turned.json", _TIME, 0.0) >= switches.read_at > 0
+    return state_file.read(state / "supervision" / "turned.json", float, 0.0) >= switches.read_at > 0

@@ -10,8 +10,8 @@ import pytest
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, finding, published
 from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts
 from tocsin.project.settings import Settings
-from tocsin.runtime import durable
-from tocsin.runtime import state_file as kept_files
+from tocsin.runtime import state_file
+from tocsin.runtime.state_file import write_whole
 
 MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
 
@@ -59,10 +59,10 @@ def test_a_full_disk_leaves_what_counted(backfills: Backfills, monkeypatch: pyte
     def write(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
         if (path.name == "ledger.json") is (fails == "ledger"):
             raise OSError(28, "No space left on device")
-        durable.write_whole(path, content, mode=mode)
+        write_whole(path, content, mode=mode)
 
     monkeypatch.setattr("tocsin.backfill.backfill_ledger.write_whole", write)
-    monkeypatch.setattr(kept_files, "write_whole", write)
+    monkeypatch.setattr(state_file, "write_whole", write)
     with pytest.raises(OSError, match="No space"):
         backfills.publish(DAY, [finding("v")], published(MADE, backfills.next_run(DAY)))
     assert backfills.read().published == {DAY: first}

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from tocsin.backfill.parity.comparison import Comparison, Difference, Reason
 from tocsin.runtime import state_file
@@ -56,9 +56,6 @@ class ParityReport(BaseModel):
         return sum(self.reasons.values())
 
 
-_REPORT = TypeAdapter[ParityReport | None](ParityReport | None)
-
-
 def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
     """The fields of a report that follow from the comparison and its `differences` with their reasons."""
     reasons = {reason: sum(one.reason is reason for one in differences) for reason in Reason}
@@ -78,7 +75,7 @@ def keep(state: Path, report: ParityReport) -> None:
     Raises:
         OSError: the disk is full or the folder cannot be written; what was kept before is still there.
     """
-    state_file.write(_file(state, report.detector, report.day), _REPORT, report)
+    state_file.write(_file(state, report.detector, report.day), ParityReport, report)
 
 
 def read(state: Path, detector: str, day: date) -> ParityReport | None:
@@ -87,7 +84,7 @@ def read(state: Path, detector: str, day: date) -> ParityReport | None:
     Raises:
         OSError: the file cannot be read.
     """
-    return state_file.read(_file(state, detector, day), _REPORT, None)
+    return state_file.read(_file(state, detector, day), ParityReport, None)
 
 
 def latest(state: Path, detector: str) -> list[date]:

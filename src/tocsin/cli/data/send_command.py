@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.interrupt import on_signals
 from tocsin.cli.output import bar, counted, line, note
+from tocsin.runtime.stopping import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.generator import Burst
@@ -57,7 +57,7 @@ def send(
         raise typer.BadParameter(what, param_hint="'--source'")
     seconds = None if duration is None else options.span(duration, "--duration")
     stop = threading.Event()
-    on_signals(stop)
+    on_signals(stop, interactive=True)
     if file is None:
         lines, total = _generated(rate, _parsed(burst or []), seconds, stop)
         _send(source, itertools.islice(lines, count), count or total)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.interrupt import on_signals
 from tocsin.cli.output import line
+from tocsin.runtime.stopping import on_signals
 
 _State = Annotated[Path, typer.Option("--state", help="Folder for everything that runs; emptied first.")]
 _Exit = Annotated[bool, typer.Option("--exit-when-done", help="End when all has happened, and check that it did.")]
@@ -30,7 +30,7 @@ def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) ->
     os.environ["TOCSIN_STATE"] = str(state.resolve())
     line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and somebody who guesses passwords.")
     stop = threading.Event()
-    on_signals(stop)
+    on_signals(stop, interactive=True)
     run = DemoRun(progress(), stop, exit_when_done=exit_when_done)
     run.start()
     try:

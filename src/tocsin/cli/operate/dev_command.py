@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.cli.interrupt import on_signals
 from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, line, note, table
 from tocsin.model.durations import span
 from tocsin.model.printable import printable
+from tocsin.runtime.stopping import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.control import ComponentStatus
@@ -38,7 +38,7 @@ def up(
     from tocsin.dev.startup_progress import progress
 
     stop = threading.Event()
-    on_signals(stop)
+    on_signals(stop, interactive=True)
     options = launcher.Options(reset=reset, free_ports=free_ports, mail_page=mail_port, airflow=airflow)
     launcher.up(None, options, progress(), stop)
 

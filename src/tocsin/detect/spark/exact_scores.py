@@ -20,7 +20,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.events import IDENTITY, parse_events
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options

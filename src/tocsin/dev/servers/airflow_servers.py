@@ -20,7 +20,7 @@ from tocsin.model.errors import ConfigError
 from tocsin.project.setting_blocks import AirflowSettings, SmtpSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 from tocsin.supervision.runners.job_command import job_environment
 from tocsin.supervision.runners.process_labels import LEADER, Labels
 from tocsin.supervision.runners.runner import Launch

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import Hole, PartitionFacts
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 
 
 class BrokenLedger(TocsinError):

@@ -19,8 +19,8 @@ from pathlib import Path
 from tocsin.kafka.reader import Offsets, TopicReader, oldest
 from tocsin.model.names import ingest_job
 from tocsin.project.settings import Settings
-from tocsin.runtime.durable import write_whole
 from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, Hole
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import Message
 from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
 
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 
 _INSTANT = timedelta(microseconds=1)
 _GAPS = "gaps.json"

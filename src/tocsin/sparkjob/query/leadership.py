@@ -15,8 +15,8 @@ import psutil
 import structlog
 
 from tocsin.model.job_report import JobState
-from tocsin.runtime.durable import write_whole
 from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob import jvm
 from tocsin.sparkjob.query.work import Run
 

@@ -30,7 +30,7 @@ from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.model.event import is_tick
 from tocsin.model.job_report import JobState
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import consumer_group, kafka_options

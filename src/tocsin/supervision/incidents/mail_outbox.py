@@ -15,7 +15,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.alerts.notify.mailer import Mailer, MailPostponed, MailRefused
 from tocsin.model.errors import ConfigError, TransientError
@@ -52,9 +52,6 @@ class Mail(BaseModel):
         return made
 
 
-_MAIL = TypeAdapter(Mail | None)
-
-
 class Outbox:
     """The mails that wait below one state folder, by name."""
 
@@ -69,7 +66,7 @@ class Outbox:
             OSError: the disk is full or the folder cannot be written; a retry helps once there is room.
         """
         if not (self._sent / name).exists():
-            state_file.write(self._file(name), _MAIL, mail)
+            state_file.write(self._file(name), Mail, mail)
 
     def has(self, prefix: str) -> bool:
         """Whether a mail whose name begins so waits, or has left within the last week."""
@@ -77,7 +74,7 @@ class Outbox:
 
     def read(self, name: str) -> Mail | None:
         """The mail; None when it has left, or cannot be read."""
-        return state_file.read(self._file(name), _MAIL, None)
+        return state_file.read(self._file(name), Mail, None)
 
     def remove(self, name: str) -> None:
         """Note that it has left."""

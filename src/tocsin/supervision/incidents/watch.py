@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 
 import structlog
-from pydantic import TypeAdapter
 
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import INDEXER, ingest_job
@@ -26,7 +25,6 @@ from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.memory import read_history
 from tocsin.supervision.runners.runner import Runner
 
-_MEMORY = TypeAdapter(Memory)
 _LINES = 20
 _WORDS = 400
 
@@ -48,20 +46,20 @@ class Watch:
         Raises:
             OSError: the state folder cannot be written; a later look writes what is due.
         """
-        now, before = time.time(), state_file.read(self._file, _MEMORY, Memory())
+        now, before = time.time(), state_file.read(self._file, Memory, Memory())
         declared = owners(catalog, self._settings.alerts.urgent_recipients)
         memory = judge(self._facts(catalog), before, self._bounds(catalog), now)
         memory = replace(memory, owners={**before.owners, **declared})
         if memory != before:
             # Before the mails: an incident that is forgotten would be another.
-            state_file.write(self._file, _MEMORY, memory)
+            state_file.write(self._file, Memory, memory)
         due = {key: one for key, one in memory.incidents.items() if is_due(one, now)}
         for one in due.values():
             self._write(one, memory.owners.get(one.job) or declared[INDEXER])
         if due:
             told = {key: replace(one, written=True) for key, one in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **told})
-            state_file.write(self._file, _MEMORY, memory)
+            state_file.write(self._file, Memory, memory)
         return [one for one in memory.incidents.values() if one.written]
 
     def _write(self, one: Incident, to: str) -> None:

@@ -52,7 +52,7 @@ class Sent:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
     monkeypatch.setattr(producer, "LineProducer", Sent)
-    monkeypatch.setattr(send_command, "on_signals", lambda stop: None)
+    monkeypatch.setattr(send_command, "on_signals", lambda stop, **_: None)
 
 
 def call(*words: str, given: bytes = b"") -> Result:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.runtime.durable import write_whole
+from tocsin.runtime.state_file import write_whole
 
 
 def test_it_replaces_what_was_there_and_makes_the_folder(tmp_path: Path) -> None:

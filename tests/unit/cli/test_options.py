@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.cli.moments import since, span_of
+from tocsin.cli.options import moment_of, span_of
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -32,10 +32,10 @@ def test_what_is_no_span_is_refused_with_the_form(text: str) -> None:
     ],
 )
 def test_since_is_a_span_back_or_a_moment(text: str, moment: datetime) -> None:
-    assert since(text, NOW) == moment
+    assert moment_of(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["yesterday", "999999999w"])
 def test_what_is_neither_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="neither a span nor a moment"):
-        since(text, NOW)
+        moment_of(text, NOW)
