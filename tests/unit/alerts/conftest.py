@@ -10,7 +10,6 @@ import structlog
 from sqlalchemy import text
 
 from tests.rig.mail_server import MailServer
-from tests.rig.postgres import running_postgres
 from tests.unit.alerts.notifier_scene import Scene
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.store.database import Database
@@ -22,12 +21,6 @@ def logged() -> Iterator[list[structlog.typing.EventDict]]:
     """What was logged, kept from the terminal."""
     with structlog.testing.capture_logs() as lines:
         yield lines
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    with running_postgres() as address:
-        yield address
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.rig.postgres import emptied, running_postgres
+from tests.rig.postgres import emptied
 from tests.rig.samples.history import DAY
 from tocsin.history.day_table import DayTable, audit_branch
 from tocsin.history.land.arrow_events import arrow_schema, columns_of
@@ -26,12 +25,6 @@ from tocsin.project.source_file import read_source
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 NEXT = DAY + timedelta(days=1)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    with running_postgres() as address:
-        yield address
 
 
 @pytest.fixture

@@ -255,13 +255,12 @@ def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
 
 
 def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
-    alerts = [details_of(sqlite, burst(120, user=f"user{n}")) for n in range(60)]
-    mail = sent(compose.summary_mail(alerts[: compose.SUMMARY_LINES], 60, [FACTS.name], envelope()))
+    alerts = [details_of(sqlite, [finding(120, user=f"user{n}")]) for n in range(compose.SUMMARY_LINES)]
+    mail = sent(compose.summary_mail(alerts, 60, [FACTS.name], envelope()))
     text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
     assert mail["Subject"] == "[delayed] 60 alerts of failed_logins"
     for words in (text_part.get_content(), _Page(html_part.get_content()).words):
         assert "user0" in words
         assert "user49" in words
-        assert "user50" not in words
         assert "and 10 more" in words
     assert FACTS.title[:20] in text_part.get_content()
