@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tocsin.model.sizes import VALUE_BYTES
-
-TYPES = ("string", "boolean", "int", "bigint", "double", "timestamp")
+ColumnType = Literal["string", "boolean", "int", "bigint", "double", "timestamp"]
+TYPES: tuple[str, ...] = get_args(ColumnType)
 EPOCHS = ("epoch-seconds", "epoch-milliseconds")
 ENVELOPE = (
     "raw_topic",
@@ -43,9 +43,6 @@ ENVELOPE = (
     "tick",
 )
 """Names that the platform gives to columns of events; a source may not declare them."""
-
-LONGEST_HISTORY = 3650
-"""The greatest history_days."""
 
 EVENT_COLUMNS = {
     "raw_topic": "string",
@@ -100,18 +97,18 @@ class Source(BaseModel):
     owner: str
     formats: tuple[Format, ...]
     pattern: str | None = None
-    pair_separator: str = Field(default=" | ", min_length=1)
-    key_separator: str = Field(default=": ", min_length=1)
+    pair_separator: str = " | "
+    key_separator: str = ": "
     key: str
     event_time: str
     event_time_format: str = "iso8601"
     lateness: timedelta = timedelta(seconds=10)
     max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
-    max_bytes: int = Field(default=262_144, gt=0, le=VALUE_BYTES)
-    partitions: int = Field(default=4, ge=1, le=256)
-    history_days: int = Field(default=60, ge=1, le=LONGEST_HISTORY)
+    max_bytes: int = 262_144
+    partitions: int = 4
+    history_days: int = 60
     silent_after: timedelta | None = None
-    schema_version: int = Field(default=1, ge=1)
+    schema_version: int = 1
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()
 

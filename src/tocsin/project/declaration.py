@@ -1,30 +1,36 @@
-"""Read what a detector's file declares, with `ast`: the file is never imported, and all its faults are told at once.
-
-Standard library only.
-"""
+"""Read what a detector's file declares, with `ast`: never import the file, and list all its faults at once."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from tocsin.model.detector import DetectorSpec, Levels, ScoreKind, Stage
-from tocsin.model.durations import parse_duration
-from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import valid_name
+from tocsin.project.validation import Address, Duration, Text, as_list, faults_of
 
-_REQUIRED = ("source", "entity", "window", "levels", "owner", "runbook", "stage")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
-_OPTIONAL = ("slide", "score", "dedup_period", "page_within", "notify", "memory")
 
 
 def read_spec(path: Path) -> DetectorSpec:
-    """The declaration of the detector in `path`.
+    """Read the declaration of the detector in `path`.
 
     Raises:
         ConfigError: with every fault of the file: syntax, no or two decorated functions, unknown, missing or
@@ -36,15 +42,16 @@ def read_spec(path: Path) -> DetectorSpec:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
     call = _decorator_call(tree, path)
-    reader = _Reader(path, call)
-    values = reader.read()
+    values, faults = _read_keywords(call, path)
     if (name := valid_name(path.stem)) != path.stem:
-        reader.fault(f"the file name names the detector: small letters, digits and _ only; rename it to {name}.py")
+        what = f"the file name names the detector: small letters, digits and _ only; rename it to {name}.py"
+        faults.append(Fault(str(path), what))
     doc = ast.get_docstring(tree) or ""
     if not doc.strip():
-        reader.fault("needs a docstring that says what it catches, what it misses and where to look first", line=1)
-    if reader.faults:
-        raise ConfigError(reader.faults)
+        what = "needs a docstring that says what it catches, what it misses and where to look first"
+        faults.append(Fault(str(path), what, line=1))
+    if faults:
+        raise ConfigError(faults)
     title = doc.strip().splitlines()[0]
     return DetectorSpec(name=path.stem, path=path, title=title, doc=doc, version=version_of(tree, values), **values)
 
@@ -99,129 +106,89 @@ def _decorator_call(tree: ast.Module, path: Path) -> ast.Call:
     return calls[0]
 
 
-class _Reader:
-    """Reads the keywords of one decorator and gathers every fault on the way."""
+def _size(value: object) -> int:
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
+    if size <= 0:
+        raise ValueError(f"must be a size such as '900 MB' or '1.5 GB', not {value!r}")
+    return size
 
-    def __init__(self, path: Path, call: ast.Call) -> None:
-        self.path, self.call = path, call
-        self.faults: list[Fault] = []
-        self._readers: dict[str, Callable[[ast.keyword], Any]] = {
-            "source": self._text, "owner": self._owner, "runbook": self._text, "entity": self._entity,
-            "window": self._window, "levels": self._levels, "stage": lambda k: self._choice(k, Stage),
-            "slide": self._duration, "score": lambda k: self._choice(k, ScoreKind), "dedup_period": self._duration,
-            "page_within": self._duration, "notify": self._flag, "memory": self._size,
-        }  # fmt: skip
 
-    def fault(self, what: str, *, key: str | None = None, line: int | None = None, near: str | None = None) -> None:
-        self.faults.append(Fault(str(self.path), what, key=key, line=line, nearest=near))
+def _limit(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, not {value!r}")
+    return value
 
-    def read(self) -> dict[str, Any]:
-        if self.call.args:
-            self.fault('takes keywords only, as in source="logins"', key="detector", line=self.call.lineno)
-        values: dict[str, Any] = {}
-        given = {keyword.arg: keyword for keyword in self.call.keywords}
-        for name, keyword in given.items():
-            line = keyword.value.lineno
-            if name is None:
-                self.fault("must be written out; ** cannot be read without importing the file", key="**", line=line)
-            elif name not in self._readers:
-                self.fault("is not a key of a detector", key=name, line=line, near=nearest(name, self._readers))
-            else:
-                values[name] = self._readers[name](keyword)
-        for name in _REQUIRED:
-            if name not in given:
-                self.fault("is missing", key=name, line=self.call.lineno)
-        window, slide = values.get("window"), values.get("slide")
+
+def _limits(limits: dict[str, Any]) -> dict[str, Any]:
+    Levels(**limits)
+    return limits
+
+
+class _Keywords(BaseModel):
+    """The keywords of `@detector`; their meaning is that of the attributes of `DetectorSpec`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Text
+    entity: Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
+    window: Duration | None
+    levels: Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidator(_limit)]], AfterValidator(_limits)]
+    owner: Address
+    runbook: Text
+    stage: Stage
+    slide: Duration | None = None
+    score: ScoreKind | None = None
+    dedup_period: Duration = DetectorSpec.dedup_period
+    page_within: Duration = DetectorSpec.page_within
+    notify: StrictBool = True
+    memory: Annotated[int, BeforeValidator(_size)] | None = None
+
+    @field_validator("slide")
+    @classmethod
+    def _at_most_the_window(cls, slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
+        window = others.data.get("window", slide)
         if slide is not None and (window is None or slide > window):
-            self.fault("needs a window at least as long as itself", key="slide", line=given["slide"].value.lineno)
-        return values
+            raise ValueError("needs a window at least as long as itself")
+        return slide
 
-    def _literal(self, keyword: ast.keyword) -> Any:
+
+def _read_keywords(call: ast.Call, path: Path) -> tuple[dict[str, Any], list[Fault]]:
+    """Read the keywords of `@detector` and all that is wrong with them."""
+    faults: list[Fault] = []
+    literals: dict[str, Any] = {}
+    lines = {keyword.arg or "**": keyword.value.lineno for keyword in call.keywords}
+    if call.args:
+        what = 'takes keywords only, as in source="logins"'
+        faults.append(Fault(str(path), what, key="detector", line=call.lineno))
+    for keyword in call.keywords:
         try:
-            return ast.literal_eval(keyword.value)
-        except ValueError:
-            self.fault("must be a literal, because the file is read without being imported",
-                       key=keyword.arg, line=keyword.value.lineno)  # fmt: skip
-            return None
-
-    def _expect(self, keyword: ast.keyword, value: object, what: str, *, good: bool) -> bool:
-        known = any(fault.key == keyword.arg for fault in self.faults)
-        if not good and not known:
-            self.fault(f"must be {what}, not {value!r}", key=keyword.arg, line=keyword.value.lineno)
-        return good
-
-    def _text(self, keyword: ast.keyword) -> str:
-        value = self._literal(keyword)
-        good = isinstance(value, str) and bool(value.strip())
-        return str(value) if self._expect(keyword, value, "a text that is not empty", good=good) else ""
-
-    def _owner(self, keyword: ast.keyword) -> str:
-        value = self._text(keyword)
-        address = value.count("@") == 1 and not any(c.isspace() or c in "<>,;" for c in value)
-        self._expect(keyword, value, "one e-mail address", good=address)
-        return value
-
-    def _flag(self, keyword: ast.keyword) -> bool:
-        value = self._literal(keyword)
-        return bool(value) if self._expect(keyword, value, "True or False", good=isinstance(value, bool)) else False
-
-    def _entity(self, keyword: ast.keyword) -> tuple[str, ...]:
-        value = self._literal(keyword)
-        columns = [value] if isinstance(value, str) else value
-        good = isinstance(columns, list | tuple) and bool(columns) and all(isinstance(c, str) and c for c in columns)
-        return tuple(columns) if self._expect(keyword, value, "a column name or a list of them", good=good) else ()
-
-    def _duration(self, keyword: ast.keyword) -> timedelta | None:
-        value = self._literal(keyword)
-        try:
-            return parse_duration(value)
-        except (ValueError, TypeError):
-            self._expect(keyword, value, "a duration such as '10 seconds' or '1 hour'", good=False)
-            return None
-
-    def _size(self, keyword: ast.keyword) -> int | None:
-        value = self._literal(keyword)
-        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-        size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
-        return size if self._expect(keyword, value, "a size such as '900 MB' or '1.5 GB'", good=size > 0) else None
-
-    def _window(self, keyword: ast.keyword) -> timedelta | None:
-        none = isinstance(keyword.value, ast.Constant) and keyword.value.value is None
-        return None if none else self._duration(keyword)
-
-    def _choice(self, keyword: ast.keyword, choices: type[Stage] | type[ScoreKind]) -> Any:
-        value = self._literal(keyword)
-        try:
-            return choices(value)
-        except ValueError:
-            names = [choice.value for choice in choices]
-            near = nearest(str(value), names)
-            what = f"must be one of {', '.join(names)}, not {value!r}"
-            self.fault(what, key=keyword.arg, line=keyword.value.lineno, near=near)
-            return None
-
-    def _levels(self, keyword: ast.keyword) -> Levels | None:
-        node = keyword.value
-        line = node.lineno
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Levels"):
-            self.fault("must be written as Levels(email=50, urgent=100)", key="levels", line=line)
-            return None
-        limits: dict[str, float] = {}
-        for inner in node.keywords:
-            value = self._literal(inner)
-            if inner.arg not in ("email", "urgent"):
-                self.fault(
-                    "is not a level",
-                    key=f"levels.{inner.arg}",
-                    line=line,
-                    near=nearest(str(inner.arg), ["email", "urgent"]),
-                )
-            elif isinstance(value, bool) or not isinstance(value, int | float):
-                self.fault(f"must be a number, not {value!r}", key=f"levels.{inner.arg}", line=line)
-            else:
-                limits[inner.arg] = value
-        try:
-            return Levels(**limits)
+            literals[keyword.arg or "**"] = _literal(keyword)
         except ValueError as error:
-            self.fault(str(error), key="levels", line=line)
-            return None
+            faults.append(Fault(str(path), str(error), key=keyword.arg or "**", line=keyword.value.lineno))
+    try:
+        values = dict(_Keywords.model_validate(literals))
+        return values | {"levels": Levels(**values["levels"])}, faults
+    except ValidationError as error:
+        known = {fault.key for fault in faults}
+        found = faults_of(
+            error, path, _Keywords, "a key of a detector", lambda key: lines.get(key.partition(".")[0], call.lineno)
+        )
+        return {}, sorted(
+            faults + [fault for fault in found if fault.key not in known], key=lambda fault: fault.line or 0
+        )
+
+
+def _literal(keyword: ast.keyword) -> Any:
+    """Read the value of `keyword`; `Levels(...)` as a dict."""
+    node = keyword.value
+    if keyword.arg is None:
+        raise ValueError("must be written out; ** cannot be read without importing the file")
+    try:
+        if keyword.arg != "levels":
+            return ast.literal_eval(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Levels":
+            return {str(inner.arg): ast.literal_eval(inner.value) for inner in node.keywords}
+    except ValueError as error:
+        raise ValueError("must be a literal, because the file is read without being imported") from error
+    raise ValueError("must be written as Levels(email=50, urgent=100)")

@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tocsin.model.durations import parse_duration
 from tocsin.model.errors import ConfigError
+from tocsin.project.validation import Address, Duration
 
 AirflowRole = Literal["viewer", "user", "op", "admin"]
 
@@ -107,7 +107,7 @@ class SmtpSettings(_Block):
     tls: str = Field(default="none", pattern="^(none|starttls|implicit)$")
     username: str | None = None
     password_file: Path | None = None
-    sender: str = "tocsin@localhost.localdomain"
+    sender: Address = "tocsin@localhost.localdomain"
     timeout_seconds: float = Field(default=20.0, gt=0)
 
     def password(self) -> str | None:
@@ -128,8 +128,8 @@ class AlertSettings(_Block):
 
     database: str | None = None
     database_file: Path | None = None
-    urgent_recipients: tuple[str, ...] = ()
-    incomplete_after: timedelta = timedelta(minutes=2)
+    urgent_recipients: tuple[Address, ...] = ()
+    incomplete_after: Duration = timedelta(minutes=2)
     history_days: int = Field(default=400, ge=1, le=3650)
 
     def address(self, state: Path) -> str:
@@ -142,11 +142,6 @@ class AlertSettings(_Block):
             return _secret(self.database_file, "alerts.database_file")
         return self.database or f"sqlite:///{state / 'alerts.db'}"
 
-    @field_validator("incomplete_after", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return parse_duration(value) if isinstance(value, str) else value
-
 
 class ConditionSettings(_Block):
     """When people hear of a job that runs: `tocsin.supervision.incidents.conditions`.
@@ -157,14 +152,9 @@ class ConditionSettings(_Block):
         silent_after: how long a source that had input may have none; `silent_after` in its file comes first.
     """
 
-    lag: timedelta = timedelta(minutes=5)
+    lag: Duration = timedelta(minutes=5)
     late_share: float = Field(default=0.01, ge=0, lt=1)
-    silent_after: timedelta = timedelta(hours=6)
-
-    @field_validator("lag", "silent_after", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return parse_duration(value) if isinstance(value, str) else value
+    silent_after: Duration = timedelta(hours=6)
 
 
 class SparkSettings(_Block):
@@ -201,12 +191,7 @@ class HistorySettings(_Block):
     folder: Path | None = None
     catalog: str | None = None
     buckets: int = Field(default=32, ge=1, le=1024)
-    grace: timedelta = timedelta(hours=1)
-
-    @field_validator("grace", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return parse_duration(value) if isinstance(value, str) else value
+    grace: Duration = timedelta(hours=1)
 
 
 class AirflowSettings(_Block):

@@ -13,10 +13,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.errors import ConfigError
 from tocsin.model.names import Names, file_name
 from tocsin.project.setting_blocks import (
     AirflowSettings,
@@ -27,6 +27,7 @@ from tocsin.project.setting_blocks import (
     SmtpSettings,
     SparkSettings,
 )
+from tocsin.project.validation import faults_of
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
@@ -123,22 +124,9 @@ def load_settings(project: Path | None = None) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         where = f"{folder / PROJECT_FILE} or TOCSIN_* variables"
-        raise ConfigError([_fault(where, d["loc"], d["msg"]) for d in error.errors()]) from error
+        raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
     finally:
         os.environ.update(overridden)
-
-
-def _fault(where: str, location: tuple[int | str, ...], message: str) -> Fault:
-    """One fault out of pydantic's detail; an unknown key comes with the nearest one of its block."""
-    *blocks, key = [str(part) for part in location] or [""]
-    model: type[BaseModel] = Settings
-    for block in blocks:
-        annotation = model.model_fields[block].annotation if block in model.model_fields else None
-        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else model
-    unknown = message.startswith("Extra inputs")
-    near = nearest(key, model.model_fields) if unknown else None
-    what = "is not a setting" if unknown else message.removeprefix("Value error, ")
-    return Fault(where, what, key=".".join([*blocks, key]), nearest=near)
 
 
 def _table(path: Path) -> dict[str, Any]:

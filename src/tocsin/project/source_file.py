@@ -4,26 +4,75 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tocsin.model.durations import parse_duration
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
+
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import valid_name
 from tocsin.model.sizes import VALUE_BYTES
-from tocsin.model.source import ENVELOPE, EPOCHS, LONGEST_HISTORY, TYPES, Format, Source, numbered_groups
+from tocsin.model.source import ENVELOPE, EPOCHS, ColumnType, Format, Source, numbered_groups
+from tocsin.project.validation import Address, Duration, Text, as_list, faults_of
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_REQUIRED = ("title", "owner", "format", "key", "event_time", "schema")
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
 _PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
 
 
+def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
+    if len(set(formats)) != len(formats) or len(set(formats) - {Format.JSON}) > 1:
+        raise ValueError("must be one form, or json beside one other")
+    return formats
+
+
+def _column(name: str) -> str:
+    if not _COLUMN.fullmatch(name):
+        raise ValueError("is no name of a column: letters, digits and _ only, and no digit first")
+    if name.lower() in ENVELOPE:
+        raise ValueError("is a name of the event envelope; choose another")
+    return name
+
+
+_Columns = dict[Annotated[str, AfterValidator(_column)], ColumnType]
+
+
+class _SourceFile(BaseModel):
+    """The keys of the file; their meaning is that of the attributes of `Source`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: Text
+    owner: Address
+    format: Annotated[tuple[Format, ...], BeforeValidator(as_list), Field(min_length=1), AfterValidator(_formats)]
+    key: Text
+    event_time: Text
+    columns: _Columns = Field(alias="schema")
+    optional: _Columns = {}
+    pattern: Text = ""
+    pair_separator: Text = ""
+    key_separator: Text = ""
+    event_time_format: Text = ""
+    lateness: Duration = timedelta()
+    max_ahead: Duration = timedelta()
+    max_bytes: StrictInt = Field(default=1, ge=1, le=VALUE_BYTES)
+    partitions: StrictInt = Field(default=1, ge=1, le=256)
+    history_days: StrictInt = Field(default=1, ge=1, le=3650)
+    silent_after: Duration = timedelta()
+    schema_version: StrictInt = Field(default=1, ge=1, le=1_000_000)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the file says as the fields of `Source`; the model of a source has the defaults."""
+        given = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
+        columns = {**self.columns, **self.optional}
+        return given | {"formats": self.format, "columns": columns, "optional": frozenset(self.optional)}
+
+
 def read_source(path: Path) -> Source:
-    """The source declared in `path`.
+    """Read the source declared in `path`.
 
     Raises:
         ConfigError: with every fault of the file. A retry does not help.
@@ -49,118 +98,40 @@ class _Reader:
         self.path, self.table = path, table
         self.faults: list[Fault] = []
         self._lines = text.splitlines()
-        self._readers: dict[str, Callable[[str], Any]] = {
-            "title": self._text,
-            "owner": self._owner,
-            "format": self._formats,
-            "pattern": self._text,
-            "pair_separator": self._text,
-            "key_separator": self._text,
-            "key": self._text,
-            "event_time": self._text,
-            "event_time_format": self._text,
-            "lateness": self._duration,
-            "max_ahead": self._duration,
-            "max_bytes": lambda key: self._number(key, VALUE_BYTES),
-            "partitions": lambda key: self._number(key, 256),
-            "history_days": lambda key: self._number(key, LONGEST_HISTORY),
-            "silent_after": self._duration,
-            "schema_version": lambda key: self._number(key, 1_000_000),
-            "schema": self._columns,
-            "optional": self._columns,
-        }
 
     def fault(self, key: str | None, what: str, *, near: str | None = None) -> None:
         line = None if key is None else self._line(key)
         self.faults.append(Fault(str(self.path), what, key=key, line=line, nearest=near))
 
     def read(self) -> dict[str, Any]:
-        """The fields of Source but its name."""
+        """Read the fields of Source but its name; what must fit together is checked of all that is well on its own."""
         if not _NAME.fullmatch(self.path.stem):
             what = "the file name becomes part of topic names: small letters, digits, - and _ only"
             self.fault(None, f"{what}; rename it to {valid_name(self.path.stem)}.toml")
-        for key in self.table:
-            if key not in self._readers:
-                self.fault(key, "is not a key of a source", near=nearest(key, self._readers))
-        for key in _REQUIRED:
-            if key not in self.table:
-                self.fault(key, "is missing", near=None)
-        values = {key: read(key) for key, read in self._readers.items() if key in self.table}
-        schema, optional = values.pop("schema", {}), values.pop("optional", {})
-        values |= {"formats": values.pop("format", ()), "columns": schema | optional, "optional": frozenset(optional)}
+        fields: dict[str, Any] = {}
+        try:
+            fields = _SourceFile.model_validate(self.table).fields()
+        except ValidationError as error:
+            self.faults += faults_of(error, self.path, _SourceFile, "a key of a source", self._line)
+        wrong = {fault.key for fault in self.faults}
+        values = {key: value for key, value in self.table.items() if key not in wrong}
+        schema, optional = values.get("schema", {}), values.get("optional", {})
+        forms = as_list(values.get("format", []))
         self._check_columns(schema, optional)
+        values |= {"formats": forms, "columns": schema | optional, "optional": optional}
         self._check_pattern(values)
         self._check_references(values)
-        return values
-
-    # --- one key ------------------------------------------------------------------------------------------------------
-
-    def _text(self, key: str) -> str:
-        value = self.table[key]
-        if isinstance(value, str) and value.strip():
-            return value
-        self.fault(key, f"must be a text that is not empty, not {value!r}")
-        return ""
-
-    def _owner(self, key: str) -> str:
-        value = self._text(key)
-        if value and (value.count("@") != 1 or any(c.isspace() or c in "<>,;" for c in value)):
-            self.fault(key, f"must be one e-mail address, not '{value}'")
-        return value
-
-    def _duration(self, key: str) -> timedelta | None:
-        try:
-            return parse_duration(self._text(key))
-        except ValueError as error:
-            if self.table[key]:
-                self.fault(key, str(error))
-            return None
-
-    def _number(self, key: str, most: int) -> int:
-        value = self.table[key]
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-            return value
-        self.fault(key, f"must be a whole number from 1 to {most}, not {value!r}")
-        return 1
-
-    def _formats(self, key: str) -> tuple[str, ...]:
-        value = self.table[key]
-        forms = [value] if isinstance(value, str) else value
-        if not isinstance(forms, list) or not forms or not all(isinstance(form, str) for form in forms):
-            self.fault(key, f"must be json, key-value or regex, or json beside one of the others, not {value!r}")
-            return ()
-        for form in forms:
-            if form not in list(Format):
-                self.fault(key, f"'{form}' is not a format ({', '.join(Format)})", near=nearest(form, Format))
-        if len(set(forms)) != len(forms) or len(set(forms) - {Format.JSON}) > 1:
-            self.fault(key, "must be one form, or json beside one other")
-        return tuple(forms)
-
-    def _columns(self, key: str) -> dict[str, str]:
-        value = self.table[key]
-        if not isinstance(value, dict):
-            self.fault(key, 'must be a table of columns, as in user_id = "string"')
-            return {}
-        for column, kind in value.items():
-            if not isinstance(kind, str) or kind not in TYPES:
-                near = nearest(kind, TYPES) if isinstance(kind, str) else None
-                self.fault(f"{key}.{column}", f"{kind!r} is not a type ({', '.join(TYPES)})", near=near)
-        return value
+        return fields
 
     # --- what must fit together ---------------------------------------------------------------------------------------
 
     def _check_columns(self, schema: dict[str, str], optional: dict[str, str]) -> None:
         seen: dict[str, str] = {}
-        for table, columns in (("schema", schema), ("optional", optional)):
-            for column in columns:
-                key = f"{table}.{column}"
-                if not _COLUMN.fullmatch(column):
-                    self.fault(key, "is no name of a column: letters, digits and _ only, and no digit first")
-                if column.lower() in ENVELOPE:
-                    self.fault(key, "is a name of the event envelope; choose another")
-                if column.lower() in seen:
-                    self.fault(key, f"is declared already, as {seen[column.lower()]}; case does not tell columns apart")
-                seen.setdefault(column.lower(), key)
+        for key in (*(f"schema.{column}" for column in schema), *(f"optional.{column}" for column in optional)):
+            name = key.partition(".")[2].lower()
+            if name in seen:
+                self.fault(key, f"is declared already, as {seen[name]}; case does not tell columns apart")
+            seen.setdefault(name, key)
 
     def _check_pattern(self, values: dict[str, Any]) -> None:
         formats, pattern = values["formats"], values.get("pattern")

@@ -102,12 +102,12 @@ def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path)
     )
     line = text[: text.index("@detector")].count("\n") + 1
     assert faults_of(written(tmp_path, text)) == [
-        f":{line}: sorce: is not a key of a detector; did you mean 'source'?",
-        f":{line}: window: must be a duration such as '10 seconds' or '1 hour', not '10 secs!'",
-        f":{line}: levels.urgnt: is not a level; did you mean 'urgent'?",
-        f":{line + 1}: owner: must be a literal, because the file is read without being imported",
-        f":{line + 1}: stage: must be one of draft, shadow, live, retired, not 'lve'; did you mean 'live'?",
         f":{line}: source: is missing",
+        f":{line}: window: '10 secs!' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'",
+        f":{line}: levels.urgnt: must be 'email' or 'urgent', not 'urgnt'; did you mean 'urgent'?",
+        f":{line}: sorce: is not a key of a detector; did you mean 'source'?",
+        f":{line + 1}: owner: must be a literal, because the file is read without being imported",
+        f":{line + 1}: stage: must be 'draft', 'shadow', 'live' or 'retired', not 'lve'; did you mean 'live'?",
     ]
 
 
@@ -118,10 +118,10 @@ def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path)
         (("urgent=100", "urgent=10"), "levels: urgent=10 is below email=50"),
         (("email=50", "email=True"), "levels.email: must be a number, not True"),
         (("Levels(email=50, urgent=100)", "(50, 100)"), "levels: must be written as Levels(email=50, urgent=100)"),
-        (('entity="user_id"', "entity=[]"), "entity: must be a column name or a list of them, not []"),
+        (('entity="user_id"', "entity=[]"), "entity: must not be empty"),
         (('owner="a@example.com"', 'owner="a@b@c"'), "owner: must be one e-mail address, not 'a@b@c'"),
         (('stage="live"', 'stage="live", slide="1 hour"'), "slide: needs a window at least as long as itself"),
-        (('stage="live"', 'stage="live", notify="no"'), "notify: must be True or False, not 'no'"),
+        (('stage="live"', 'stage="live", notify="no"'), "notify: must be a valid boolean"),
         (('stage="live"', 'stage="live", memory="1 TB"'), "memory: must be a size such as '900 MB' or"),
         (('stage="live"', 'stage="live", memory="0 GB"'), "memory: must be a size such as '900 MB' or"),
         (('stage="live"', 'stage="live", memory=1000'), "or '1.5 GB', not 1000"),

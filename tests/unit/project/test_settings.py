@@ -145,3 +145,15 @@ def test_the_address_of_the_alerts_db_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "address").unlink()
     with pytest.raises(ConfigError, match=r"alerts\.database_file: cannot be read"):
         _ = load_settings(tmp_path).alerts_database
+
+
+def test_a_fault_of_a_setting_says_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text(
+        '[alerts]\nurgent_recipients = ["a@example.com", "b@"]\n[smtp]\ntls = "ssl"\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_settings(tmp_path)
+    assert [(fault.key, fault.what) for fault in caught.value.faults] == [
+        ("smtp.tls", "must match pattern '^(none|starttls|implicit)$', not 'ssl'"),
+        ("alerts.urgent_recipients", "must be one e-mail address, not 'b@'"),
+    ]

@@ -79,15 +79,15 @@ Visitor = "int"
         ": owner: is missing",
         ":2: title: must be a text that is not empty, not ''",
         ":3: ower: is not a key of a source; did you mean 'owner'?",
-        ":4: format: 'key-valu' is not a format (json, key-value, regex); did you mean 'key-value'?",
+        ":4: format: must be 'json', 'key-value' or 'regex', not 'key-valu'; did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
         ":6: event_time: 'note' may not be optional",
         ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds nor a pattern with a"
         " year, as in yyyy-MM-dd HH:mm:ss; did you mean 'iso8601'?",
         ":8: lateness: 'ten seconds' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'",
-        ":9: max_bytes: must be a whole number from 1 to 1048576, not 0",
-        ":10: partitions: must be a whole number from 1 to 256, not '4'",
-        ":13: schema.visitor: 'strin' is not a type (string, boolean, int, bigint, double, timestamp);"
+        ":9: max_bytes: must be greater than or equal to 1, not 0",
+        ":10: partitions: must be a valid integer, not '4'",
+        ":13: schema.visitor: must be 'string', 'boolean', 'int', 'bigint', 'double' or 'timestamp', not 'strin';"
         " did you mean 'string'?",
         ":14: schema.two words: is no name of a column: letters, digits and _ only, and no digit first",
         ":15: schema.raw_offset: is a name of the event envelope; choose another",
@@ -101,12 +101,14 @@ Visitor = "int"
         (('"json"', '["json", "json"]'), ":4: format: must be one form, or json beside one other"),
         (('"json"', '["regex", "key-value"]'), ":4: format: must be one form, or json beside one other"),
         (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
-        (('"json"', "7"), ":4: format: must be json, key-value or regex, or json beside one of the others, not 7"),
+        (('"json"', "7"), ":4: format: must be 'json', 'key-value' or 'regex', not 7"),
         (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: goes with format regex only"),
         (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: goes with format key-value only"),
         (("web@example.com", "web"), ":3: owner: must be one e-mail address, not 'web'"),
+        (("web@example.com", "web@example..com"), ":3: owner: must be one e-mail address, not 'web@example..com'"),
         (('at = "timestamp"', 'at = "bigint"'), ": event_time_format: a column of type bigint needs epoch-seconds or"),
         (('at = "timestamp"', 'at = "boolean"'), ":6: event_time: a boolean cannot hold a time"),
+        (("[schema]\nvisitor", "schema = 5\n[optional]\nvisitor"), ":8: schema: must be a table, not 5"),
         (("[schema]", "[shema]"), ":8: shema: is not a key of a source; did you mean 'schema'?"),
         (('key = "visitor"', "key = 3"), ":5: key: must be a text that is not empty, not 3"),
     ],
@@ -164,3 +166,8 @@ def test_what_is_no_toml_or_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert faults(tmp_path, "=")[0].startswith(": is not TOML")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_source(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("owner", ["ops@localhost", "ops@mail.local", "ops@corp", "o'neil+tocsin@example.com"])
+def test_an_owner_may_have_an_address_within_the_company(tmp_path: Path, owner: str) -> None:
+    assert read(tmp_path, GOOD.replace("web@example.com", owner)).owner == owner
