@@ -39,7 +39,7 @@ from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.sparkjob.query.checkpoint import committed
+from tocsin.sparkjob.query.checkpoint import read_committed
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)
@@ -228,7 +228,7 @@ class DetectJob:
 
     def position(self) -> dict[int, int]:
         (query,) = self.settings.checkpoint(JOB).glob("*/query*")
-        return committed(query, self.settings.names.events(SOURCE)) or {}
+        return read_committed(query, self.settings.names.events(SOURCE)) or {}
 
     def remove_records(self, partition: int, *, keep: int = 0) -> int:
         """Remove all events of `partition` but the last `keep`, as retention does; the first offset that is left."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tocsin.ingest.spark.envelope import routed, sized
+from tocsin.ingest.spark.envelope import add_event, route
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.names import Names
 from tocsin.model.source import Format, Source
@@ -70,7 +70,7 @@ def reading(spark: SparkSession) -> Read:
         topic = f"raw.{source.name}"
         rows = [(raw.key, raw.value, topic, 0, offset, NOW, raw.headers) for offset, raw in enumerate(raws)]
         frame = spark.createDataFrame(rows, SCHEMA).repartition(1)
-        written = routed(sized(parsed(frame, source), source), source, Names()).collect()
+        written = route(add_event(parsed(frame, source), source), source, Names()).collect()
         outs = [Out(row.topic, row.key, json.loads(row.value)) for row in written]
         return sorted(outs, key=lambda out: out.value.get("raw_offset", out.value.get("origin", {}).get("offset")))
 

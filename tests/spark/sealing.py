@@ -16,7 +16,7 @@ from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
 from tocsin.history.land.landing_ledger import Entry, Quarantined, Span, read_ledger, record
 from tocsin.history.places import Places, begin
-from tocsin.history.spark.seal import Gate, Sealed, Sealer
+from tocsin.history.spark.seal import Gate, SealedDay, Sealer
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
@@ -100,7 +100,7 @@ class History:
     def table(self) -> DayTable:
         return DayTable(self.settings, self.source)
 
-    def seal(self, spark: SparkSession, judge: Gate | None = None, day: date = DAY) -> Sealed:
+    def seal(self, spark: SparkSession, judge: Gate | None = None, day: date = DAY) -> SealedDay:
         with self.table() as table:
             sealer = Sealer(spark, self.settings, self.source, table, judge or Judge())
             return sealer.seal(day, read_ledger(self.places))

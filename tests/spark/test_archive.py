@@ -33,7 +33,7 @@ assert not {"pandas", "pyarrow"} & sys.modules.keys()  # 60 MB that a job withou
 assert spark.range(1).select(F.udf(lambda n: n + 1, "bigint")("id")).first()[0] == 1
 assert spark.range(10).groupBy().sum().first()[0] == 45
 if not made:
-    making = archive.Making(settings, scratch, jvm.process_id())
+    making = archive.ArchiveBuild(settings, scratch, jvm.process_id())
     end = time.monotonic() + 800
     while not archive.own_archive().exists():
         assert time.monotonic() < end

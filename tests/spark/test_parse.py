@@ -28,7 +28,7 @@ from tests.spark.raw_records import (
 )
 from tocsin.dev.generator import Traffic
 from tocsin.ingest.parsing_rules import Reason, reason_class, rule_parts, rules_version
-from tocsin.ingest.spark.envelope import OBSERVATION, observed
+from tocsin.ingest.spark.envelope import OBSERVATION, observe
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.sizes import KEPT_BYTES
 from tocsin.model.source import Format
@@ -238,7 +238,7 @@ def test_what_is_counted(spark: SparkSession) -> None:
     rows = [
         (None, v.encode() if isinstance(v, str) else v, "raw.logins", 0, n, NOW, None) for n, v in enumerate(values)
     ]
-    counted = observed(parsed(spark.createDataFrame(rows, SCHEMA), LOGINS))
+    counted = observe(parsed(spark.createDataFrame(rows, SCHEMA), LOGINS))
     figures = dict.fromkeys(Reason, 0) | {"records": 8, "quarantined": 6, "missing": 2, "not_utf8": 1, "empty": 1}
     figures |= {"not_key_value": 1, "no_value": 1, "unknown_fields": 3, "repeated_fields": 1, "replayed": 0}
     assert OBSERVATION == "ingest"

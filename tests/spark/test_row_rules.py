@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.raw_records import SCHEMA as RAW
-from tocsin.ingest.spark.envelope import observed, routed, sized
+from tocsin.ingest.spark.envelope import add_event, observe, route
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.names import Names
 from tocsin.quality.expectation_run import outcomes
@@ -175,8 +175,8 @@ def test_a_rule_that_warns_lets_pass_and_counts(spark: SparkSession, tmp_path: P
         (None, json.dumps({"visitor": "v", "at": START.isoformat()} | one).encode(), "raw.visits", 0, n, START, None)
         for n, one in enumerate([*records, {"at": "never", "tries": 5}])
     ]
-    counted = observed(sized(parsed(spark.createDataFrame(raw, RAW), VISITS, rules), VISITS), rules)
-    written = routed(counted, VISITS, Names(), rules).collect()
+    counted = observe(add_event(parsed(spark.createDataFrame(raw, RAW), VISITS, rules), VISITS), rules)
+    written = route(counted, VISITS, Names(), rules).collect()
     assert [row.topic for row in written] == [
         *["events.visits"] * 2,
         *["quarantine.visits"] * 2,

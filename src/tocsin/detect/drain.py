@@ -177,7 +177,7 @@ class WatermarkDelay:
     """
 
     def __init__(self, lateness: timedelta, ingest_lag: Callable[[], timedelta], few: int = FEW_RECORDS) -> None:
-        """Up to `few` records are a short backlog; `ingest_lag` asks how far behind the ingest is."""
+        """Take up to `few` records for a short backlog; `ingest_lag` asks how far behind the ingest is."""
         self._lateness, self._ingest_lag, self._few = lateness, ingest_lag, few
         self.decision = Decision(False, lateness + SLACK, "keeps up")
         self._unread: Unread | None = None

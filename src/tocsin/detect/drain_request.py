@@ -43,12 +43,12 @@ class Drains:
     drained: Mapping[str, float] = field(default_factory=dict)
 
     def applied(self, jobs: Mapping[str, _Job]) -> dict[str, _Job]:
-        """Those of `jobs` that are to run: all that have not drained, or were asked again."""
+        """Choose those of `jobs` that are to run: all that have not drained, or were asked again."""
         return {job: one for job, one in jobs.items() if job not in self.drained or job in self.asked}
 
 
 def read_drains(state: Path) -> Drains:
-    """All drains; a file that cannot be read is none."""
+    """Read all drains; a file that cannot be read is none."""
     found: dict[str, dict[str, float]] = {"asked": {}, "drained": {}}
     for stage, jobs in found.items():
         for path in (state / "drains").glob(f"*.{stage}.json"):
@@ -69,13 +69,13 @@ def ask_drain(state: Path, job: str) -> None:
 
 
 def asked_at(state: Path, job: str) -> float | None:
-    """When `job` was asked to drain; None when it was not, or has done it."""
+    """Read when `job` was asked to drain; None when it was not, or has done it."""
     drain = state_file.read(_path(state, job, "asked"), Drain, None)
     return None if drain is None else drain.asked_at
 
 
 def finish_drain(state: Path, job: str, asked: float) -> bool:
-    """`job` has read all that had come in when it was `asked`; false, and nothing happens, if that has been ended."""
+    """Note that `job` has read all that had come in when it was `asked`; False, and no effect, if that was ended."""
     if asked_at(state, job) == asked:
         with contextlib.suppress(FileNotFoundError):
             _path(state, job, "asked").rename(_path(state, job, "drained"))

@@ -1,7 +1,7 @@
-"""Find out if the operators between an aggregate and the rows of a detector let a rising score be told while it rises.
+"""Find out if the operators above an aggregate let a rising score be written while it rises.
 
-A row that was told is never taken back, so a filter above the aggregate may turn true while its window is open, but not
-false again; else the row is told when the window has closed.
+A row that was written is never taken back, so a filter above the aggregate may turn true while its window is open, but
+not false again; else the row is written when the window has closed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tocsin.detect.scores import Score, definitions, expanded, kind_of, replaced, score_of
+from tocsin.detect.scores import Score, definitions, expand, kind_of, replace_columns, score_of
 from tocsin.model.detector import ScoreKind
 from tocsin.sparkjob.plan_tree import Node
 
@@ -26,20 +26,20 @@ def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
         return score
     made = definitions(plan)
     for column in (*entity, "window"):
-        expression = expanded(plan, column)
+        expression = expand(plan, column)
         if expression is not None and _aggregates(expression):
             return _final(f"'{column}' comes from an aggregate and can change while its window is open")
     for node in between:
         if node.kind == "Union":
             return _score_of_union(node, score, tuple(entity))
-        if why := _drops_told(node, made):
+        if why := _drop_reason(node, made):
             return _final(why)
-    # A count that skips values, because its row is told only from some moment on, may miss every rung of the ladder.
+    # A count that skips values, because its row is written only from some moment on, may miss every rung of the ladder.
     return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
 
 
 def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
-    """One kind for all parts: rising if each is, final if one is final."""
+    """Find one kind for all parts: rising if each is, final if one is final."""
     parts = [correct_score(part, score_of(part), entity) for part in union.children]
     for part in parts:
         if part.kind is not ScoreKind.RISING:
@@ -48,7 +48,7 @@ def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score
 
 
 def _between(plan: Node) -> list[Node] | None:
-    """The operators above the topmost aggregate, from the top; None if the plan has none."""
+    """List the operators above the topmost aggregate, from the top; None if the plan has none."""
     if plan.kind == "Aggregate":
         return []
     for child in plan.children:
@@ -58,11 +58,11 @@ def _between(plan: Node) -> list[Node] | None:
     return None
 
 
-def _drops_told(node: Node, made: dict[int, Node]) -> str:
-    """Why the operator `node` may take away a row that it once gave; "" when it never does."""
+def _drop_reason(node: Node, made: dict[int, Node]) -> str:
+    """Say why the operator `node` may take away a row that it once gave; "" when it never does."""
     if node.kind not in _KEEP_ROWS | _JUDGED:
         return f"nothing is known about {node.kind} above an aggregate"
-    for condition in (replaced(one, made) for one in node.expressions("condition")):
+    for condition in (replace_columns(top, made) for top in node.expressions("condition")):
         if not _stays(condition):
             return "a filter above the aggregate can turn false again while its window is open"
         if node.kind == "Join" and _aggregates(condition) and _join_type(node) not in _KEEP_MATCHES:
@@ -71,12 +71,12 @@ def _drops_told(node: Node, made: dict[int, Node]) -> str:
 
 
 def _join_type(join: Node) -> str:
-    """Spark's name of it, such as "LeftAnti"."""
+    """Read Spark's name of it, such as "LeftAnti"."""
     return str(join.fields["joinType"]["object"]).rsplit(".", 1)[-1].removesuffix("$")
 
 
 def _stays(condition: Node) -> bool:
-    """Whether `condition`, once true for a group, stays true when more events come in."""
+    """Tell whether `condition`, once true for a group, stays true when more events come in."""
     if not _aggregates(condition):
         return not any(node.kind.startswith(_UNSTEADY) for node in condition.walk())
     if condition.kind in ("And", "Or"):

@@ -1,4 +1,4 @@
-"""What kind of number a score is, derived from the expression behind it: rising, final, or unknown; a count or not."""
+"""Derive the kind of a score from the expression behind it: rising, final, or unknown; a count or not."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Score:
 
 
 def score_of(plan: Node, column: str = "score") -> Score:
-    """What the column `column` of `plan` (analysed) is."""
-    expression = expanded(plan, column)
+    """Find out what the column `column` of `plan` (analysed) is."""
+    expression = expand(plan, column)
     if expression is None:
         return Score(None, False, f"the plan does not say how '{column}' is made")
     if not any(node.kind == "AggregateExpression" for node in expression.walk()):
@@ -113,20 +113,20 @@ def score_of(plan: Node, column: str = "score") -> Score:
     return kind_of(expression)
 
 
-def expanded(plan: Node, column: str) -> Node | None:
-    """The expression behind `column`, with columns of lower operators replaced by what they stand for."""
+def expand(plan: Node, column: str) -> Node | None:
+    """Find the expression behind `column`, with columns of lower operators replaced by what they stand for."""
     for node in plan.walk():
         outputs = node.expressions("projectList", "aggregateExpressions")
         for output in outputs:
             if output.name == column:
-                return replaced(output, definitions(plan))
+                return replace_columns(output, definitions(plan))
         if outputs:
             return None
     return None
 
 
 def definitions(plan: Node) -> dict[int, Node]:
-    """What the operators of `plan` call something else: the expression by the number of the column that it makes."""
+    """Collect what the operators of `plan` give a name: the expression by the number of the column that it makes."""
     made: dict[int, Node] = {}
     for node in plan.walk():
         for alias in node.expressions("projectList", "aggregateExpressions"):
@@ -135,13 +135,13 @@ def definitions(plan: Node) -> dict[int, Node]:
     return made
 
 
-def replaced(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
-    """The expression `node` with each column in `made` replaced by what it stands for."""
+def replace_columns(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
+    """Replace each column of the expression `node` that is in `made` by what it stands for."""
     if depth > 50:
         return node
     if node.kind == "AttributeReference" and node.identity in made:
-        return replaced(made[node.identity], made, depth + 1)
-    return Node(node.kind, node.fields, tuple(replaced(child, made, depth + 1) for child in node.children))
+        return replace_columns(made[node.identity], made, depth + 1)
+    return Node(node.kind, node.fields, tuple(replace_columns(child, made, depth + 1) for child in node.children))
 
 
 def _is_aggregated(plan: Node) -> bool:
@@ -149,7 +149,7 @@ def _is_aggregated(plan: Node) -> bool:
 
 
 def kind_of(node: Node) -> Score:
-    """The kind of an expression above aggregates."""
+    """Find the kind of an expression above aggregates."""
     aggregates = [inner for inner in node.walk() if inner.kind == "AggregateExpression"]
     parts = [_aggregate(aggregate) for aggregate in aggregates]
     for part in parts:
@@ -169,28 +169,28 @@ def kind_of(node: Node) -> Score:
 
 
 def _above(node: Node) -> list[Node]:
-    """The nodes of an expression down to, and with, its aggregates."""
+    """List the nodes of an expression down to, and with, its aggregates."""
     if node.kind == "AggregateExpression":
         return [node]
     return [node, *(inner for child in node.children for inner in _above(child))]
 
 
 def _makes_text(node: Node) -> bool:
-    """Whether a cast loses the order of numbers: as text, 10 comes before 9."""
+    """Tell whether a cast loses the order of numbers: as text, 10 comes before 9."""
     return node.kind == "Cast" and node.fields.get("dataType") == "string"
 
 
 def _aggregate(node: Node) -> Score:
-    """The kind of one aggregate."""
+    """Find the kind of one aggregate."""
     function = node.children[0]
     if function.kind == "Sum":
         return _sum(function.children[0])
     if function.kind in _RISING | _COUNTS:
         counts = function.kind in _COUNTS and not node.fields.get("isDistinct")
-        return Score(ScoreKind.RISING, counts, f"{_said(function)} never falls while its window is open")
+        return Score(ScoreKind.RISING, counts, f"{_name(function)} never falls while its window is open")
     if function.kind in _FINAL:
-        return Score(ScoreKind.FINAL, False, f"{_said(function)} can fall while its window is open")
-    return Score(None, False, f"nothing is known about the aggregate {_said(function)}")
+        return Score(ScoreKind.FINAL, False, f"{_name(function)} can fall while its window is open")
+    return Score(None, False, f"nothing is known about the aggregate {_name(function)}")
 
 
 def _sum(added: Node) -> Score:
@@ -202,7 +202,7 @@ def _sum(added: Node) -> Score:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The values that a CASE or IF can give; its conditions are left out."""
+    """List the values that a CASE or IF can give; its conditions are left out."""
     if node.kind == "If":
         return list(node.children[1:])
     pairs, rest = divmod(len(node.children), 2)
@@ -251,6 +251,6 @@ def _not_negative(node: Node) -> bool:
     return node.kind in _POSITIVE_IF_PARTS_ARE | {"Alias"} and all(_not_negative(child) for child in node.children)
 
 
-def _said(function: Node) -> str:
+def _name(function: Node) -> str:
     names = {"HyperLogLogPlusPlus": "approx_count_distinct", "CollectSet": "collect_set", "Average": "an average"}
     return names.get(function.kind, function.kind.lower())

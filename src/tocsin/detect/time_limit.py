@@ -54,7 +54,7 @@ def time_limit(path: Path) -> Iterator[None]:
 
 
 def _line(frame: FrameType | None, path: Path) -> int | None:
-    """The line of `path` that runs, or that called what runs; None when none does."""
+    """Find the line of `path` that runs, or that called what runs; None when none does."""
     while frame is not None:
         if frame.f_code.co_filename == str(path):
             return frame.f_lineno

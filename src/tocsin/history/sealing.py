@@ -15,7 +15,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.seal_planning import plan
 from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
-from tocsin.history.spark.seal import Gate, Sealed, Sealer
+from tocsin.history.spark.seal import Gate, SealedDay, Sealer
 from tocsin.model.errors import TocsinError
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
@@ -51,7 +51,7 @@ class Outcome:
         refused_before: days that an earlier try of the same run has sealed and the gate has refused.
     """
 
-    sealed: list[Sealed] = field(default_factory=list)
+    sealed: list[SealedDay] = field(default_factory=list)
     failed: dict[date, str] = field(default_factory=dict)
     waiting: dict[date, str] = field(default_factory=dict)
     disk: bool = False
@@ -133,7 +133,7 @@ def _run(given: argparse.Namespace, gate_of: GateOf, afterwards: Afterwards) -> 
     return outcome.code
 
 
-def _one(outcome: Outcome, day: date, sealing: Callable[[], Sealed]) -> None:
+def _one(outcome: Outcome, day: date, sealing: Callable[[], SealedDay]) -> None:
     """Seal one day, whatever becomes of it: the next one is not to suffer."""
     try:
         outcome.sealed.append(sealing())

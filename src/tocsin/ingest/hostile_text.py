@@ -33,7 +33,7 @@ Pump = tuple[str, str]
 
 
 def hostile_texts(pattern: str, longest: int) -> Iterator[str]:
-    """Texts of at most `longest` bytes, for each repeat of `pattern` some that run through it as often as they can."""
+    """Yield texts of at most `longest` bytes, for each repeat of `pattern` some that run through it very often."""
     for start, again in dict.fromkeys(_pumps(pattern)):
         room = longest - len(start.encode()) - 1
         times = room // len(again.encode())
@@ -50,7 +50,7 @@ def _pumps(pattern: str) -> list[Pump]:
 
 
 def _tree(pattern: str) -> Any:
-    """Python's reading of `pattern`; None if it has none."""
+    """Parse `pattern` as Python reads it; None if it cannot."""
     for java, python in _JAVA_ONLY:
         pattern = re.sub(java, python, pattern)
     try:
@@ -62,7 +62,7 @@ def _tree(pattern: str) -> Any:
 
 
 def _repeats(nodes: list[tuple[Any, Any]], start: str) -> Iterator[Pump]:
-    """For each repeat in `nodes`, texts that lead to it from `start`, and texts that it takes again and again."""
+    """Yield for each repeat in `nodes` texts that lead to it from `start`, and texts that it takes repeatedly."""
     for kind, argument in nodes:
         name = str(kind)
         if name.endswith("_REPEAT"):
@@ -79,7 +79,7 @@ def _repeats(nodes: list[tuple[Any, Any]], start: str) -> Iterator[Pump]:
 
 
 def _branches(name: str, argument: Any) -> list[list[tuple[Any, Any]]]:
-    """The sequences inside a node that is no repeat."""
+    """List the sequences inside a node that is no repeat."""
     if name == "SUBPATTERN":
         return [list(argument[-1])]
     if name == "ATOMIC_GROUP":
@@ -88,7 +88,7 @@ def _branches(name: str, argument: Any) -> list[list[tuple[Any, Any]]]:
 
 
 def _bodies(inner: list[tuple[Any, Any]]) -> list[str]:
-    """Texts that the inside of a repeat takes: with each alternative, with the least, and some after one another."""
+    """Make texts that the inside of a repeat takes: with each alternative, with the least, and some in a row."""
     while len(inner) == 1 and str(inner[0][0]) == "SUBPATTERN":
         inner = list(inner[0][1][-1])
     single = len(inner) == 1
@@ -104,7 +104,7 @@ def _bodies(inner: list[tuple[Any, Any]]) -> list[str]:
 
 
 def _sample(nodes: list[tuple[Any, Any]], *, least: bool = False) -> str:
-    """A short text that `nodes` take; what may be absent is there, unless the `least` is asked for."""
+    """Make a short text that `nodes` take; what may be absent is there, unless the `least` is asked for."""
     text = ""
     for kind, argument in nodes:
         name = str(kind)
@@ -119,7 +119,7 @@ def _sample(nodes: list[tuple[Any, Any]], *, least: bool = False) -> str:
 
 
 def _characters(kind: Any, argument: Any) -> list[str]:
-    """Characters that a node takes, if it takes single ones; the literal one, or some of those that are tried."""
+    """Find characters that a node takes, if it takes single ones; the literal one, or some of those that are tried."""
     name = str(kind)
     if name == "LITERAL":
         return [chr(argument)]

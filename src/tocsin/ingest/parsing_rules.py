@@ -1,4 +1,4 @@
-"""By which rules a record becomes an event or goes to quarantine: the reasons, and the version of the rules.
+"""Name the rules by which a record becomes an event or goes to quarantine: the reasons, and their version.
 
 Pure: Spark applies the rules (`tocsin.ingest.spark.parse`), this module names them.
 """
@@ -64,12 +64,12 @@ class Reason(StrEnum):
 
 
 def reason_class(reason: str) -> str:
-    """`reason` without its column: `missing` of `missing:user_id`."""
+    """Cut the column off `reason`: `missing` of `missing:user_id`."""
     return reason.partition(":")[0]
 
 
 def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, str]:
-    """Fingerprints of the parts of the rules of `source`, so that a replay can say which one changed.
+    """Fingerprint the parts of the rules of `source`, so that a replay can say which one changed.
 
     Returns:
         8 hex digits each of `format`, `schema`, `event_time`, `limits` (what the source's file declares),
@@ -88,7 +88,7 @@ def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, st
 
 
 def rules_version(parts: dict[str, str]) -> str:
-    """12 hex digits for all parts of `rule_parts` together."""
+    """Digest to 12 hex digits all parts of `rule_parts` together."""
     return _digest(repr(sorted(parts.items())))[:12]
 
 

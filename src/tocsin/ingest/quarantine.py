@@ -48,7 +48,7 @@ class Selection:
     limit: int = 100
 
     def takes(self, record: QuarantinedRecord) -> bool:
-        """Whether `record` has the reason and the time."""
+        """Tell whether `record` has the reason and the time."""
         fits = self.reason is None or any(self.reason in (reason, reason_class(reason)) for reason in record.reasons)
         return fits and (self.since is None or record.quarantined_at >= self.since)
 
@@ -86,7 +86,7 @@ class QuarantineCount:
 
 
 def list_quarantined(settings: Settings, source: Source, selection: Selection) -> list[QuarantinedRecord]:
-    """The records of `source` in quarantine that `selection` takes, newest first.
+    """List the records of `source` in quarantine that `selection` takes, newest first.
 
     A record that was replayed stays in the list: quarantine is a log, cleared by its retention (30 days).
 
@@ -97,7 +97,7 @@ def list_quarantined(settings: Settings, source: Source, selection: Selection) -
 
 
 def all_quarantined(settings: Settings, source: Source, selection: Selection) -> Iterator[QuarantinedRecord]:
-    """The records that `list_quarantined` gives and those beyond the limit, newest first; read as far as asked.
+    """Yield the records that `list_quarantined` gives and those beyond the limit, newest first.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
@@ -138,7 +138,7 @@ def _newest(found: Iterable[QuarantinedRecord], selection: Selection) -> list[Qu
 
 
 def find_quarantined(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:
-    """The record with the id `record_id`, as `list_quarantined` gives it.
+    """Find the record with the id `record_id`, as `list_quarantined` gives it.
 
     Raises:
         ConfigError: there is none.
@@ -192,7 +192,7 @@ def replay_all(settings: Settings, catalog: Catalog, records: Sequence[Quarantin
 
 
 def changed_rules(record: QuarantinedRecord, now: dict[str, str]) -> set[str]:
-    """Parts of the rules that are not as they were when `record` was quarantined; `now` is from `rule_parts`."""
+    """Name the parts of the rules that have changed since `record` was quarantined; `now` is from `rule_parts`."""
     return {part for part, digest in now.items() if record.rules.get(part) != digest}
 
 
@@ -206,7 +206,7 @@ class _Raw:
 
 
 def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
-    """The original record, or why it cannot be had."""
+    """Read the original record, or say why it cannot be had."""
     if record.payload is None:
         return "had no value: there is nothing to replay"
     if not record.cut:
@@ -222,7 +222,7 @@ def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
 
 
 def _is_key_of(record: QuarantinedRecord, key: bytes | None) -> bool:
-    """Whether `key` is the whole key of the raw record; records of earlier versions kept it whole."""
+    """Tell whether `key` is the whole key of the raw record; records of earlier versions kept it whole."""
     known = record.raw_key_sha256
     return key == record.raw_key if known is None else key is not None and _sha256(key) == known
 

@@ -97,7 +97,7 @@ class QuarantinedRecord(BaseModel):
 
     @property
     def truncated(self) -> bool:
-        """Whether `payload` is only the beginning."""
+        """`payload` is only the beginning."""
         return self.payload is not None and len(self.payload) < (self.payload_length or 0)
 
     @property

@@ -47,11 +47,11 @@ class TickRule:
 
     @property
     def asks(self) -> bool:
-        """Whether something was asked that has no answer yet."""
+        """Something was asked that has no answer yet."""
         return bool(self._asked)
 
     def answer(self, committed: Offsets) -> datetime | None:
-        """The time of the latest tick that is true once `committed` is processed; None if there is no newer one."""
+        """Return the time of the latest tick that is true once `committed` is processed; None without a newer one."""
         moment = None
         while self._asked and all(committed.get(p, 0) >= end for p, end in self._asked[0][1].items()):
             moment = self._asked.popleft()[0]
@@ -62,7 +62,7 @@ class TickRule:
 
 
 def pause_after(moment: datetime | None) -> float:
-    """Seconds until the clock that showed `moment` begins a second: windows end there, and nobody waits for more."""
+    """Return the seconds until the clock that showed `moment` begins a second: windows end there."""
     return EVERY_SECONDS if moment is None else EVERY_SECONDS - moment.microsecond / 1e6 + _MARGIN_SECONDS
 
 
@@ -73,16 +73,16 @@ class Watched:
     Attributes:
         raw_ends: the ends of the raw topic, read anew.
         events_partitions: the partitions that the events topic has now.
-        stopping: whether to end.
+        is_stopping: whether to end.
     """
 
     raw_ends: Callable[[], Offsets]
     events_partitions: Callable[[], list[int]]
-    stopping: Callable[[], bool]
+    is_stopping: Callable[[], bool]
 
 
 class Ticker:
-    """Writes the ticks of one source from a thread of its own, until `Watched.stopping` says so."""
+    """Writes the ticks of one source from a thread of its own, until `Watched.is_stopping` says so."""
 
     def __init__(self, settings: Settings, source: str, reporter: Reporter, watched: Watched) -> None:
         self._events, self._reporter, self._watched = settings.names.events(source), reporter, watched
@@ -94,7 +94,7 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self._thread.start()
 
-    def committed(self, offsets: Offsets) -> None:
+    def note_committed(self, offsets: Offsets) -> None:
         """Tell that everything before `offsets` has been processed, and its events written."""
         with self._lock:
             self._committed = dict(offsets)
@@ -102,20 +102,20 @@ class Ticker:
 
     @property
     def asks(self) -> bool:
-        """Whether a reading of the clock waits for `read`."""
+        """A reading of the clock waits for `read`."""
         return self._reading.asks
 
     def read(self, offsets: Offsets) -> datetime | None:
-        """The latest time before which all that was appended lies before `offsets`; None if there is no newer one.
+        """Return the latest time before which all that was appended lies before `offsets`; None without a newer one.
 
-        Unlike `committed`, this writes no tick: between two commits one can be wrong about `offsets`, and what a tick
-        makes late is lost.
+        Unlike `note_committed`, this writes no tick: between two commits one can be wrong about `offsets`, and what a
+        tick makes late is lost.
         """
         with self._lock:
             return self._reading.answer(offsets)
 
     def _run(self) -> None:
-        while not self._watched.stopping():
+        while not self._watched.is_stopping():
             moment = None
             try:
                 moment = self._ask()

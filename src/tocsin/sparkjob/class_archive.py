@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 def options(settings: Settings, scratch: Path) -> list[str]:
-    """JVM options that use the archive, or that prepare making it; none where it is switched off.
+    """Give JVM options that use the archive, or that prepare making it; none where it is switched off.
 
     `scratch` is a folder of the job, in which the list of classes is kept until then.
     """
@@ -39,7 +39,7 @@ def options(settings: Settings, scratch: Path) -> list[str]:
 
 
 def batch_options(settings: Settings) -> list[str]:
-    """JVM options of a batch that use the archive, if there is one."""
+    """Give JVM options of a batch that use the archive, if there is one."""
     return use_archive(own_archive()) if settings.spark.archive else []
 
 
@@ -48,7 +48,7 @@ def own_archive() -> Path:
     return archive_path(here(), Path(os.environ.get("JAVA_HOME", "")))
 
 
-class Making:
+class ArchiveBuild:
     """Makes the archive beside a running job, if it is missing and nobody else makes it."""
 
     def __init__(self, settings: Settings, scratch: Path, jvm: int) -> None:
@@ -73,7 +73,7 @@ class Making:
         with lock:
             draft = self._path.with_suffix(f".{os.getpid()}.draft")
             try:
-                if not self._path.exists() and self._dumped(draft):
+                if not self._path.exists() and self._write_archive(draft):
                     draft.replace(self._path)
                     _forget_old(self._path)
                     log.info("archive of classes made", bytes=self._path.stat().st_size)
@@ -84,8 +84,8 @@ class Making:
                     with contextlib.suppress(OSError):
                         rest.unlink(missing_ok=True)
 
-    def _dumped(self, draft: Path) -> bool:
-        """Whether a JVM with the options and the class path of the job's own has written `draft`."""
+    def _write_archive(self, draft: Path) -> bool:
+        """Let a JVM with the options and the class path of the job's own write `draft`; False if it has not."""
         command = _java_command(psutil.Process(self._jvm).cmdline())
         java, *given = [word for word in command if not word.startswith("-XX:DumpLoadedClassList")]
         files = [f"-XX:SharedClassListFile={self._list}", f"-XX:SharedArchiveFile={draft}"]
@@ -106,7 +106,7 @@ def _forget_old(kept: Path) -> None:
 
 
 def _java_command(words: list[str]) -> list[str]:
-    """The part of a JVM's command line before its main class: the executable, the options and the class path."""
+    """Take the part of a JVM's command line before its main class: the executable, the options and the class path."""
     kept, takes_value = [words[0]], False
     for word in words[1:]:
         if not word.startswith("-") and not takes_value:

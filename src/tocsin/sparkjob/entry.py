@@ -21,7 +21,7 @@ from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.reporter import Reporter
 from tocsin.runtime.stopping import on_signals
 from tocsin.sparkjob import jvm
-from tocsin.sparkjob.failures import Unwritable, unwritable
+from tocsin.sparkjob.failures import Unwritable, is_disk
 from tocsin.sparkjob.query.leadership import Lead
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
@@ -66,7 +66,7 @@ def code_of(run: Callable[[], int]) -> int:
         return ExitCode.LOCKED
     except OSError as error:
         log.error("a folder cannot be used", error=str(error))
-        return ExitCode.UNWRITABLE if unwritable(error) else ExitCode.FAILED
+        return ExitCode.UNWRITABLE if is_disk(error) else ExitCode.FAILED
     except TocsinError as error:
         log.error("it cannot be done", error=str(error), retry=isinstance(error, TransientError))
         return ExitCode.FAILED
@@ -82,7 +82,7 @@ def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, 
 
 
 def _end_in_time(stop: threading.Event) -> None:
-    """Whatever Spark is busy with, end this process and its JVM 13 seconds after it was asked to stop."""
+    """End this process and its JVM 13 seconds after it was asked to stop, whatever Spark is busy with."""
     stop.wait()
     time.sleep(_STOP_SECONDS)
     log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
@@ -95,7 +95,7 @@ def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], st
     try:
         _live(settings, work(), reporter, stop)
     except BaseException as error:
-        if isinstance(error, Unwritable) or (isinstance(error, OSError) and unwritable(error)):
+        if isinstance(error, Unwritable) or (isinstance(error, OSError) and is_disk(error)):
             log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
             reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
             return ExitCode.UNWRITABLE

@@ -1,4 +1,4 @@
-"""Why a query ended: Spark tells it as text, and what to do next depends on it."""
+"""Find out why a query ended: Spark gives it as text, and what to do next depends on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unwritable(TocsinError):
 
 
 def cause(query: StreamingQuery) -> str:
-    """Why `query` has ended, with Java's chain of causes; "" when it was stopped without an error."""
+    """Read why `query` has ended, with Java's chain of causes; "" when it was stopped without an error."""
     error = query.exception()
     if error is None:
         return ""
@@ -41,12 +41,12 @@ def cause(query: StreamingQuery) -> str:
 
 
 def is_unwritable(error: str) -> bool:
-    """Whether the state folder could not be written."""
+    """Tell by the text of an error whether the state folder could not be written."""
     return any(text in error for text in _UNWRITABLE)
 
 
 def refusal(folder: Path) -> str:
-    """Why a megabyte cannot be written into `folder`, in the system's words; "" when it can.
+    """Say why a megabyte cannot be written into `folder`, in the system's words; "" when it can.
 
     Where one task fails for want of room, Spark may report the failure of another that waited for it.
     """
@@ -55,28 +55,23 @@ def refusal(folder: Path) -> str:
             probe.write(bytes(_PROBE_BYTES))
             probe.flush()
     except OSError as error:
-        if unwritable(error):
+        if is_disk(error):
             return f"{folder}: {error.strerror}"
     return ""
 
 
 def is_kafka(error: str) -> bool:
-    """Whether Kafka was away, which passes."""
+    """Tell by the text of an error whether Kafka was away, which passes."""
     return any(text in error for text in _KAFKA)
 
 
-def unwritable(error: OSError) -> bool:
-    """The same for an error of our own file handling."""
-    return error.errno in _FULL
-
-
 def is_disk(error: BaseException) -> bool:
-    """Whether `error`, of our own file handling or of a Spark task, says that a disk is full or cannot be written."""
-    return unwritable(error) if isinstance(error, OSError) else is_unwritable(str(error))
+    """Tell whether `error`, of our own files or of a Spark task, says that a disk is full or cannot be written."""
+    return error.errno in _FULL if isinstance(error, OSError) else is_unwritable(str(error))
 
 
 def in_a_line(error: BaseException) -> str:
-    """What a batch failed of, in one line: of what Java says, the first condition that has a name in Spark.
+    """Say in one line why a batch failed: of what Java says, the first condition that has a name in Spark.
 
     Such as `[FAILED_READ_FILE.NO_HINT] Encountered error while reading file ...`, which stands behind some lines that
     only tell that a job was aborted.
@@ -85,5 +80,5 @@ def in_a_line(error: BaseException) -> str:
     if isinstance(error, (TocsinError, OSError)):
         return text
     named = _CONDITION.search(text)
-    said = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'nothing is said'}"
+    said = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
     return said[:_MOST]

@@ -12,7 +12,7 @@ _END_SECONDS = 2.0
 
 
 def process_id() -> int:
-    """Its process id; 0 while there is none."""
+    """Return its process id; 0 while there is none."""
     process = _process()
     if process is not None:
         return process.pid
@@ -26,7 +26,7 @@ def await_answer() -> None:
     process, jvm = _process(), SparkContext._jvm
     if jvm is None or process is None or process.poll() is not None:
         return
-    with contextlib.suppress(Exception):  # that it has ended is told by whoever needs more of it
+    with contextlib.suppress(Exception):  # whoever needs more of it reports that it has ended
         jvm.java.lang.System.nanoTime()
 
 
@@ -54,8 +54,8 @@ def kill() -> None:
 
 
 def _expect_loss() -> None:
-    """What py4j is asking at this moment, such as to free an object, is lost; it would tell that with a traceback."""
-    logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: that is where py4j tells it
+    """Keep py4j from logging a traceback of what it asks at this moment, such as to free an object: that is lost."""
+    logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: that is where py4j logs
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

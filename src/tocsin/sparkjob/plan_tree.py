@@ -56,13 +56,13 @@ class Node:
     children: tuple[Node, ...] = ()
 
     def walk(self) -> Iterator[Node]:
-        """The node and all below it, parents first."""
+        """Yield the node and all below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def expressions(self, *names: str) -> list[Node]:
-        """The expression trees in the fields `names` (all fields when none is named), in order."""
+        """List the expression trees in the fields `names` (all fields when none is named), in order."""
         found: list[Node] = []
         for name in names or self.fields:
             _collect(self.fields.get(name), found)
@@ -82,21 +82,21 @@ class Node:
 
 
 def parse_tree(text: str) -> Node:
-    """The plan in the JSON that Catalyst's `toJSON` gives."""
+    """Read the plan in the JSON that Catalyst's `toJSON` gives."""
     node = _read(json.loads(text))
     if not isinstance(node, Node):
         raise TypeError("this is not the JSON of a plan")
     return node
 
 
-def normalised(node: Node) -> str:
-    """`node` as text that is the same in every process: columns are numbered in the order in which they appear."""
+def normalise(node: Node) -> str:
+    """Write `node` as text that is the same in every process: columns are numbered as they appear."""
     numbers: dict[int, int] = {}
     return json.dumps(_plain(node, numbers), sort_keys=True, separators=(",", ":"))
 
 
 def _read(value: Any) -> Any:
-    """JSON with every list that is a tree turned into a Node."""
+    """Turn every list in JSON that is a tree into a Node."""
     if isinstance(value, dict):
         return {key: _read(inner) for key, inner in value.items()}
     if not isinstance(value, list):

@@ -37,7 +37,7 @@ The same in every session, so a stream, its backfill, `check --plan` and the tes
 
 
 def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSession:
-    """The session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
+    """Start the session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
 
     A second call after `stop()` reuses the JVM, and may ask for other slots.
 
@@ -58,7 +58,7 @@ def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSessi
 
 
 def batch_session(settings: Settings, *, job: str) -> SparkSession:
-    """The session of a batch `job`: what spark-submit was told (master, memory, jars) holds; alone it has two threads.
+    """Start the session of a batch `job`: on two threads, or with what spark-submit was given (master, memory, jars).
 
     Raises:
         ConfigError: the Kafka connector is not installed; a retry does not help.
@@ -87,7 +87,7 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
 
 @contextmanager
 def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
-    """`batch_session` while the block runs, in a clean scratch folder. Only for the holder of the job's lock.
+    """Run the block with a `batch_session`, in a clean scratch folder. Only for the holder of the job's lock.
 
     Raises:
         ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.
@@ -103,7 +103,7 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
 
 
 def _submitted_to() -> str:
-    """The master that spark-submit was told."""
+    """Read the master that spark-submit was given."""
     SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
     return SparkConf().get("spark.master") or ""
 
@@ -124,7 +124,7 @@ def _import_lightly() -> None:
 
 
 def scratch_folder(settings: Settings, job: str) -> Path:
-    """Folder of what this process of `job` and its JVM unpack and spill; worthless once they have ended."""
+    """Name the folder of what this process of `job` and its JVM unpack and spill; worthless once they have ended."""
     return settings.checkpoint(job) / "scratch" / str(os.getpid())
 
 
@@ -139,7 +139,7 @@ def clean_scratch(settings: Settings, job: str) -> Path:
 
 
 def connector() -> str:
-    """Class path of the Kafka connector.
+    """Build the class path of the Kafka connector.
 
     On the class path, unlike in `spark.jars`, its classes can come from the AppCDS archive.
     """
@@ -151,23 +151,23 @@ def connector() -> str:
 
 
 def kafka_options(settings: Settings) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink that lead to the broker of `settings`."""
+    """Give the options of Spark's Kafka source and sink that lead to the broker of `settings`."""
     return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
 
 
 def findings_sink(settings: Settings) -> dict[str, str]:
-    """Options of Spark's Kafka sink for the topic of findings."""
+    """Give the options of Spark's Kafka sink for the topic of findings."""
     longest = {"kafka.max.request.size": str(FINDING_BYTES)}
     return kafka_options(settings) | longest | {"topic": settings.names.findings}
 
 
 def consumer_group(settings: Settings, job: str) -> str:
-    """What the names of the groups of the job's streaming query begin with (Spark's option `groupIdPrefix`)."""
+    """Begin the names of the groups of the job's streaming query (Spark's option `groupIdPrefix`)."""
     return f"{settings.names.group(job)}.spark"
 
 
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
-    """Small heap, one collector thread, the quick compiler: start-up and memory matter more than peak throughput."""
+    """Take a small heap, one collector thread, the quick compiler: start and memory matter more than throughput."""
     options = [
         "-Xms128m",
         "-XX:+UseSerialGC",
@@ -202,7 +202,7 @@ def _engine(settings: Settings, scratch: Path) -> dict[str, str]:
 
 
 def _streaming() -> dict[str, str]:
-    """State in RocksDB in the one format that micro-batch and real-time mode share, kept from the first batch on."""
+    """Keep state in RocksDB, from the first batch on in the one format that micro-batch and real-time mode share."""
     state = "spark.sql.streaming.stateStore."
     return {
         f"{state}providerClass": _ROCKSDB,

@@ -10,14 +10,14 @@ from tests.rig.samples.history import DAY, version
 from tests.rig.samples.sealed_days import LOGINS
 from tocsin.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history.sealing import Outcome, seal
-from tocsin.history.spark.seal import Sealed
+from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
 from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
 from tocsin.quality.verdict_files import Record, Records
 
 
-def sealed(severity: Severity) -> Sealed:
+def sealed(severity: Severity) -> SealedDay:
     passed = severity is Severity.PASS
     check = Check(
         name="a",
@@ -28,7 +28,7 @@ def sealed(severity: Severity) -> Sealed:
         limit="0",
     )
     verdict = Verdict(subject="logins", day=DAY, run_id="v1", judged_at=datetime.now(UTC), checks=(check,))
-    return Sealed(DAY, version("v1"), verdict)
+    return SealedDay(DAY, version("v1"), verdict)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_failure_is_told_by_the_condition_that_spark_names() -> None:
     said = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///history/part-00003.parquet. "
     assert in_a_line(RuntimeError(ABORTED)) == f"{said}SQLSTATE: KD001"
     assert in_a_line(ValueError("out of range\nand more")) == "ValueError: out of range"
-    assert in_a_line(ValueError()) == "ValueError: nothing is said"
+    assert in_a_line(ValueError()) == "ValueError: no message"
     assert in_a_line(TocsinError("day 3\nis gone")) == "day 3\nis gone", "ours is told whole"
 
 

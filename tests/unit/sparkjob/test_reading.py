@@ -13,20 +13,20 @@ import pytest
 
 from tests.rig.samples.checkpoints import batch
 from tocsin.detect.spark.findings import rungs
-from tocsin.sparkjob.failures import is_kafka, is_unwritable, unwritable
-from tocsin.sparkjob.plan_tree import normalised, parse_tree
-from tocsin.sparkjob.query.checkpoint import committed
+from tocsin.sparkjob.failures import is_disk, is_kafka, is_unwritable
+from tocsin.sparkjob.plan_tree import normalise, parse_tree
+from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.sparkjob.query.progress import parse_progress
 
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
 def test_the_position_is_that_of_the_last_committed_batch(tmp_path: Path) -> None:
-    assert committed(tmp_path, "events.logins") is None
+    assert read_committed(tmp_path, "events.logins") is None
     batch(tmp_path, 9, {"events.logins": {"0": 10, "1": 0}})
     batch(tmp_path, 10, {"events.logins": {"0": 20, "1": 5}})
     batch(tmp_path, 11, {"events.logins": {"0": 30, "1": 6}}, done=False)
-    assert committed(tmp_path, "events.logins") == {0: 20, 1: 5}
+    assert read_committed(tmp_path, "events.logins") == {0: 20, 1: 5}
 
 
 def progress(**fields: Any) -> str:
@@ -84,8 +84,8 @@ def test_a_tree_is_read_from_pre_order() -> None:
 
 
 def test_normalised_plans_differ_in_meaning_alone() -> None:
-    assert normalised(parse_tree(plan(7))) == normalised(parse_tree(plan(99)))
-    assert normalised(parse_tree(plan(7))) != normalised(parse_tree(plan(7, literal="y")))
+    assert normalise(parse_tree(plan(7))) == normalise(parse_tree(plan(99)))
+    assert normalise(parse_tree(plan(7))) != normalise(parse_tree(plan(7, literal="y")))
 
 
 def test_rungs_begin_at_the_crossing_and_thin_out() -> None:
@@ -110,5 +110,5 @@ def test_errors_are_told_apart_by_what_to_do(text: str, kafka: bool, disk: bool)
 
 
 def test_a_full_disk_is_told_from_a_missing_file() -> None:
-    assert unwritable(OSError(errno.ENOSPC, "full"))
-    assert not unwritable(FileNotFoundError(errno.ENOENT, "gone"))
+    assert is_disk(OSError(errno.ENOSPC, "full"))
+    assert not is_disk(FileNotFoundError(errno.ENOENT, "gone"))

@@ -21,7 +21,7 @@ from tocsin.history import sealing
 from tocsin.history.day_versions import DayVersion, write_version
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
-from tocsin.history.spark.seal import Sealed
+from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
 from tocsin.quality.spark.day_gate import Gate
 from tocsin.quality.verdict import Check, Severity, Stage, Verdict
@@ -44,7 +44,7 @@ class Room:
     settings: Settings
     is_there: bool = False
 
-    def seal(self, day: date, ledger: object) -> Sealed:
+    def seal(self, day: date, ledger: object) -> SealedDay:
         del ledger
         if day == GOOD and not self.is_there:
             raise OSError("broken")
@@ -54,7 +54,7 @@ class Room:
         passed = severity is Severity.PASS
         check = Check(name="a", stage=Stage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0")
         at = datetime.now(UTC)
-        return Sealed(day, judged, Verdict(subject="logins", day=day, run_id="v", judged_at=at, checks=(check,)))
+        return SealedDay(day, judged, Verdict(subject="logins", day=day, run_id="v", judged_at=at, checks=(check,)))
 
 
 def _version(severity: Severity, run: str, day: date) -> DayVersion:

@@ -1,4 +1,4 @@
-"""Which windows are closed, told between two boundaries of a detector's batches, so that e-mails need not wait.
+"""Report which windows are closed between two boundaries of a detector's batches, so that e-mails need not wait.
 
 The ingest says up to when all that came in is in the events topic. Once the query has read that topic up to the end it
 had then, all that belongs to windows that ended a lateness before is found. Nothing is dropped because of it: Spark's
@@ -25,24 +25,24 @@ class ClosedWindows:
     """Keeps `complete_through` in the report of one detector true, while findings that it sent may wait for it."""
 
     def __init__(self, ingest: IngestLag, window: timedelta, lateness: timedelta) -> None:
-        """Nothing is told before `begin`."""
+        """Report nothing before `begin`."""
         self._ingest, self._lateness = ingest, lateness
         self._wait_seconds = (window + lateness).total_seconds() + _WAIT_SECONDS
         self._rule = TickRule()
-        self._tells = False
+        self._is_reporting = False
         self._ingested: datetime | None = None
         self._sent, self._sent_at, self._looked = -1.0, 0.0, 0.0
 
     def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
-        """A query begins. Nothing is told while it drains, in micro-batch mode, and for scores that can fall."""
+        """Begin with a query. Report nothing while it drains, in micro-batch mode, and for scores that can fall."""
         self._rule = TickRule()
-        self._tells = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
+        self._is_reporting = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
         self._sent = -1.0  # what was sent before may wait
         run.reporter.update(complete_through=None)
 
     def look(self, run: Run) -> None:
-        """Tell what is closed by now; to be called about four times a second. Nothing while Kafka does not answer."""
-        if not self._tells or not self._may_be_awaited(run):
+        """Report what is closed by now; to be called about four times a second. Nothing while Kafka does not answer."""
+        if not self._is_reporting or not self._may_be_awaited(run):
             return
         ingested = self._ingest.complete_through()
         if ingested is None:
@@ -51,15 +51,15 @@ class ClosedWindows:
             with contextlib.suppress(TransientError):
                 self._rule.ask(ingested, run.topic.bounds()[1])
                 self._ingested = ingested
-        moment = self._rule.answer(run.between.offsets()) if self._rule.asks else None
+        moment = self._rule.answer(run.read_positions.offsets()) if self._rule.asks else None
         if moment is not None:
             run.reporter.update(complete_through=moment - self._lateness)
 
     def _may_be_awaited(self, run: Run) -> bool:
-        """Whether the window of a finding that was sent can be open still; asked for once a second."""
+        """Tell whether the window of a finding that was sent can still be open; look once a second."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
-            self._looked, sent = now, run.between.sent()
+            self._looked, sent = now, run.read_positions.sent()
             if sent != self._sent:
                 self._sent, self._sent_at = sent, now
         return now - self._sent_at < self._wait_seconds

@@ -171,7 +171,7 @@ class Detection:
 
     def _set_aside(self, run: Run, record: SetAside) -> None:
         for message in run.topic.records(record.partition, record.offset, record.offset + 1):
-            gaps.record(self._folder, gaps.gap_of(self.reads, message))
+            gaps.record(self._folder, gaps.make_gap(self.reads, message))
 
     # --- while the query runs -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.plan_tree import Node, normalised, parse_tree
+from tocsin.sparkjob.plan_tree import Node, normalise, parse_tree
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 from tocsin.sparkjob.session import SEMANTICS
 
@@ -178,7 +178,7 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 
 
 def _score(tree: Node, spec: DetectorSpec) -> Score:
-    """The declared kind of score, else the derived one."""
+    """Take the declared kind of score, else the derived one."""
     derived = correct_score(tree, score_of(tree), spec.entity)
     if spec.window is None:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
@@ -188,7 +188,7 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
 
 
 def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
-    """Mode, output mode and reason."""
+    """Find mode, output mode and reason."""
     if _has_sessions(tree):
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
     if score.kind is ScoreKind.FINAL:
@@ -244,5 +244,5 @@ def _fingerprint(tree: Node, output: str, spark: SparkSession) -> str:
         text = "stateless"
     else:
         settings = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions", *SEMANTICS)}
-        text = f"{json.dumps(settings, sort_keys=True)}\n{normalised(top)}"
+        text = f"{json.dumps(settings, sort_keys=True)}\n{normalise(top)}"
     return hashlib.sha256(f"{spark.version}\n{output}\n{text}".encode()).hexdigest()[:16]

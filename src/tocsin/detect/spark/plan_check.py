@@ -1,4 +1,4 @@
-"""What only Spark can tell about sources and detectors, found without Kafka and before any job starts."""
+"""Check what only Spark can tell of sources and detectors, without Kafka and before any job starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JOB = "check"
 
 
 def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[Fault]]:
-    """The plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
+    """Read the plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
 
     Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
 
@@ -59,7 +59,7 @@ def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[
     try:
         rules = read_row_rules(project, source)
     except ConfigError:
-        rules = ()  # told already, without Spark
+        rules = ()  # reported already, without Spark
     try:
         check_source(spark, source, rules)
     except ConfigError as error:

@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of a file.
+    """Outcome of one file.
 
     Attributes:
         entry: what landed of it.
@@ -137,7 +137,7 @@ class _Work:
 
     def land(self, file: ImportedFile) -> Imported:
         began = datetime.now(UTC)
-        read = self._parsed(file.sha256, began).persist(StorageLevel.DISK_ONLY)
+        read = self._parse(file.sha256, began).persist(StorageLevel.DISK_ONLY)
         try:
             return self._land(read, file, began)
         finally:
@@ -154,7 +154,7 @@ class _Work:
         events = good.select(*envelope, *provenance, *fields, F.to_date("event_time").alias(_DAY))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.scratch / "good"))
-        reasons, files = self._refuse(bad), tuple(self._moved())
+        reasons, files = self._refuse(bad), tuple(self._move())
         refused = self._refused_days(bad, files)
         entry = Entry(
             run=self.run,
@@ -168,7 +168,7 @@ class _Work:
         log.info("imported", file=file.name, events=entry.events, refused=refused["refused"])
         return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
 
-    def _parsed(self, sha256: str, now: datetime) -> DataFrame:
+    def _parse(self, sha256: str, now: datetime) -> DataFrame:
         rows = self.spark.read.parquet(str(self.scratch / "rows.parquet"))
         records = rows.select(
             F.lit(None).cast("binary").alias("key"),
@@ -198,7 +198,7 @@ class _Work:
         return {row["reason"]: row["count"] for row in counts}
 
     def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
-        """`refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
+        """Count `refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
         day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
         known = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
         total, unknown = sum(known.values()), known.pop(None, 0)
@@ -207,7 +207,7 @@ class _Work:
             weights[file.day] += file.total
         return {"refused": total, "refused_days": _with_shares(known, unknown, weights)}
 
-    def _moved(self) -> Iterator[LandedFile]:
+    def _move(self) -> Iterator[LandedFile]:
         """Move what Spark has written to its place in landing."""
         for folder in sorted((self.scratch / "good").glob(f"{_DAY}=*")):
             day = date.fromisoformat(folder.name.removeprefix(f"{_DAY}="))
@@ -215,11 +215,11 @@ class _Work:
             target.mkdir(parents=True, exist_ok=True)
             for path in sorted(folder.glob("*.parquet")):
                 shutil.move(path, target / path.name)
-                yield _landed(self.places, day, target / path.name)
+                yield _landed_file(self.places, day, target / path.name)
 
 
 def _with_shares(known: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
-    """`known` with `unknown` rows spread over the days in proportion to `weights`; no row is lost by rounding."""
+    """Add `unknown` rows to `known`, spread over the days in proportion to `weights`; no row is lost by rounding."""
     counts, total, before, given = dict(known), sum(weights.values()), 0, 0
     for day, weight in sorted(weights.items()):
         before += weight
@@ -230,7 +230,7 @@ def _with_shares(known: Mapping[date, int], unknown: int, weights: Mapping[date,
     return dict(sorted(counts.items()))
 
 
-def _landed(places: Places, day: date, path: Path) -> LandedFile:
+def _landed_file(places: Places, day: date, path: Path) -> LandedFile:
     times = parquet.read_table(path, columns=["event_time", "ingested_at"], partitioning=None)
     return LandedFile(
         path=path.relative_to(places.root),
@@ -245,7 +245,7 @@ def _landed(places: Places, day: date, path: Path) -> LandedFile:
 
 
 def _as_read(source: Source, form: FileForm, path: Path) -> Source:
-    """The source as it reads rows that have become JSON objects, and times that have become ISO 8601."""
+    """Adapt the source to read rows that have become JSON objects, and times that have become ISO 8601."""
     if form is FileForm.LINES:
         return source
     own: dict[str, object] = {"formats": (Format.JSON,), "pattern": None}

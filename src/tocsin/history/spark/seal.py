@@ -27,7 +27,7 @@ from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, Ledger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import Places, stamp
-from tocsin.history.spark.landed import LandedDay
+from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import TocsinError
 from tocsin.model.source import Source
@@ -47,7 +47,7 @@ class Gate(Protocol):
     """Judges a sealed day before it is published."""
 
     def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
-        """The verdict on the events of `day`, `sealed`, which has the columns of the envelope and the declared ones.
+        """Judge the events of `day`, `sealed`, which has the columns of the envelope and the declared ones.
 
         Raises:
             TocsinError: the day cannot be judged, and is not published.
@@ -59,8 +59,8 @@ class Unsealable(TocsinError):
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """What became of a day: its new version, and the verdict on it."""
+class SealedDay:
+    """Outcome of sealing a day: its new version, and the verdict on it."""
 
     day: date
     version: DayVersion
@@ -68,8 +68,8 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class _Given:
-    """What a version is made of.
+class _Inputs:
+    """All that a version is made of.
 
     Attributes:
         landed: what landed for the day and is not in `base`.
@@ -105,7 +105,7 @@ class Sealer:
         """Folders of the source."""
         return self.table.places
 
-    def seal(self, day: date, ledger: Ledger) -> Sealed:
+    def seal(self, day: date, ledger: Ledger) -> SealedDay:
         """Seal `day` as a new version, and publish it unless the gate refuses.
 
         Raises:
@@ -119,7 +119,7 @@ class Sealer:
         try:
             rows = sum(file.total for file in ledger.files(day))
             self._write(self._events(day, given), folder, rows)
-            version = self._described(day, name, ledger, given)
+            version = self._describe(day, name, ledger, given)
             write_version(self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,7 +129,7 @@ class Sealer:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return self._judged(day, version)
+        return self._judge(day, version)
 
     # --- what goes in -------------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Sealer:
             log.error("what is published cannot be read; all is taken from landing", error=str(error))
             return None
 
-    def _inputs(self, day: date, ledger: Ledger) -> _Given:
+    def _inputs(self, day: date, ledger: Ledger) -> _Inputs:
         earlier = self._published(day)
         entries = list(ledger.by_day.get(day, ()))
         gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
@@ -157,9 +157,9 @@ class Sealer:
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
-        return _Given(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
+        return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
 
-    def _events(self, day: date, given: _Given) -> DataFrame:
+    def _events(self, day: date, given: _Inputs) -> DataFrame:
         landed = given.landed.events()
         if landed is not None and given.base is None:
             return landed
@@ -169,7 +169,7 @@ class Sealer:
     # --- what comes out -----------------------------------------------------------------------------------------------
 
     def _write(self, events: DataFrame, folder: Path, rows: int) -> None:
-        """One sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
+        """Write one sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
         key, buckets = self.source.key, self.settings.history.buckets
         table = f"sealing_{folder.name}"
         once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
@@ -181,7 +181,7 @@ class Sealer:
         writer.saveAsTable(table)
         self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
 
-    def _described(self, day: date, name: str, ledger: Ledger, given: _Given) -> DayVersion:
+    def _describe(self, day: date, name: str, ledger: Ledger, given: _Inputs) -> DayVersion:
         base, earlier = given.base, given.earlier
         files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
         landed, rows = ledger.files(day), sum(file.rows for file in files)
@@ -216,7 +216,7 @@ class Sealer:
             files=tuple(files),
         )
 
-    def _judged(self, day: date, version: DayVersion) -> Sealed:
+    def _judge(self, day: date, version: DayVersion) -> SealedDay:
         """Stage, judge and publish."""
         files = paths(self.places, day, version)
         about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
@@ -228,17 +228,17 @@ class Sealer:
         write_version(self.places, day, judged)
         if not verdict.publishable:
             log.error("the day is not published", source=self.source.name, verdict=verdict.text, branch=branch)
-            return Sealed(day, judged, verdict)
+            return SealedDay(day, judged, verdict)
         self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
         judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
         write_version(self.places, day, judged)
         tell = log.warning if verdict.severity is Severity.WARNING else log.info
         tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
-        return Sealed(day, judged, verdict)
+        return SealedDay(day, judged, verdict)
 
 
 def tasks(rows: int, buckets: int) -> int:
-    """How many tasks write a day of so many rows: as few as keep each small; a task writes whole buckets.
+    """Count the tasks that write a day of so many rows: as few as keep each small; a task writes whole buckets.
 
     A key that lies in one of `buckets` lies in one task, too, if their number is a divisor of it.
     """
@@ -248,7 +248,7 @@ def tasks(rows: int, buckets: int) -> int:
 
 @cache
 def code() -> str:
-    """What sealed a day: the version of Tocsin, and a fingerprint of this file."""
+    """Name what sealed a day: the version of Tocsin, and a fingerprint of this file."""
     return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
 
 
@@ -257,7 +257,7 @@ def _present(places: Places, file: LandedFile) -> bool:
 
 
 def _check(places: Places, file: LandedFile, entry: Entry) -> None:
-    """Whether a landed file is still what the ledger says.
+    """Check that a landed file is still what the ledger says.
 
     Raises:
         Unsealable: it is not.

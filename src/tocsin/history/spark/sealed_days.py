@@ -23,7 +23,7 @@ _DAY = "tocsin_day"
 
 
 def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
-    """The events of `days`, each once: the columns of the envelope, then those that the source declares now.
+    """Read the events of `days`, each once: the columns of the envelope, then those that the source declares now.
 
     A column that a day was sealed without is null in its rows; without days there are no rows. The versions must not be
     removed while the result is used: retention leaves them for a week after they were replaced.
@@ -38,12 +38,12 @@ def sealed_events(spark: SparkSession, places: Places, source: Source, days: Map
 
 
 def with_tick(events: DataFrame) -> DataFrame:
-    """`events` of history with the column that tells ticks on a stream: null, for history holds none."""
+    """Add the column that marks ticks on a stream: null, for history holds none."""
     return events.withColumn("tick", F.lit(None).cast("boolean"))
 
 
 def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, DayVersion]) -> DataFrame:
-    """Days that were sealed alike."""
+    """Read days that were sealed alike."""
     one = next(iter(days.values()))
     name, columns = f"tocsin_history_{next(_NUMBERS)}", columns_of(source)
     declared = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())

@@ -18,8 +18,8 @@ OBSERVATION = "ingest"
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
 
 
-def observed(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
-    """`parsed` (see `tocsin.ingest.spark.parse`), with the figures of each batch counted under OBSERVATION.
+def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
+    """Count the figures of each batch of `parsed` (see `tocsin.ingest.spark.parse`) under OBSERVATION.
 
     The figures: `records`, `quarantined`, one per reason class (a record counts once in each of its classes),
     `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each of `rules`
@@ -47,24 +47,24 @@ def observed(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     )
 
 
-def sized(parsed: DataFrame, source: Source) -> DataFrame:
-    """`parsed` with `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
+def add_event(parsed: DataFrame, source: Source) -> DataFrame:
+    """Add `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
     written = parsed.withColumn("event", F.when(F.col("reasons") == "", _event(source)))
     fits = F.octet_length("event") + F.octet_length(_key(source)) <= EVENT_BYTES - RECORD_OVERHEAD
     return written.withColumn("reasons", F.when(~fits, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
 
 
-def routed(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
-    """Rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
+def route(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
+    """Make rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
 
-    `parsed` is from `sized`. A good record goes to the events topic, keyed by the source's key column; a bad one to
+    `parsed` is from `add_event`. A good record goes to the events topic, keyed by the source's key column; a bad one to
     quarantine, keyed by its origin.
     """
     good = F.col("reasons") == ""
     return parsed.select(
         F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
         F.when(good, _key(source)).otherwise(_origin_key()).alias("key"),
-        F.when(good, F.col("event")).otherwise(_quarantined(source, rules)).alias("value"),
+        F.when(good, F.col("event")).otherwise(_quarantine_value(source, rules)).alias("value"),
     )
 
 
@@ -77,7 +77,7 @@ def _event(source: Source) -> Column:
     return F.to_json(F.struct(*_identity(), F.col("event_time"), *_provenance(source), *fields), _TIMES)
 
 
-def _quarantined(source: Source, rules: Iterable[RowRule]) -> Column:
+def _quarantine_value(source: Source, rules: Iterable[RowRule]) -> Column:
     parts = rule_parts(source, rules)
     # Binary columns become base64 in JSON; the function base64() would break it into lines.
     payload = F.substring("value", 1, KEPT_BYTES)

@@ -1,4 +1,4 @@
-"""The job of one source: raw records in, events and quarantined records out, in one stateless real-time query.
+"""Run the job of one source: raw records in, events and quarantined records out, in one stateless real-time query.
 
 Delivery is at least once: after a crash the records since the last commit are written again, with the same identity.
 """
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
 from tocsin.ingest.quarantined_record import QuarantineRatio, write_record
-from tocsin.ingest.spark.envelope import OBSERVATION, observed, routed, sized
+from tocsin.ingest.spark.envelope import OBSERVATION, add_event, observe, route
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.ingest.ticks import Ticker, Watched
@@ -31,7 +31,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.runtime.heartbeat import read_besides
-from tocsin.sparkjob.query.checkpoint import committed
+from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import Progress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
@@ -67,11 +67,11 @@ class Ingest:
     # --- what the job's life asks for ---------------------------------------------------------------------------------
 
     def slots(self, partitions: int) -> int:
-        """One for each partition: a stateless real-time query with fewer would leave partitions unread, silently."""
+        """Count one for each partition: with fewer, a stateless real-time query silently leaves partitions unread."""
         return partitions
 
     def start(self, run: Run) -> Started:
-        """Start or go on; detectors are told first if there is a backlog."""
+        """Start or go on; detectors learn of a backlog first."""
         if not self._patterns_tried:
             check_source(run.spark, self.source, self._rules)
             self._patterns_tried = True
@@ -88,7 +88,7 @@ class Ingest:
         self._skipping, self._finished_batch = removed > 0, False
         query = self._query(run.spark)
         self._ticker = self._ticker or self._new_ticker(run)
-        self._ticker.committed(run.position)
+        self._ticker.note_committed(run.position)
         reason = self._reason(lag if draining else None)
         return Started(
             query=query,
@@ -99,7 +99,7 @@ class Ingest:
         )
 
     def count_batch(self, progress: Progress) -> dict[str, Any]:
-        """Counts what was read, and lets ticks follow what was committed."""
+        """Count what was read, and let ticks follow what was committed."""
         self._finished_batch = True
         figures = progress.observed.get(OBSERVATION, {})
         latest = figures.pop("latest_event_time", None)
@@ -110,12 +110,12 @@ class Ingest:
         self._ratio.add(figures.get("records") or 0, figures.get("quarantined") or 0)
         self._counts["bad_ratio"] = self._ratio.value
         if self._ticker is not None:
-            self._ticker.committed(progress.end_offsets.get(self.reads, {}))
+            self._ticker.note_committed(progress.end_offsets.get(self.reads, {}))
         return {"counts": dict(self._counts)}
 
     def poll(self, run: Run) -> str | None:
-        """Keeps the reported state true: a backlog makes it draining, the end of the backlog running again."""
-        self._say_complete(run)
+        """Keep the reported state true: a backlog makes it draining, the end of the backlog running again."""
+        self._report_complete(run)
         if not self._finished_batch:
             return None
         if self._skipping:
@@ -125,32 +125,32 @@ class Ingest:
         run.restate(state, self._reason(run.lag_seconds if draining else None))
         return None
 
-    def _say_complete(self, run: Run) -> None:
-        """Tell up to when all that came in is in the events topic, when it is later than what was told."""
+    def _report_complete(self, run: Run) -> None:
+        """Report up to when all that came in is in the events topic, if that is news."""
         if self._ticker is None or not self._ticker.asks:
             return
         moment = self._ticker.read(run.position)  # enough while nothing comes in, and costs nothing
         if self._ticker.asks:
-            moment = self._ticker.read(run.between.offsets()) or moment
+            moment = self._ticker.read(run.read_positions.offsets()) or moment
         if moment is not None:
             run.reporter.update(complete_through=moment)
 
     def accept_failure(self, _: Run, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
-        known = committed(self._checkpoint(), self.reads) or {}
+        known = read_committed(self._checkpoint(), self.reads) or {}
         # Before the first commit since removed records were passed over, what is committed lies before them.
         return self._poison.count_failure(error, _furthest(self._began_at, known))
 
     def appended_at(self, message: Message) -> datetime | None:
-        """The append time of the record."""
+        """Read the append time of the record."""
         return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
 
     # --- backlog ------------------------------------------------------------------------------------------------------
 
     def _position(self, run: Run) -> tuple[Offsets, int]:
-        """The next offset of each partition, and how many records were removed from there before they were read."""
+        """Find the next offset of each partition, and how many records there were removed before they were read."""
         first, _ = run.topic.bounds()
-        known = committed(self._checkpoint(), self.reads)
+        known = read_committed(self._checkpoint(), self.reads)
         if known is None:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it.
             shutil.rmtree(self._checkpoint(), ignore_errors=True)
@@ -163,33 +163,33 @@ class Ingest:
         return _furthest(first, known), removed
 
     def _lag(self, run: Run) -> float:
-        """Seconds since the oldest unread record was appended; 0 when all is read."""
+        """Return the seconds since the oldest unread record was appended; 0 when all is read."""
         since = oldest(run.topic, run.position)
         return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_detectors(self, run: Run, lag: float) -> None:
         """Announce the backlog and wait until the running detectors have widened their delay for it."""
         reader = ReportReader(self._settings)
-        told: list[str] = []
+        reported: list[str] = []
         # The backlog grows older while it waits and until it is read, so the normal delay is never enough.
         needed = lag + self.source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
         try:
             end = datetime.now(UTC) + LONGEST_WAIT
             while not run.is_stopping and datetime.now(UTC) < end:
-                # Those that are to take over from a detector tell it to this machine alone.
+                # Those that are to take over from a detector report to this machine alone.
                 beats = read_besides(self._settings.state, self._detectors)
                 beside = {f"the next {job}": beat.report for job, beat in beats.items()}
                 asked = [*self._detectors, *beside]
                 waiting = not_ready(reader.latest() | beside, asked, needed, datetime.now(UTC))
-                if waiting != told or not told:
-                    told = waiting
+                if waiting != reported or not reported:
+                    reported = waiting
                     what = f"; waits until {', '.join(waiting)} can take them" if waiting else ""
                     log.info("backlog", lag_seconds=round(lag, 1), waiting_for=",".join(waiting) or None)
                     run.reporter.update(state=JobState.DRAINING, lag_seconds=lag, reason=_drains(lag) + what)
                 if not waiting:
                     return
                 run.wait(0.25)
-            log.warning("going on without them", waited_for=",".join(told))
+            log.warning("going on without them", waited_for=",".join(reported))
         except TransientError as error:
             log.warning("cannot ask the detectors", reason=str(error))
         finally:
@@ -201,12 +201,12 @@ class Ingest:
         watched = Watched(
             raw_ends=lambda: raw.bounds()[1],
             events_partitions=events.partitions,
-            stopping=lambda: run.is_stopping,
+            is_stopping=lambda: run.is_stopping,
         )
         return Ticker(self._settings, self.source.name, run.reporter, watched)
 
     def _reason(self, behind_seconds: float | None = None) -> str:
-        """What there is to say while it runs, or drains a backlog that is so old."""
+        """Say what there is to say while it runs, or drains a backlog that is so old."""
         removed = int(self._counts.get("removed_unread", 0))
         lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
         work = self._ratio.sentence() or "reads one record at a time, keeps no state"
@@ -231,9 +231,9 @@ class Ingest:
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        """What is written for `records`."""
-        read = sized(parsed(records, self.source, self._rules), self.source)
-        return routed(observed(read, self._rules), self.source, self._settings.names, self._rules)
+        """Make what is written for `records`."""
+        read = add_event(parsed(records, self.source, self._rules), self.source)
+        return route(observe(read, self._rules), self.source, self._settings.names, self._rules)
 
     def _write(self, records: DataFrame) -> None:
         self._rows(records).write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
@@ -243,12 +243,12 @@ class Ingest:
 
 
 def _furthest(one: Offsets, other: Offsets) -> Offsets:
-    """The later of two positions, for each partition of `one`."""
+    """Take the later of two positions, for each partition of `one`."""
     return {partition: max(offset, other.get(partition, 0)) for partition, offset in one.items()}
 
 
 def _between(position: Offsets, first: Offsets) -> int:
-    """How many records lie between `position` and the first that are kept."""
+    """Count the records that lie between `position` and the first that are kept."""
     return sum(max(0, first[partition] - offset) for partition, offset in position.items() if partition in first)
 
 

@@ -29,7 +29,7 @@ _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
 def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) -> DataFrame:
-    """`records` with everything that is known about them.
+    """Parse `records` into everything that is known about them.
 
     Args:
         records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic,
@@ -70,7 +70,7 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
 
 
 def _placed(records: DataFrame, source: Source) -> DataFrame:
-    """Identity, append time and number of replays; `replay_ok` is null for a record that is no replay."""
+    """Add identity, append time and number of replays; `replay_ok` is null for a record that is no replay."""
     origin, ingested, replays = (_header(name) for name in (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER))
     read = records.withColumns({"h_origin": origin, "h_ingested": ingested, "h_replays": replays})
     read = read.withColumns(
@@ -106,7 +106,7 @@ def _placed(records: DataFrame, source: Source) -> DataFrame:
 
 
 def _header(name: str) -> Column:
-    """The first header called `name`, as text; null when there is none."""
+    """Find the first header called `name`, as text; null when there is none."""
     place = F.array_position(F.col("headers.key"), name).cast("int") - 1
     return F.when(F.col("headers").isNotNull(), F.get(F.col("headers.value"), place).cast("string"))
 
@@ -115,7 +115,7 @@ def _header(name: str) -> Column:
 
 
 def _text(source: Source) -> Column:
-    """The record as text; null when it is too long or not UTF-8, and where it is null."""
+    """Read the record as text; null when it is too long or not UTF-8, and where it is null."""
     text = F.btrim(F.try_validate_utf8(F.col("value").cast("string")), F.lit(BLANK))
     return F.when(F.octet_length("value") <= source.max_bytes, text)
 
@@ -163,7 +163,7 @@ def _key_value_pattern(source: Source) -> str:
 
 
 def _matched(text: Column, source: Source) -> tuple[Column, Column]:
-    """The named groups of the source's pattern; null where it does not match, or where the matcher gives up.
+    """Match the named groups of the source's pattern; null where it does not match, or where the matcher gives up.
 
     Java's matcher recurses on some patterns, and an overflow of the stack inside `rlike` ends the JVM. Called through
     reflection it is an exception like any other, which `try_reflect` turns into null. One call for all groups takes
@@ -180,7 +180,7 @@ def _matched(text: Column, source: Source) -> tuple[Column, Column]:
 
 
 def _value(name: str, source: Source) -> Column:
-    """The text of column `name`: null when it is absent or null, and for the key column when it is blank.
+    """Take the text of column `name`: null when it is absent or null, and for the key column when it is blank.
 
     Outside JSON, where nothing quotes a value or says null, whitespace around it goes and an empty one is null.
     """
@@ -201,7 +201,7 @@ def _format_of(name: str, source: Source) -> str:
 
 
 def _typed(text: Column, kind: str, time_format: str) -> Column:
-    """`text` as a value of the declared type; null when it is none."""
+    """Cast `text` to a value of the declared type; null when it is none."""
     if kind == "string":
         return text
     if kind == "timestamp":
@@ -211,7 +211,7 @@ def _typed(text: Column, kind: str, time_format: str) -> Column:
 
 
 def _time(text: Column, form: str) -> Column:
-    """`text` as a moment; a time without a zone is UTC."""
+    """Read `text` as a moment; a time without a zone is UTC."""
     if form == "iso8601":
         return F.when(text.rlike(_ISO8601), text.try_cast("timestamp"))
     if form in ("epoch-seconds", "epoch-milliseconds"):
@@ -232,7 +232,7 @@ def _event_time(source: Source) -> Column:
 
 
 def _record_reasons(source: Source) -> list[Column]:
-    """Why the record as a whole cannot be read; each null when it does not apply."""
+    """Say why the record as a whole cannot be read; each null when it does not apply."""
     value, text = F.col("value"), F.col("text")
     long = F.octet_length(value) > source.max_bytes
     unread = text.isNotNull() & (text != "") & ~F.col("is_read")
@@ -270,7 +270,7 @@ def _time_reasons(source: Source) -> list[Column]:
 
 
 def _broken(rules: Sequence[RowRule], source: Source, before: str = "") -> list[Column]:
-    """Names of the rules that a record breaks, with `before` in front; null for those that it keeps."""
+    """Name the rules that a record breaks, with `before` in front; null for those that it keeps."""
 
     def refer(column: str) -> str:
         return f"`c_{column}`" if column in source.columns else f"`{column}`"

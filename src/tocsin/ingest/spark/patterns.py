@@ -65,7 +65,7 @@ def check_detector(plan: Node, spark: SparkSession, spec: DetectorSpec, source: 
 
 
 def _literal_patterns(tree: Node) -> Iterator[str]:
-    """The patterns among the literals of a plan."""
+    """Yield the patterns among the literals of a plan."""
     for node in tree.walk():
         for top in node.expressions():
             for expression in top.walk():
@@ -81,14 +81,14 @@ def _faults(spark: SparkSession, pattern: str, source: Source, where: str, key: 
 
 
 def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
-    """Why `pattern` is refused; empty when it is not."""
+    """Say why `pattern` is refused; empty when it is not."""
     compile_ = spark.sparkContext._gateway.jvm.java.util.regex.Pattern.compile  # type: ignore[union-attr]  # no stubs
     try:
         compiled = compile_(pattern)
     except IllegalArgumentException as error:
         return f"is no regular expression of Java: {str(error).splitlines()[0]}"
     now: list[str] = []
-    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def run() -> None:
         for text in hostile_texts(pattern, longest):
@@ -98,36 +98,36 @@ def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
             except Py4JJavaError as error:
                 if "StackOverflowError" not in str(error):
                     raise
-                told.put(_overflows(pattern, text))
+                answers.put(_overflows(pattern, text))
                 return
-            told.put("")
+            answers.put("")
 
-    def suppressed() -> None:
-        with contextlib.suppress(Exception):  # the JVM has ended meanwhile: the job tells of that itself
+    def run_quietly() -> None:
+        with contextlib.suppress(Exception):  # the JVM has ended meanwhile: the job reports that itself
             run()
-        told.put("done")
+        answers.put("done")
 
-    threading.Thread(target=suppressed, name="pattern", daemon=True).start()
-    while (answer := _awaited(told)) == "":
+    threading.Thread(target=run_quietly, name="pattern", daemon=True).start()
+    while (answer := _await_answer(answers)) == "":
         pass
     if answer is None:
         return _endless(pattern, now[0] if now else "")
     return "" if answer == "done" else answer
 
 
-def _awaited(told: queue.SimpleQueue[str]) -> str | None:
+def _await_answer(answers: queue.SimpleQueue[str]) -> str | None:
     """Wait for the next answer; None when it takes more than LONGEST_SECONDS of CPU time: the machine may be busy."""
     began = _cpu_seconds()
     while True:
         try:
-            return told.get(timeout=LONGEST_SECONDS)
+            return answers.get(timeout=LONGEST_SECONDS)
         except queue.Empty:
             if _cpu_seconds() - began >= LONGEST_SECONDS:
                 return None
 
 
 def _cpu_seconds() -> float:
-    """CPU time of the JVM."""
+    """Read the CPU time of the JVM."""
     taken = psutil.Process(jvm.process_id()).cpu_times()
     return taken.user + taken.system
 

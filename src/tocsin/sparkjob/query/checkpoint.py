@@ -56,18 +56,18 @@ class Checkpoint:
         return json.dumps({topic: {str(partition): self.offsets.get(partition, -2) for partition in range(partitions)}})
 
     def position(self, topic: str, partitions: int) -> Offsets:
-        """The next offset of each partition of `topic`: as committed, else where it begins (0 for an added one)."""
-        known = committed(self.query, topic) or self.offsets
+        """Return the next offset of each partition: as committed, else where it begins (0 for an added one)."""
+        known = read_committed(self.query, topic) or self.offsets
         return {partition: known.get(partition, 0) for partition in range(partitions)}
 
     def is_overtaken(self, topic: TopicReader) -> bool:
-        """Whether records were removed that it would read next; then opening it again lets it begin anew.
+        """Tell whether records were removed that it would read next; then opening it again lets it begin anew.
 
         Raises:
             TransientError: Kafka cannot be reached, try again.
         """
         first, _ = topic.bounds()
-        return _overtaken(self.position(topic.name, len(first)), first)
+        return _is_overtaken(self.position(topic.name, len(first)), first)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Beginning:
 def open_checkpoint(
     base: Path, fingerprint: str, topic: TopicReader, memory: timedelta, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
-    """The checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
+    """Open the checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
     Args:
         base: the job's checkpoint folder.
@@ -130,7 +130,7 @@ def open_checkpoint(
     last = _last(base, topic.name) if is_new else _own(folder, topic.name)
     first, _ = topic.bounds()
     gap = None
-    if is_new or skips or (last is not None and _overtaken(last.offsets, first)):
+    if is_new or skips or (last is not None and _is_overtaken(last.offsets, first)):
         beginning = _at_end(topic) if skips else _beginning(topic, last, memory, unread)
         last = last or (_Reached(first) if skips else None)
         gap = None if last is None else _gap(topic, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
@@ -139,7 +139,7 @@ def open_checkpoint(
         if is_new or gap is not None:
             _begin(folder, beginning)
     if skips:
-        gaps.has_skipped(base)
+        gaps.end_skip(base)
     beginning = _read(folder)
     _tidy(query := folder / beginning.query)
     since = beginning.publish_from
@@ -155,14 +155,14 @@ def remove_other_checkpoints(base: Path, fingerprints: Collection[str]) -> None:
 
 
 def whole_since(base: Path, fingerprint: str) -> datetime | None:
-    """Windows that start before it were never read whole by this checkpoint; None when all were, or gaps tell of it."""
+    """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint
     beginning = _read(folder) if (folder / _START).exists() else None
     return None if beginning is None or beginning.count > 1 else beginning.publish_from
 
 
-def committed(query: Path, topic: str) -> Offsets | None:
-    """The next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
+def read_committed(query: Path, topic: str) -> Offsets | None:
+    """Read the next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
     reached = _reached(query, topic)
     return None if reached is None else reached.offsets
 
@@ -198,18 +198,18 @@ def _tidy(query: Path) -> None:
 
 
 def unread_raw(settings: Settings, source: str) -> datetime | None:
-    """When the oldest raw record of `source` was appended that its ingest has not read, UTC; None without one.
+    """Read when the oldest raw record was appended that the ingest of `source` has not read, UTC; None without one.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
     job, name = ingest_job(source), settings.names.raw(source)
     with TopicReader(settings, job, name) as raw:
-        return oldest(raw, committed(settings.checkpoint(job) / "query", name) or {})
+        return oldest(raw, read_committed(settings.checkpoint(job) / "query", name) or {})
 
 
 def _own(folder: Path, topic: str) -> _Reached:
-    """What the checkpoint in `folder` has reached: where it begins, before its first batch."""
+    """Read what the checkpoint in `folder` has reached: where it begins, before its first batch."""
     beginning = _read(folder)
     reached = _reached(folder / beginning.query, topic)
     if reached is None:
@@ -221,25 +221,25 @@ def _own(folder: Path, topic: str) -> _Reached:
 
 
 def _last(base: Path, topic: str) -> _Reached | None:
-    """What the most recently used checkpoint below `base` had reached; None when there is none."""
+    """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
     folder = max((start.parent for start in base.glob(f"*/{_START}")), key=_used_at, default=None)
     return None if folder is None else _own(folder, topic)
 
 
 def _used_at(folder: Path) -> float:
-    """When the checkpoint in `folder` began or committed last; Spark makes an empty folder of commits at once."""
+    """Read when the checkpoint in `folder` began or committed last; Spark makes an empty folder of commits at once."""
     return max(path.stat().st_mtime for path in (folder / _START, *folder.glob("query*/commits")))
 
 
-def _overtaken(position: Offsets, first: Offsets) -> bool:
-    """Whether records from `position` on are gone, when `first` are those still there."""
+def _is_overtaken(position: Offsets, first: Offsets) -> bool:
+    """Tell whether records from `position` on are gone, when `first` are those still there."""
     return any(position.get(partition, 0) < offset for partition, offset in first.items())
 
 
 def _beginning(
     topic: TopicReader, last: _Reached | None, memory: timedelta, unread: Callable[[], datetime | None]
 ) -> _Beginning:
-    """From the first record on; else from `memory` before what the last checkpoint had reached.
+    """Begin at the first record; else `memory` before what the last checkpoint had reached.
 
     Where records were removed, windows that began before the first that is kept are not whole.
     """
@@ -253,19 +253,19 @@ def _beginning(
     offsets, whole = topic.since(since), [since]
     for partition, offset in first.items():
         if 0 < offset == offsets[partition]:
-            gone = now if _overtaken(last.offsets, {partition: offset}) else since
+            gone = now if _is_overtaken(last.offsets, {partition: offset}) else since
             whole.append(topic.appended_at(partition, offset, ends[partition]) or gone)
     return _Beginning(offsets, max(whole), wanted=since)
 
 
 def _at_end(topic: TopicReader) -> _Beginning:
-    """From now on."""
+    """Begin now."""
     _, ends = topic.bounds()
     return _Beginning(ends, datetime.now(UTC))
 
 
 def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
-    """What is left out between the place that was reached and the new beginning; None when nothing is."""
+    """Find what is left out between the place that was reached and the new beginning; None when nothing is."""
     now, (_, ends) = datetime.now(UTC), topic.bounds()
     holes = {}
     for partition, offset in beginning.offsets.items():

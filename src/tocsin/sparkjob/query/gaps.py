@@ -1,4 +1,4 @@
-"""Records that a detector does not read: those that were removed before it came to them, and those it was told to skip.
+"""Records that a detector does not read: those that were removed before it came to them, and those it was to skip.
 
 Each gap stands in `<checkpoint>/gaps.json` before the detector goes on behind it, so none is forgotten whenever the
 machine stops. A backfill over `since` to `until` makes up for it.
@@ -50,7 +50,7 @@ class Hole(BaseModel):
     @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property
     def records(self) -> int:
-        """How many at most: offsets count ticks, too."""
+        """Count of records, at most: offsets count ticks, too."""
         return self.to_offset - self.from_offset
 
 
@@ -76,7 +76,7 @@ class Gap(BaseModel):
 
     @property
     def records(self) -> int:
-        """How many records at most, in all partitions."""
+        """Count of records, at most, in all partitions."""
         return sum(hole.records for hole in self.partitions.values())
 
     @property
@@ -86,13 +86,13 @@ class Gap(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """What happened, for people."""
+        """A sentence for people on what happened."""
         if not self.partitions:
             begin = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
             return f"windows that began before {begin} are left out: their events were removed"
         what = {
             Cause.REMOVED: "records were removed before they were read; goes on after them",
-            Cause.SKIPPED: "unread records were skipped, as it was told",
+            Cause.SKIPPED: "unread records were skipped, as an operator asked",
             Cause.SET_ASIDE: "record was set aside, since it ended the query",
         }
         return f"{self.records} {what[self.cause]}"
@@ -102,7 +102,7 @@ _ADAPTER = TypeAdapter(list[Gap])
 
 
 def read_gaps(checkpoint: Path) -> list[Gap]:
-    """The gaps of the detector with this checkpoint folder, the oldest first.
+    """Read the gaps of the detector with this checkpoint folder, the oldest first.
 
     Raises:
         ValueError: the file is not what `record` has written.
@@ -133,8 +133,8 @@ def record(checkpoint: Path, gap: Gap) -> None:
         write_whole(checkpoint / _GAPS, _ADAPTER.dump_json(known, indent=1).decode())
 
 
-def gap_of(topic: str, message: Message) -> Gap:
-    """The gap that leaving out one event makes: windows that hold its event time are not whole."""
+def make_gap(topic: str, message: Message) -> Gap:
+    """Make the gap that leaving out one event leaves: windows that hold its event time are not whole."""
     partition, offset = message.partition() or 0, message.offset() or 0
     appended = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     since: datetime | None = None
@@ -147,7 +147,7 @@ def gap_of(topic: str, message: Message) -> Gap:
 
 
 def _behind(known: list[Gap], topic: str, partition: int, offset: int) -> int:
-    """The first offset from `offset` on that lies in no known gap."""
+    """Find the first offset from `offset` on that lies in no known gap."""
     holes = [gap.partitions[partition] for gap in known if gap.topic == topic and partition in gap.partitions]
     for hole in sorted(holes, key=lambda hole: hole.from_offset):
         if hole.from_offset <= offset < hole.to_offset:
@@ -165,10 +165,10 @@ def ask_to_skip(checkpoint: Path) -> None:
 
 
 def is_asked_to_skip(checkpoint: Path) -> bool:
-    """Whether `ask_to_skip` was called and nothing has followed yet."""
+    """Tell whether `ask_to_skip` was called and nothing has followed yet."""
     return (checkpoint / _REQUEST).exists()
 
 
-def has_skipped(checkpoint: Path) -> None:
-    """The request is fulfilled; without one nothing happens."""
+def end_skip(checkpoint: Path) -> None:
+    """Remove the request, which is fulfilled; without one nothing happens."""
     (checkpoint / _REQUEST).unlink(missing_ok=True)

@@ -74,7 +74,7 @@ class Span(NamedTuple):
     end: int
 
     def split(self) -> tuple[Span, Span]:
-        """Its two halves."""
+        """Cut it into halves."""
         middle = (self.start + self.end) // 2
         return self._replace(end=middle), self._replace(start=middle)
 
@@ -117,12 +117,12 @@ class Poison:
 
     @property
     def count(self) -> int:
-        """How many records were set aside."""
+        """Count of the records that were set aside."""
         return len(self._kept.records)
 
     @property
     def sentence(self) -> str:
-        """What was set aside, to put before the reason of a job; "" for nothing."""
+        """A sentence on what was set aside, to put before the reason of a job; "" for nothing."""
         records = self._kept.records
         if not records:
             return ""
@@ -138,7 +138,7 @@ class Poison:
         return not is_outage
 
     def without(self, records: DataFrame) -> DataFrame:
-        """Records of Kafka, but for those that were set aside."""
+        """Leave out those of `records`, as Kafka gives them, that were set aside."""
         places: dict[int, list[int]] = {}
         for one in self._kept.records:
             if one.topic == self._topic:
@@ -149,13 +149,13 @@ class Poison:
     def search(
         self, run: Run, position: Offsets, write: Callable[[DataFrame], None], keep: Callable[[SetAside], None]
     ) -> None:
-        """If the query has failed again and again at `position`, find the records behind it that end it.
+        """Find the records behind `position` that end the query, if it has failed there again and again.
 
         Args:
             run: of the job.
             position: next offset by partition.
             write: does with records, as a batch, what the query does.
-            keep: is told each record that was found, before it is left out; may be told twice.
+            keep: takes each record that was found, before it is left out; perhaps twice.
 
         Raises:
             RuntimeError: no record is to blame.
@@ -182,7 +182,7 @@ class Poison:
             raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
 
     def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
-        """The records to blame in the first range that fails; none when no record passes."""
+        """Find the records to blame in the first range that fails; none when no record passes."""
         nearby = self._nearby(run.topic, position)
         witness = next((span for span in nearby if not failure_of(span)), None)
         if witness is None and (self.count or len(nearby) > 1):
@@ -200,7 +200,7 @@ class Poison:
         ]
 
     def _nearby(self, topic: TopicReader, position: Offsets) -> list[Span]:
-        """Some single records around `position` that were not set aside, those that the query has read first."""
+        """List some single records around `position` that were not set aside, those that the query has read first."""
         first, ends = topic.bounds()
         before: list[Span] = []
         after: list[Span] = []
@@ -212,7 +212,7 @@ class Poison:
         return [*before, *after]
 
     def _real(self, topic: TopicReader, span: Span) -> list[Span]:
-        """The records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
+        """List the records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
         if span.start >= span.end:
             return []
         known = {
@@ -222,7 +222,7 @@ class Poison:
         return [Span(span.partition, offset, offset + 1) for offset in found if offset not in known]
 
     def _suspects(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[tuple[Span, str]]:
-        """The records that fail in the first range that does, as many as there is room for."""
+        """List the records that fail in the first range that does, as many as there is room for."""
         first, ends = run.topic.bounds()
         chunks = [
             chunk
@@ -236,7 +236,7 @@ class Poison:
         return []
 
     def _failure(self, run: Run, position: Offsets, span: Span, write: Callable[[DataFrame], None]) -> str:
-        """Why `write` fails with the records of `span`, in a line; "" when it does not."""
+        """Say in a line why `write` fails with the records of `span`; "" when it does not."""
         starts, ends = dict(position), dict(position)
         starts[span.partition], ends[span.partition] = span.start, span.end
         options = {

@@ -1,4 +1,4 @@
-"""What one finished batch says about itself, out of Spark's progress JSON."""
+"""Read one finished batch out of Spark's progress JSON."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Progress:
     observed: dict[str, dict[str, Any]]
 
     def next_watermark(self, delay_seconds: float) -> datetime | None:
-        """What the next batch has in force, with this delay: nothing older counts once this batch has finished."""
+        """Compute the watermark of the next batch with this delay: nothing older counts after this batch."""
         reached = None if self.latest_event is None else self.latest_event - timedelta(seconds=delay_seconds)
         return max((moment for moment in (self.watermark, reached) if moment is not None), default=None)
 
 
 def parse_progress(text: str) -> Progress:
-    """The progress in the JSON of a `QueryProgressEvent`."""
+    """Read the progress in the JSON of a `QueryProgressEvent`."""
     event = json.loads(text)
     read = event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"]))
     ticks = event.get("observedMetrics", {}).get("ticks", {}).get("ticks") or 0
@@ -90,17 +90,17 @@ class _Receiver:
     # The names of the interface.
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """A batch has finished."""
+        """Take the progress of a finished batch."""
         self._take(parse_progress(event.progress().json()))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing to do: whoever runs the query asks it for its exception."""
+        """Do nothing: whoever runs the query asks it for its exception."""
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
@@ -112,7 +112,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _offsets(event: dict[str, Any], key: str) -> dict[str, dict[int, int]]:
-    """Offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text. Other sources have none."""
+    """Read the offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text."""
     found: dict[str, dict[int, int]] = {}
     for source in event["sources"]:
         offset = source.get(key)

@@ -49,7 +49,7 @@ class QueryLoop:
         self._since, self._began = 0.0, time.monotonic()
         self._checked = {"partitions": 0.0, "lag": 0.0}
         self._retries = 0
-        self._archive: class_archive.Making | None = None
+        self._archive: class_archive.ArchiveBuild | None = None
 
     def run_until_stopped(self) -> None:
         """Keep the query running until the job is asked to stop."""
@@ -131,7 +131,7 @@ class QueryLoop:
     def _follow(self, started: Started) -> None:
         """Publish progress until there is a reason to stop the query."""
         self._run.started, self._since = started, time.monotonic()
-        self._run.between.begin(self._run.position, started.batch_seconds)
+        self._run.read_positions.begin(self._run.position, started.batch_seconds)
         self._run.spark.sparkContext.setLogLevel("WARN")
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
         self._run.report()
@@ -151,7 +151,7 @@ class QueryLoop:
     def _make_archive(self) -> None:
         """Make the archive once the job has run for a while: then all its classes are loaded, and its start is over."""
         if self._archive is None and time.monotonic() - self._began > _ARCHIVE_SECONDS:
-            self._archive = class_archive.Making(
+            self._archive = class_archive.ArchiveBuild(
                 self._settings, scratch_folder(self._settings, self._work.job), jvm.process_id()
             )
 
@@ -202,7 +202,7 @@ class QueryLoop:
             self._publish(self._progress.get())
             has_taken = True
         if has_taken and self._run.started is not None:
-            self._run.between.begin(self._run.position, self._run.started.batch_seconds)
+            self._run.read_positions.begin(self._run.position, self._run.started.batch_seconds)
         return has_taken
 
     def _publish(self, progress: Progress) -> None:

@@ -1,6 +1,6 @@
-"""How far a query in real-time mode has read between two boundaries of its batches, by metrics of its Kafka clients.
+"""Find how far a query in real-time mode has read between two batch boundaries, by metrics of its Kafka clients.
 
-Spark says what it has read when a batch has ended. In between only its consumers know, and they tell each change of
+Spark says what it has read when a batch has ended. In between only its consumers know, and they publish each change of
 their position as a lead over the first record of the partition (`records-lead`). See docs/adr/0018.
 """
 
@@ -49,16 +49,16 @@ class Reading:
         self._polled: tuple[float, Offsets] | None = None
 
     def begin(self, committed: Offsets, first: Offsets, leads: Leads, ends_at: float) -> None:
-        """A batch begins at `committed`, with `leads` left by the one before, and ends at the time `ends_at`."""
+        """Begin a batch at `committed`, with `leads` left by the one before, and the end at the time `ends_at`."""
         self._committed, self._first, self._base, self._ends_at = dict(committed), first, leads, ends_at
         self._settled, self._polled = dict(committed), None
 
     def forget(self) -> None:
-        """Nothing is known until the next batch begins."""
+        """Know nothing until the next batch begins."""
         self._ends_at = 0.0
 
     def look(self, leads: Leads, is_unsent: bool, now: float) -> Offsets:
-        """The next offset of each partition whose records before it have been processed; empty when unknown.
+        """Return the offset of each partition before which all has been processed; empty when unknown.
 
         `is_unsent` says that the broker has not acknowledged all that the query has written.
         """
@@ -85,12 +85,12 @@ class Clients:
     """The Kafka clients in the JVM of this process. Spark's own, unless its executors run elsewhere: then none."""
 
     def __init__(self, topic: str, group: str) -> None:
-        """Of the consumers, see those of `topic` whose group's name begins with `group`: a batch has others."""
+        """See those consumers of `topic` whose group's name begins with `group`: a batch has others."""
         self._tag, self._group = f"topic={topic.replace('.', '_')},", group  # as the client writes it
         self._beans: _Beans | None = None
 
     def leads(self) -> Leads:
-        """The leads of all consumers of the topic; those that have not polled are left out."""
+        """Read the leads of all consumers of the topic; those that have not polled are left out."""
         found: dict[tuple[str, int], float] = {}
         for name in self._ask().find(_CONSUMERS):
             partition = re.search(r"[:,]partition=(\d+)", name)
@@ -101,7 +101,7 @@ class Clients:
         return found
 
     def is_unsent(self) -> bool:
-        """Whether a producer holds records that the broker has not acknowledged."""
+        """Tell whether a producer holds records that the broker has not acknowledged."""
         beans = self._ask()
         names = beans.find(_PRODUCERS)
         return any(
@@ -109,7 +109,7 @@ class Clients:
         )
 
     def sent(self) -> float:
-        """How many records the producers have sent; begins again with each producer."""
+        """Count the records that the producers have sent; begins again with each producer."""
         totals = [self._ask().read(name, "record-send-total") for name in self._ask().find(_PRODUCERS)]
         return sum(total for total in totals if not math.isnan(total))
 
@@ -148,7 +148,7 @@ class _Beans:
             return math.nan
 
     def _call(self, name: str, attribute: str) -> Any:
-        """The arguments of a call, which stay in the JVM."""
+        """Make the arguments of a call, which stay in the JVM."""
         if (name, attribute) not in self._calls:
             if len(self._calls) > 100:  # clients come and go
                 self._calls.clear()
@@ -159,16 +159,16 @@ class _Beans:
         return self._calls[name, attribute]
 
 
-class Between:
+class ReadPositions:
     """What the query of a job has read since its last boundary. For the job's main thread."""
 
     def __init__(self, topic: TopicReader, group: str) -> None:
-        """Of the query that reads `topic` with consumers whose group's name begins with `group`."""
+        """Watch the query that reads `topic` with consumers whose group's name begins with `group`."""
         self._topic, self._clients, self._reading = topic, Clients(topic.name, group), Reading()
         self._is_real_time = False
 
     def begin(self, committed: Offsets, batch_seconds: float) -> None:
-        """A batch begins at `committed`; `batch_seconds` is 0 in micro-batch mode, of which nothing is said."""
+        """Begin a batch at `committed`; `batch_seconds` is 0 in micro-batch mode, for which nothing is known."""
         self._reading.forget()
         self._is_real_time = batch_seconds > 0
         if self._is_real_time:
@@ -178,7 +178,7 @@ class Between:
                 self._reading.begin(committed, first, self._clients.leads(), ends_at)
 
     def offsets(self) -> Offsets:
-        """See `Reading.look`; empty while nothing can be said, as in micro-batch mode."""
+        """Return what `Reading.look` does; empty while nothing is known, as in micro-batch mode."""
         if not self._is_real_time:
             return {}
         try:
@@ -187,7 +187,7 @@ class Between:
             return {}
 
     def sent(self) -> float:
-        """See `Clients.sent`; 0 when it cannot be told."""
+        """Return what `Clients.sent` does; 0 when it is not known."""
         try:
             return self._clients.sent()
         except Py4JError:

@@ -1,4 +1,4 @@
-"""What `tocsin.sparkjob.query.query_loop` and the work of a job know of each other."""
+"""Define the work of a job, and the run of it that the query loop hands over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob.query.progress import Progress
-from tocsin.sparkjob.query.read_positions import Between
+from tocsin.sparkjob.query.read_positions import ReadPositions
 from tocsin.sparkjob.session import consumer_group
 
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
@@ -54,7 +54,7 @@ class Run:
         spark: the session; a new one after partitions were added.
         position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
-        between: how far the query has read since then.
+        read_positions: how far the query has read since then.
         started: the query that runs; None while none does.
     """
 
@@ -63,7 +63,7 @@ class Run:
     def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
         self.settings, self.job, self.reporter = settings, work.job, reporter
         self.topic = TopicReader(settings, work.job, work.reads)
-        self.between = Between(self.topic, consumer_group(settings, work.job))
+        self.read_positions = ReadPositions(self.topic, consumer_group(settings, work.job))
         self.partitions = 0
         self.position: Offsets = {}
         self.lag_seconds = 0.0

@@ -14,7 +14,7 @@ from tocsin.ingest.backlog import IngestLag
 from tocsin.model.detector import ScoreKind
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
-from tocsin.sparkjob.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Between, Reading
+from tocsin.sparkjob.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Reading, ReadPositions
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,7 +79,7 @@ def test_a_partition_that_was_added_is_not_known() -> None:
 
 
 def test_nothing_is_said_of_micro_batches() -> None:
-    between = Between(SimpleNamespace(name="events.logins"), "spark")  # type: ignore[arg-type]  # asked for nothing
+    between = ReadPositions(SimpleNamespace(name="events.logins"), "spark")  # type: ignore[arg-type]  # asked for nothing
     between.begin({0: 5}, 0.0)
     assert between.offsets() == {}
 
@@ -91,7 +91,7 @@ class Job:
         self.ingested: datetime | None = T0
         self.ends, self.read, self.sent_count = {0: 5, 1: 7}, {0: 5, 1: 6}, 1.0
         self.told: list[datetime] = []
-        self.between = SimpleNamespace(offsets=lambda: self.read, sent=lambda: self.sent_count)
+        self.read_positions = SimpleNamespace(offsets=lambda: self.read, sent=lambda: self.sent_count)
         self.topic = SimpleNamespace(bounds=lambda: ({0: 0, 1: 0}, dict(self.ends)))
         self.reporter = SimpleNamespace(update=self.update)
         self.closed = ClosedWindows(self, WINDOW, LATENESS)  # type: ignore[arg-type]  # it plays the reports too

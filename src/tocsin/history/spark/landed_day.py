@@ -1,4 +1,4 @@
-"""What landed for a day as Spark reads it: as the source is declared now, whatever it was declared like then."""
+"""Read with Spark what landed for a day: as the source is declared now, whatever it was declared like then."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LandedDay:
         self._groups = [(dict(columns), files) for columns, files in groups.items()]
 
     def events(self) -> DataFrame | None:
-        """All of them, with the columns of now; None without any.
+        """Read all of them, with the columns of now; None without any.
 
         A column is null where it was not declared then, and where its value is none of its type now.
         """
@@ -40,7 +40,7 @@ class LandedDay:
         return reduce(DataFrame.unionByName, parts) if parts else None
 
     def changes(self) -> tuple[ColumnChange, ...]:
-        """What has changed since; values that are lost by it are counted by a scan of their columns alone."""
+        """List what has changed since; values that are lost by it are counted by a scan of their columns alone."""
         return tuple(change for columns, files in self._groups for change in self._changes(columns, files))
 
     def _changes(self, landed: dict[str, str], files: list[LandedFile]) -> Iterator[ColumnChange]:
@@ -52,7 +52,7 @@ class LandedDay:
             yield ColumnChange(column=name, was=was, now=now, events=events, lost=lost.get(name, 0))
 
     def _lost(self, landed: dict[str, str], files: list[LandedFile], names: list[str]) -> dict[str, int]:
-        """Of the columns `names`, how many values are none of the type of now."""
+        """Count the values of each of the columns `names` that are none of the type of now."""
         if not names:
             return {}
         broken = [
