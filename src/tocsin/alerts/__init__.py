@@ -2,10 +2,10 @@
 
 ::
 
-    findings (topic) -----> indexer -> alerts DB (findings, alerts, outbox) -> notifier -> SMTP
-    ledgers of backfills --^
+    findings (topic) -----> indexer -> alerts DB (findings, alerts, outbox) -> notifier -> channels (SMTP)
+    ledgers of backfills --^                             notices about jobs, as files -----^
 
-`policy` and `merging` hold the rules (pure), `schema` and `migrations` the tables, `recording` the one transaction of
-the indexer, `backfills` that for a backfilled day, `following` says which days those are, `outbox` has those of the
-notifier, `store` what everybody else may read, `mail` how a notification looks.
+`alert_policy` and `merging` hold the rules (pure), `recording` the one transaction of the indexer, `backfilled` that
+for a backfilled day, `store` the tables and what everybody may read of them, `notify` the outbox of the notifier, the
+composing of messages, and the channels. A channel is a module there and its entry in `channel_registry`.
 """

@@ -108,7 +108,7 @@ class Indexer:
             facts=declared,
             paged=alerts.urgent_recipients,
             incomplete_after=alerts.incomplete_after,
-            domain=self._settings.smtp.sender.rpartition("@")[2],
+            domain=self._settings.smtp.domain,
         )
         with self._database.write() as connection:
             detector_facts.remember(connection, changed)

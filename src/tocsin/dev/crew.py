@@ -14,7 +14,7 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
 from tocsin.supervision.desired_jobs import desired_jobs
-from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
+from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.job_status import Standing, standings
@@ -101,7 +101,7 @@ class Crew:
         pause = _WATCH_SECONDS
         while not self._ended.wait(pause):
             try:
-                done = send_waiting(Outbox(self._settings.state), self._settings.smtp)
+                done = send_waiting(self._settings)
                 pause = _WATCH_SECONDS if done else _AWAY_SECONDS
             except Exception as error:  # whatever it is, the next mails must leave
                 log.exception("mails not sent", error=str(error))

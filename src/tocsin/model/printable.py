@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import unicodedata
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def printable(value: object) -> str:
-    r"""`value` as text in which every control or invisible character is an escape such as \x1b or \u202e."""
+    r"""Write `value` as text in which every control or invisible character is an escape such as \x1b or \u202e."""
     return "".join(_shown(character) for character in str(value))
 
 

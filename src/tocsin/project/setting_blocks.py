@@ -110,6 +110,11 @@ class SmtpSettings(_Block):
     sender: Address = "tocsin@localhost.localdomain"
     timeout_seconds: float = Field(default=20.0, gt=0)
 
+    @property
+    def domain(self) -> str:
+        """Domain of the ids of messages."""
+        return self.sender.rpartition("@")[2]
+
     def password(self) -> str | None:
         """The password, or None when no login is configured."""
         return None if self.password_file is None else _secret(self.password_file, "smtp.password_file")

@@ -23,6 +23,7 @@ HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
         ("zero\u200bwidth", "zero\\u200bwidth"),
         ("line\u2028break", "line\\u2028break"),
         ("\ud800", "\\ud800"),
+        ("noncharacter\ufffe", "noncharacter\\ufffe"),
         (None, "None"),
     ],
 )

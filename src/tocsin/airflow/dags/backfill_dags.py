@@ -45,16 +45,11 @@ A red run: a gate holds the findings of a day, or a day could not be computed. W
 count, other days are published, and {owner} gets one mail. A warning is in the log of the task and on the report, the
 button *Quality report* of the task `run`.
 """
-
-
-_DIFFERS = "[tocsin] {{ dag.dag_id }}: stream and backfill differ, or could not be compared"
-_DIFFERENCES = """\
-<pre>{{ (exception or "The task failed") | string | e }}</pre>
-<p>What a backfill has published counts. Look at a difference soon: the events that can tell its reason are not kept for
-ever. This shows it again:</p>
-<pre>tocsin parity --detector {{ task.op_args[0] | e }} --day DAY</pre>
-<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
-"""
+_DIFFERS = "stream and backfill differ, or could not be compared"
+_DIFFERENCES = (
+    "What a backfill has published counts. Look at a difference soon: the events that can tell its reason are not kept "
+    "for ever. The command shows it again.",
+)
 
 
 def backfill_dags() -> list[DAG]:
@@ -65,7 +60,7 @@ def backfill_dags() -> list[DAG]:
 
 
 def _dag(spec: DetectorSpec) -> DAG:
-    owners = {spec.name: spec.owner}
+    owners, again = {spec.name: spec.owner}, f"tocsin parity --detector {spec.name} --day DAY"
     hint = "The one UTC day to run. Empty: all days that need it. A Backfill takes its own dates."
     with DAG(
         backfill_dag(spec.name),
@@ -98,7 +93,7 @@ def _dag(spec: DetectorSpec) -> DAG:
             pool=BACKFILL_POOL,
             retries=1,
             trigger_rule="none_failed",  # with nothing to run there is still what the night has published
-            on_failure_callback=RunMail(to=spec.owner, subject=_DIFFERS, html_content=_DIFFERENCES),
+            on_failure_callback=RunMail(spec.owner, _DIFFERS, paragraphs=_DIFFERENCES, commands=[again]),
             execution_timeout=timedelta(hours=1),
         )
         due >> Backfill(task_id="run", owners=owners) >> parity

@@ -33,12 +33,6 @@ wrong: {owner} gets one mail with the rules that broke and the day's report. Wha
 count, and other days are caught up with all the same. A warning is in the log and on the day's report, the button
 *Quality report* of the task. `tocsin history list` shows every day.
 """
-_SUBJECT = "[tocsin] {{ dag.dag_id }}: {{ ti.task_id }} failed"
-_PAGE = f"""\
-<p>{{{{ (exception or "The task failed") | string | e }}}}</p>
-<p><a href="{{{{ ti.log_url | e }}}}">The run in Airflow</a></p>
-<p><a href="{address_of(REPORTS)}">The reports on all days</a></p>
-"""
 
 
 def history_dags() -> list[DAG]:
@@ -52,7 +46,7 @@ def history_dags() -> list[DAG]:
 
 
 def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
-    mail = RunMail(to=source.owner, subject=_SUBJECT, html_content=_PAGE)
+    mail = RunMail(source.owner, links=[("The reports on all days", address_of(REPORTS))])
     with DAG(
         history_dag(source.name),
         description=f"History of {source.title}",

@@ -15,11 +15,6 @@ from tocsin.project.settings import load_settings
 from tocsin.supervision.job_cards import Card, cards
 from tocsin.supervision.switches import read_switches
 
-_SUBJECT = "[tocsin] {{ dag.dag_id }}: a run failed"
-_PAGE = """\
-<p>{{ (exception or "The task failed") | string | e }}</p>
-<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
-"""
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
 _ASK_DRAIN = (
     "`drain`: read all that there is now, stop then, and stay so until a `restart`, or until it is paused and unpaused."
@@ -75,12 +70,12 @@ def _form(card: Card) -> dict[str, Param]:
 class ActionMail(RunMail):
     """The mail of a run that somebody has asked for; of a run that shows an incident, supervision has written one."""
 
-    def notify(self, context: Any) -> None:
-        """See `SmtpNotifier.notify`."""
-        if self.to and not (context["dag_run"].conf or {}).get("event"):
-            super().notify(context)
+    def __call__(self, context: Any) -> None:
+        """See `RunMail`."""
+        if not (context["dag_run"].conf or {}).get("event"):
+            super().__call__(context)
 
 
 def _mail(card: Card) -> ActionMail:
     """To whom follows from the declared files, never from what a run says of itself."""
-    return ActionMail(to=card.recipients.get(card.jobs[-1], ""), subject=_SUBJECT, html_content=_PAGE)
+    return ActionMail(card.recipients.get(card.jobs[-1], ""), "a run failed")

@@ -6,15 +6,19 @@ import hashlib
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+import structlog
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tocsin.alerts.notify.channel import Result
+from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.model.errors import TransientError
 from tocsin.model.names import MAILS_DAG
 from tocsin.project.settings import load_settings
 from tocsin.supervision.incidents import mail_outbox
-from tocsin.supervision.incidents.mail_outbox import Mail, Outbox
+from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 
 _DOC = """
 One run for each mail about a job or a failed run. The mail waits in the state folder until it has left; the
@@ -22,32 +26,33 @@ One run for each mail about a job or a failed run. The mail waits in the state f
 
 Pause this DAG and these mails wait.
 """
+_KILLED = (
+    "A task of the run ended before it could say why: its process was killed, or could not start. "
+    "The next run goes on from what is there; nothing is lost."
+)
+
+log = structlog.get_logger()
 
 
-_FAILED = """\
-<p>A task of the run ended before it could say why: its process was killed, or could not start. The next run goes on
-from what is there; nothing is lost.</p>
-<p>Run: <code>{{ run_id | e }}</code>{% if ti is defined %}, task: <code>{{ ti.task_id | e }}</code></p>
-<p><a href="{{ ti.log_url | e }}">The run in Airflow</a>{% endif %}</p>
-"""
+class RunMail:
+    """A callback of Airflow's that mails of a failed task."""
+
+    def __init__(self, to: str, what: str = "", **more: Any) -> None:
+        """Make the callback.
+
+        Args:
+            to: addresses, separated by commas.
+            what: ends the subject; that the task failed by default.
+            more: of the `Notice`.
+        """
+        self.to, self.what, self.more = to, what, more
+
+    def __call__(self, context: Any) -> None:
+        """Let the mail leave; see `tell`."""
+        tell(context, self.to, failure(context, self.what, **self.more))
 
 
-class RunMail(SmtpNotifier):
-    """Puts the mail into the outbox; one that cannot be kept, because the disk is full, is sent at once."""
-
-    def notify(self, context: Any) -> None:
-        """See `SmtpNotifier.notify`."""
-        mail = Mail(to=str(self.to), subject=str(self.subject), page=str(self.html_content))
-        try:
-            for to in mail.to.split(","):
-                one = mail.model_copy(update={"to": to.strip()})
-                Outbox(load_settings().state).put(_name(context, one.to), one)
-        except OSError as error:
-            self.log.warning("a mail cannot be kept, so it is sent at once: %s", error)
-            super().notify(context)
-
-
-class FailedRunMail(RunMail):
+class FailedRunMail:
     """The mail of a failed run of which no task has written one. It is a callback of the DAG.
 
     Airflow calls those of a task in the process of the task, so a task whose process was killed, by the end of the
@@ -56,12 +61,49 @@ class FailedRunMail(RunMail):
 
     def __init__(self, owner: str) -> None:
         """Make the callback; `owner` is told."""
-        super().__init__(to=owner, subject="[tocsin] {{ dag.dag_id }}: a run failed", html_content=_FAILED)
+        self.owner = owner
 
-    def notify(self, context: Any) -> None:
-        """See `SmtpNotifier.notify`."""
+    def __call__(self, context: Any) -> None:
+        """Let the mail leave, unless a task has told of this run."""
         if not Outbox(load_settings().state).has(_name_of_run(context)):
-            super().notify(context)
+            said = (_KILLED, f"Run: {_run_of(context)}")
+            tell(context, self.owner, failure(context, "a run failed", paragraphs=said, output=()))
+
+
+def failure(context: Any, what: str = "", **more: Any) -> Notice:
+    """Describe a failed task or run.
+
+    Args:
+        context: Airflow's.
+        what: ends the subject; that the task failed when empty.
+        more: of the `Notice`; its links follow that to the run.
+    """
+    ti = context.get("ti")
+    run = [("The run in Airflow", ti.log_url)] if ti else []
+    error = str(context.get("exception") or "The task failed").splitlines()
+    own: dict[str, Any] = {"output": error, "output_of": "What the task said"}
+    own |= more | {"links": (*run, *more.get("links", ()))}
+    return Notice(subject=f"[tocsin] {context['dag'].dag_id}: {what or f'{ti.task_id} failed'}", **own)
+
+
+def tell(context: Any, to: str, notice: Notice) -> None:
+    """Put the mail for each of `to` into the outbox; one that cannot be kept, as the disk is full, is sent at once.
+
+    Raises:
+        TransientError: it can neither be kept nor leave.
+    """
+    settings = load_settings()
+    for address in filter(None, (part.strip() for part in to.split(","))):
+        name = _name(context, address)
+        message = addressed(notice, name, address, settings)
+        try:
+            Outbox(settings.state).put(name, message)
+        except OSError as error:
+            log.warning("mail cannot be kept, so it is sent at once", to=address, error=str(error))
+            with Channels(settings) as channels:
+                delivery = channels.send(message)
+            if delivery.result is not Result.SENT:
+                raise TransientError(delivery.reason) from error
 
 
 def mails_dag() -> DAG:
@@ -86,26 +128,32 @@ def send(dag_run: Any) -> None:
 
     Raises:
         AirflowSkipException: it has left already.
-        TocsinError: the mail server takes it not now, or for good.
+        TransientError: it was refused; the reason says whether for good.
     """
     settings = load_settings()
-    mail = mail_outbox.send(mail_outbox.Outbox(settings.state), dag_run.run_id, settings.smtp)
-    if mail is None:
+    with Channels(settings) as channels:
+        delivery = mail_outbox.send(Outbox(settings.state), dag_run.run_id, channels)
+    if delivery is None:
         raise AirflowSkipException("no such mail waits")
-    print(f"{mail.to}: {mail.subject}")
+    if delivery.result is not Result.SENT:
+        raise TransientError(f"{delivery.result}: {delivery.reason}")
 
 
 def _name(context: Any, to: str) -> str:
-    """Of the mail to `to` about this attempt at a task; of the form that Airflow takes as the id of a run."""
+    """Name the mail to `to` about this attempt at a task, in the form that Airflow takes as the id of a run."""
     ti = context.get("ti")
     attempt = (ti.task_id, str(ti.try_number), to) if ti else (to,)
     return f"{_name_of_run(context)}{_hash(*attempt)}"
 
 
 def _name_of_run(context: Any) -> str:
-    """As the names of all mails about this run begin."""
-    dag, run = context["dag"].dag_id, context["dag_run"].run_id if "dag_run" in context else context["run_id"]
-    return f"mail__{dag[:100]}__{_hash(dag, run)}__"
+    """Begin the names of all mails about this run."""
+    dag = context["dag"].dag_id
+    return f"mail__{dag[:100]}__{_hash(dag, _run_of(context))}__"
+
+
+def _run_of(context: Any) -> str:
+    return str(context["dag_run"].run_id if "dag_run" in context else context["run_id"])
 
 
 def _hash(*words: str) -> str:

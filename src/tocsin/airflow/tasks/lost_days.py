@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tocsin.airflow.addresses import address_of
-from tocsin.airflow.dags.mail_dag import RunMail
+from tocsin.airflow.dags.mail_dag import failure, tell
 from tocsin.airflow.tasks.run_days import DayOutcome
+from tocsin.alerts.notify.mail.compose import Notice
 
-_SUBJECT = """\
-[tocsin] {% if days %}{{ what }} of {{ days | map(attribute="subject") | unique | join(", ") }}: \
-{{ days | length }} day{{ "s" if days | length > 1 }} not published{% else %}\
-{{ dag.dag_id }}: {{ ti.task_id }} failed{% endif %}"""
-_PAGE = """\
-{% if days -%}
-<p>What was published before goes on to count for these days. Other days are not affected.</p>
-<table>
-{% for one in days -%}
-<tr><td>{{ one.subject | e }}</td><td>{{ one.day }}</td><td>{{ one.said | e }}</td>
-<td>{% if one.report %}<a href="{{ address_of(one.report) | e }}">report</a>{% endif %}</td></tr>
-{% endfor -%}
-</table>
-<p>{{ then }}</p>
-{%- endif %}
-<pre>{{ (exception or "The task failed") | string | e }}</pre>
-<p><a href="{{ ti.log_url | e }}">The run in Airflow</a></p>
-"""
+_KEPT = "What was published before goes on to count for these days. Other days are not affected."
 
 
 class LostDaysMail(ABC):
@@ -57,10 +42,26 @@ class LostDaysMail(ABC):
         failed = None
         for owner in sorted(told):
             days = [one for one in lost if self.owners[one.subject] == owner]
-            own = {"days": days, "what": self.what, "then": self.then, "address_of": address_of}
             try:
-                RunMail(to=owner, subject=_SUBJECT, html_content=_PAGE)({**context, **own})
+                tell(context, owner, self._notice(context, days))
             except Exception as error:
                 failed = error
         if failed is not None:
             raise failed
+
+    def _notice(self, context: Any, days: Sequence[DayOutcome]) -> Notice:
+        """Describe the lost `days` of one owner; that the task failed if there are none."""
+        notice = failure(context)
+        if not days:
+            return notice
+        subjects = ", ".join(dict.fromkeys(one.subject for one in days))
+        return replace(
+            notice,
+            subject=f"[tocsin] {self.what} of {subjects}: {len(days)} day{'s' * (len(days) > 1)} not published",
+            paragraphs=(_KEPT, self.then),
+            days=[(_cells(one), address_of(one.report) if one.report else "") for one in days],
+        )
+
+
+def _cells(one: DayOutcome) -> tuple[str, ...]:
+    return one.subject, one.day.isoformat(), " ".join(one.said.split())

@@ -6,12 +6,12 @@ second time, with the same Message-ID; no crash loses one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, or_, select, update
 
 from tocsin.alerts.store.alert_rows import Notification, message_id
 from tocsin.alerts.store.queries import notification_of
@@ -31,6 +31,20 @@ class WaitingEmail:
     detector: str
     window_end: datetime
     wait_until: datetime
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What may be claimed: what is due `now`, for `lease`, by recipients that are not `unreachable`."""
+
+    now: datetime
+    lease: timedelta
+    unreachable: Collection[str] = ()
+
+    @property
+    def reachable(self) -> ColumnElement[bool]:
+        """Whether a notification may be claimed as to its recipient."""
+        return _table.recipient.not_in(self.unreachable)
 
 
 @dataclass(frozen=True)
@@ -71,29 +85,29 @@ def release(connection: Connection, waiting: WaitingEmail, incomplete: str) -> N
     connection.execute(update(notifications).where(still).values(state="pending", incomplete=incomplete))
 
 
-def claim(connection: Connection, now: datetime, lease: timedelta) -> Claimed | None:
-    """The next notification to send, urgent ones first, kept from other notifiers for `lease`; None if none is due."""
-    due = and_(_table.state == "pending", _table.kind != "delayed", _table.next_attempt_at <= now, _free(now))
+def claim(connection: Connection, wanted: Wanted) -> Claimed | None:
+    """Claim the next notification to send, urgent ones first; other notifiers leave it alone. None if none is due."""
+    due = and_(_table.kind != "delayed", *_due(wanted))
     order = (case((_table.kind == "urgent", 0), else_=1), _table.next_attempt_at, _table.id)
     row = connection.execute(select(notifications).where(due).order_by(*order).limit(1)).mappings().first()
-    if row is None or not _lease(connection, [row["id"]], now, lease):
+    if row is None or not _lease(connection, [row["id"]], wanted):
         return None
     return Claimed(row["recipient"], row["message_id"], [notification_of(row)], [row["alert_id"]])
 
 
-def claim_summary(connection: Connection, now: datetime, lease: timedelta, domain: str) -> Claimed | None:
-    """The next delayed summary: all that is delayed for one recipient, once an hour at most; None if none is due.
+def claim_summary(connection: Connection, wanted: Wanted, domain: str) -> Claimed | None:
+    """Claim the next delayed summary: all that is delayed for one recipient, once an hour at most; None if none is due.
 
     Its lines and its Message-ID are fixed at the first claim, so that a second attempt is the same mail.
     """
-    begun = and_(_table.kind == "delayed", _table.state == "pending", _table.next_attempt_at <= now, _free(now))
+    begun = and_(_table.kind == "delayed", *_due(wanted))
     rows = connection.execute(select(notifications).where(begun).order_by(_table.id)).mappings().all()
     if rows:
         rows = [row for row in rows if row["message_id"] == rows[0]["message_id"]]
     else:
-        rows = list(connection.execute(_gathered(connection, now)).mappings())
+        rows = list(connection.execute(_gathered(connection, wanted)).mappings())
     ids = [row["id"] for row in rows]
-    if not ids or not _lease(connection, ids, now, lease):
+    if not ids or not _lease(connection, ids, wanted):
         return None
     common = rows[0]["message_id"]
     if rows[0]["state"] == "waiting":
@@ -111,18 +125,18 @@ def detectors(connection: Connection, claimed: Claimed) -> list[str]:
     return list(connection.execute(own.distinct().order_by(alerts.c.detector)).scalars())
 
 
-def _gathered(connection: Connection, now: datetime) -> Select[Any]:
+def _gathered(connection: Connection, wanted: Wanted) -> Select[Any]:
     """The delayed lines of the recipient whose oldest one has waited longest, among those who may get a summary now."""
     delayed = notifications.alias()
     sent = select(delayed.c.id).where(
         delayed.c.recipient == _table.recipient,
         delayed.c.kind == "delayed",
-        or_(delayed.c.sent_at > now - SUMMARY_EVERY, delayed.c.state == "pending"),
+        or_(delayed.c.sent_at > wanted.now - SUMMARY_EVERY, delayed.c.state == "pending"),
     )
     waiting = and_(_table.kind == "delayed", _table.state == "waiting")
     first = func.min(_table.created_at)
-    ready = select(_table.recipient).where(waiting, not_(exists(sent))).group_by(_table.recipient)
-    to = connection.execute(ready.having(first <= now - SUMMARY_GATHERS).order_by(first).limit(1)).scalar()
+    ready = select(_table.recipient).where(waiting, wanted.reachable, not_(exists(sent))).group_by(_table.recipient)
+    to = connection.execute(ready.having(first <= wanted.now - SUMMARY_GATHERS).order_by(first).limit(1)).scalar()
     return select(notifications).where(waiting, _table.recipient == to).order_by(_table.id)
 
 
@@ -164,11 +178,16 @@ def counts(connection: Connection) -> dict[str, int]:
     return {state: count for state, count in rows}
 
 
-def _free(now: datetime) -> Any:
+def _due(wanted: Wanted) -> tuple[ColumnElement[bool], ...]:
+    return _table.state == "pending", _table.next_attempt_at <= wanted.now, _free(wanted.now), wanted.reachable
+
+
+def _free(now: datetime) -> ColumnElement[bool]:
     return or_(_table.claimed_until.is_(None), _table.claimed_until < now)
 
 
-def _lease(connection: Connection, ids: list[int], now: datetime, lease: timedelta) -> bool:
+def _lease(connection: Connection, ids: list[int], wanted: Wanted) -> bool:
     """Claim all of `ids`, unless another notifier was faster with one."""
-    free = and_(_table.id.in_(ids), _free(now))
-    return connection.execute(update(notifications).where(free).values(claimed_until=now + lease)).rowcount == len(ids)
+    free = and_(_table.id.in_(ids), _free(wanted.now))
+    until = wanted.now + wanted.lease
+    return connection.execute(update(notifications).where(free).values(claimed_until=until)).rowcount == len(ids)

@@ -1,7 +1,7 @@
 """The notifier: sends what the outbox holds, and lets e-mails out when their windows have closed.
 
-It reads the alerts DB and the reports of the jobs, and nothing else. While the mail server is away everything stays in
-the outbox; while Kafka is away urgent notifications leave all the same, and e-mails when their patience is at its end.
+It reads the alerts DB and the reports of the jobs, and nothing else. While a channel is away what it should carry stays
+in the outbox; while Kafka is away urgent notifications leave all the same, and e-mails once they have waited enough.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from email.message import EmailMessage
 
 import structlog
 from sqlalchemy import Connection
 
 from tocsin.alerts import alert_policy
 from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message, Result
+from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail import compose
-from tocsin.alerts.notify.mailer import Mailer, MailPostponed, MailRefused
 from tocsin.alerts.notify.notification_outbox import Claimed
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
@@ -37,6 +37,7 @@ _TIDY_SECONDS = 10.0
 _PRUNE_EVERY = timedelta(hours=1)
 _REPORTS_PAUSE = 5.0
 _LONGEST_PAUSE = timedelta(minutes=15)
+_LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
 _log = structlog.get_logger()
 
 Reports = Callable[[], dict[str, JobReport]]
@@ -56,7 +57,7 @@ class Notifier:
         """Send what is in `database`; `reports` gives the latest report of each job, or raises TransientError."""
         self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
         self._lease = timedelta(seconds=5 * settings.smtp.timeout_seconds)
-        self._domain = settings.smtp.sender.rpartition("@")[2]
+        self._domain = settings.smtp.domain
         self._unwritten: list[Callable[[Connection], None]] = []
         self._closed_at: dict[int, datetime] = {}
         self._prune_at = clock()
@@ -110,17 +111,22 @@ class Notifier:
         """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each mail.
 
         Raises:
-            TransientError: the DB or the mail server cannot be used now; nothing is lost.
-            ConfigError: the password of the mail server cannot be read.
+            ChannelAway: a channel takes nothing now; what goes through others has been sent, and nothing is lost.
+            TransientError: the DB cannot be used now; nothing is lost.
+            ConfigError: a setting or secret of a channel is wrong.
         """
         self._write_outcomes()
-        with Mailer(self._settings.smtp) as mailer:
+        unreachable: set[str] = set()
+        with Channels(self._settings) as channels:
             while not stop.is_set():
                 goes_on()
-                claimed = self._claim()
+                claimed = self._claim(unreachable)
                 if claimed is None:
-                    return
-                self._deliver(mailer, claimed)
+                    break
+                if self._deliver(channels, claimed) is Result.AWAY:
+                    unreachable.add(claimed.recipient)
+        if channels.away:
+            raise ChannelAway("; ".join(channels.away.values()))
 
     def tidy(self) -> dict[str, int]:
         """Resolve alerts that are over and remove some of what is old; what is left in the outbox, by state."""
@@ -133,38 +139,46 @@ class Notifier:
             notification_outbox.resolve(connection, self._clock())
             return notification_outbox.counts(connection)
 
-    def _claim(self) -> Claimed | None:
+    def _claim(self, unreachable: set[str]) -> Claimed | None:
+        wanted = notification_outbox.Wanted(self._clock(), self._lease, unreachable)
         with self._database.write() as connection:
-            claimed = notification_outbox.claim(connection, self._clock(), self._lease)
-            return claimed or notification_outbox.claim_summary(connection, self._clock(), self._lease, self._domain)
+            claimed = notification_outbox.claim(connection, wanted)
+            return claimed or notification_outbox.claim_summary(connection, wanted, self._domain)
 
-    def _deliver(self, mailer: Mailer, claimed: Claimed) -> None:
-        """Send one mail and write down what became of it.
+    def _deliver(self, channels: Channels, claimed: Claimed) -> Result:
+        """Send one message and write down what became of it.
 
-        What cannot be written now is written before anything else is sent: forgetting it would send the mail twice.
+        What cannot be written now is written before anything else is sent: forgetting it would send it twice.
         """
-        ids, who = claimed.ids, {"recipient": claimed.recipient, "message_id": claimed.message_id}
         try:
-            mailer.send(self._composed(claimed), claimed.recipient)
-        except MailRefused as error:
-            refusal = str(error)
-            _log.error("notification refused for good", error=refusal, **who)
-            self._unwritten.append(lambda c: notification_outbox.mark_failed(c, ids, refusal))
-        except MailPostponed as error:
-            self._postpone(claimed, str(error))
+            delivery = channels.send(self._composed(claimed))
         except (TransientError, ConfigError):
-            self._unwritten.append(lambda c: notification_outbox.unclaim(c, ids))
+            self._unwritten.append(lambda c: notification_outbox.unclaim(c, claimed.ids))
             raise
         except Exception as error:
-            # One mail that cannot be built must not keep back all others.
-            _log.exception("notification cannot be built", **who)
-            self._postpone(claimed, f"{type(error).__name__}: {error}"[:1000])
-        else:
-            self.sent += 1
-            sent_at = self._clock()
-            self._unwritten.append(lambda c: notification_outbox.mark_sent(c, ids, sent_at))
-            _log.info("sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
+            # One message that cannot be composed must not keep back all others.
+            _log.exception("notification cannot be composed", message_id=claimed.message_id)
+            delivery = Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000])
+        self._note(claimed, delivery)
         self._write_outcomes()
+        return delivery.result
+
+    def _note(self, claimed: Claimed, delivery: Delivery) -> None:
+        """Log what became of a message, and keep it to be written."""
+        ids, who = claimed.ids, {"recipient": claimed.recipient, "message_id": claimed.message_id}
+        match delivery.result:
+            case Result.SENT:
+                self.sent += 1
+                sent_at = self._clock()
+                self._unwritten.append(lambda c: notification_outbox.mark_sent(c, ids, sent_at))
+                _log.info("sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
+            case Result.REFUSED:
+                _log.error("notification refused for good", error=delivery.reason, **who)
+                self._unwritten.append(lambda c: notification_outbox.mark_failed(c, ids, delivery.reason))
+            case Result.POSTPONED:
+                self._postpone(claimed, delivery.reason)
+            case Result.AWAY:
+                self._unwritten.append(lambda c: notification_outbox.unclaim(c, ids))
 
     def _postpone(self, claimed: Claimed, error: str) -> None:
         attempts = claimed.notifications[0].attempts
@@ -178,19 +192,14 @@ class Notifier:
                 self._unwritten[0](connection)
             del self._unwritten[0]
 
-    def _composed(self, claimed: Claimed) -> EmailMessage:
+    def _composed(self, claimed: Claimed) -> Message:
         is_summary = claimed.notifications[0].kind == alert_policy.Kind.DELAYED
         shown = claimed.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
             details = [alert_details(connection, alert) for alert in shown]
             detectors = notification_outbox.detectors(connection, claimed) if is_summary else []
         known = [one for one in details if one is not None]
-        envelope = compose.Envelope(
-            sender=self._settings.smtp.sender,
-            recipient=claimed.recipient,
-            message_id=claimed.message_id,
-            date=self._clock(),
-        )
+        envelope = compose.Envelope(recipient=claimed.recipient, message_id=claimed.message_id, date=self._clock())
         if is_summary:
             return compose.summary_mail(known, len(claimed.alerts), detectors, envelope)
         return compose.alert_mail(known[0], claimed.notifications[0], envelope)
@@ -231,7 +240,7 @@ class NotifierJob:
                 trouble = self._pass(notifier)
             except TransientError as error:
                 trouble = str(error)
-                pause = min(pause * 2, 30.0) if "SMTP" in trouble else min(pause * 2, 5.0)
+                pause = min(pause * 2, _LONGEST_AWAY if isinstance(error, ChannelAway) else _LONGEST_TROUBLE)
             else:
                 pause = POLL_SECONDS
             self._say(trouble)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tocsin.dev.servers.ports import LOOPBACK
 from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import AirflowSettings, SmtpSettings
+from tocsin.project.setting_blocks import AirflowSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.runtime.state_file import write_whole
@@ -94,7 +94,6 @@ class Airflow:
         """
         own = {f"AIRFLOW__{name}": value for name, value in self._options().items()}
         connections = {
-            "AIRFLOW_CONN_SMTP_DEFAULT": _smtp_connection(self.settings.smtp),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         }
         # Its processes rename themselves; without this they would overwrite their environment, and with it the labels.
@@ -207,11 +206,3 @@ def missing(url: str, component: str, since: datetime) -> str | None:
 def _secret(name: str) -> str:
     """A Fernet key is 32 bytes in URL-safe base64, with its padding; the others are longer."""
     return secrets.token_urlsafe(32) + "=" if name == "fernet" else secrets.token_urlsafe(64)
-
-
-def _smtp_connection(smtp: SmtpSettings) -> str:
-    extra = {"disable_tls": smtp.tls == "none", "disable_ssl": smtp.tls != "implicit", "from_email": smtp.sender}
-    extra["timeout"] = int(smtp.timeout_seconds)
-    extra["retry_limit"] = 0  # the supervisor tries again each minute; an attempt that lasts longer would mail twice
-    connection = {"conn_type": "smtp", "host": smtp.host, "port": smtp.port, "login": smtp.username or ""}
-    return json.dumps(connection | {"password": smtp.password() or "", "extra": extra})

@@ -1,13 +1,12 @@
-"""The mail of an incident: which job, how it fares and why, and what to type."""
+"""Describe an incident for a mail: which job, its condition, the reason, and what to type."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.model.names import DETECTOR, JobName
 from tocsin.supervision.incidents.conditions import Incident
-from tocsin.supervision.incidents.mail_outbox import Mail
 from tocsin.supervision.job_states import Condition
 
 _RETRIED = "Retrying automatically."
@@ -30,12 +29,12 @@ _ONCE = "We will mail again only after an hour without this, when it comes back.
 
 
 def advice(one: Incident) -> str:
-    """What its reader should know, and when the next mail comes."""
+    """Say what its reader should know, and when the next mail comes."""
     return f"{_ADVICE[one.condition]} {_ONCE}"
 
 
 def commands(one: Incident) -> list[str]:
-    """What to type."""
+    """List what to type."""
     job = JobName.parse(one.job)
     if one.condition is Condition.QUARANTINING:
         return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
@@ -45,16 +44,12 @@ def commands(one: Incident) -> list[str]:
             f"tocsin status {one.job}", f"tocsin dev logs {one.job}"]  # fmt: skip
 
 
-def compose(one: Incident, to: str, log: str, lines: Sequence[str]) -> Mail:
-    """The mail to `to`; `lines` are the end of the job's log, which is the file `log`."""
-    typed = "\n".join(commands(one))
-    page = f"""\
-<p><b>{escape(one.job)}</b>: {escape(one.condition)}.</p>
-<p>{escape(one.reason)}</p>
-<p>{escape(advice(one))}</p>
-<pre>{escape(typed)}</pre>
-"""
-    if lines:
-        end = "\n".join(lines)
-        page += f"<p>The end of its log (<code>{escape(log)}</code>):</p>\n<pre>{escape(end)}</pre>\n"
-    return Mail(to=to, subject=f"[tocsin] {one.job}: {one.condition}", page=page)
+def notice_of(one: Incident, log: str, lines: Sequence[str]) -> Notice:
+    """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
+    return Notice(
+        subject=f"[tocsin] {one.job}: {one.condition}",
+        paragraphs=(one.reason, advice(one)),
+        commands=commands(one),
+        output=lines,
+        output_of=f"The end of its log ({log})",
+    )

@@ -3,53 +3,29 @@
 Each is a file, so neither a mail server that is away nor a restart loses one. What has left is remembered by its name
 for a week, so nothing leaves twice; a process that ends between the server's "accepted" and that note sends the mail
 again, with the same Message-ID.
+
+Notifications of alerts wait in the alerts DB. These do not, since they must leave when that DB is what is down.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from email.message import EmailMessage
-from email.policy import SMTP
-from email.utils import formatdate
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict
 
-from tocsin.alerts.notify.mailer import Mailer, MailPostponed, MailRefused
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.mail.compose import Envelope, Notice, notice_mail
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 
 _WEEK = 7 * 86_400.0
 
 log = structlog.get_logger()
-
-
-class Mail(BaseModel):
-    """A mail as it is to leave.
-
-    Attributes:
-        to: the address.
-        subject: one line.
-        page: its HTML.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    to: str
-    subject: str
-    page: str
-
-    def message(self, name: str, sender: str) -> EmailMessage:
-        """The mail as it goes to the server; the same `name` is the same Message-ID."""
-        made = EmailMessage(policy=SMTP)
-        made["From"], made["To"], made["Subject"] = sender, self.to, " ".join(self.subject.split())
-        made["Date"], made["Message-ID"] = formatdate(), f"<{name}@{sender.rpartition('@')[2]}>"
-        made["Auto-Submitted"] = "auto-generated"
-        made.set_content(self.page, subtype="html", cte="quoted-printable")
-        return made
 
 
 class Outbox:
@@ -59,22 +35,22 @@ class Outbox:
         self.folder = state / "supervision" / "mails"
         self._sent = self.folder / "sent"
 
-    def put(self, name: str, mail: Mail) -> None:
-        """Let `mail` wait, unless it has left; it takes the place of what has waited under that name.
+    def put(self, name: str, message: Message) -> None:
+        """Let `message` wait, unless it has left; it takes the place of what has waited under that name.
 
         Raises:
             OSError: the disk is full or the folder cannot be written; a retry helps once there is room.
         """
         if not (self._sent / name).exists():
-            state_file.write(self._file(name), Mail, mail)
+            state_file.write(self._file(name), Message, message)
 
     def has(self, prefix: str) -> bool:
-        """Whether a mail whose name begins so waits, or has left within the last week."""
+        """Check whether a mail whose name begins so waits, or has left within the last week."""
         return any(self.folder.glob(f"{prefix}*.json")) or any(self._sent.glob(f"{prefix}*"))
 
-    def read(self, name: str) -> Mail | None:
-        """The mail; None when it has left, or cannot be read."""
-        return state_file.read(self._file(name), Mail, None)
+    def read(self, name: str) -> Message | None:
+        """Read the mail; None when it has left, or cannot be read."""
+        return state_file.read(self._file(name), Message, None)
 
     def remove(self, name: str) -> None:
         """Note that it has left."""
@@ -83,7 +59,7 @@ class Outbox:
         self._file(name).unlink(missing_ok=True)
 
     def waiting(self) -> list[str]:
-        """The names of those that wait. What nobody took within a week is given up, and the log says so."""
+        """List the names of those that wait. What nobody took within a week is given up, and the log says so."""
         now, names = time.time(), []
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(FileNotFoundError):  # it has left since
@@ -91,7 +67,8 @@ class Outbox:
                     names.append(file.stem)
                 else:
                     mail = self.read(file.stem)
-                    log.error("a mail could not leave for a week", to=mail and mail.to, subject=mail and mail.subject)
+                    about = {"to": mail.recipient, "subject": mail.subject} if mail else {}
+                    log.error("mail could not leave for a week", **about)
                     file.unlink()
         for note in self._sent.glob("*"):
             with contextlib.suppress(FileNotFoundError):
@@ -103,39 +80,43 @@ class Outbox:
         return self.folder / f"{name}.json"
 
 
-def send(outbox: Outbox, name: str, smtp: SmtpSettings, mailer: Mailer | None = None) -> Mail | None:
-    """Send the mail that waits under `name`; returns it, or None when no such mail waits.
+def addressed(notice: Notice, name: str, to: str, settings: Settings) -> Message:
+    """Compose the mail of `notice` to one address; the same `name` is the same Message-ID."""
+    message_id = f"<{name}@{settings.smtp.domain}>"
+    return notice_mail(notice, Envelope(recipient=to, message_id=message_id, date=datetime.now(UTC)))
+
+
+def send(outbox: Outbox, name: str, channels: Channels) -> Delivery | None:
+    """Send the mail that waits under `name`, None when no such mail waits; one that is refused for good is given up.
 
     Raises:
-        MailRefused: the server refuses it for good; it is given up, and the log says so.
-        TransientError: the server takes it not now, or nothing at all; it waits on.
         ConfigError: the password of the mail server cannot be read; it waits on.
     """
     mail = outbox.read(name)
     if mail is None:
         return None
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(Mailer(smtp)) if mailer is None else mailer
+    # Dated when it leaves: after days of waiting a mail program would sort it in below what has been read.
+    delivery = channels.send(mail.model_copy(update={"date": datetime.now(UTC)}))
+    about = {"to": mail.recipient, "subject": mail.subject}
+    if delivery.result is Result.SENT:
+        log.info("mail sent", **about)
+    elif delivery.result is Result.REFUSED:
+        log.error("mail refused", error=delivery.reason, **about)
+    if delivery.result in (Result.SENT, Result.REFUSED):
+        outbox.remove(name)
+    return delivery
+
+
+def send_waiting(settings: Settings) -> bool:
+    """Send all that wait; returns whether none waits on. One that cannot leave keeps no other back."""
+    outbox = Outbox(settings.state)
+    with Channels(settings) as channels:
         try:
-            server.send(mail.message(name, smtp.sender), mail.to)
-        except MailRefused as error:
-            log.error("mail refused", to=mail.to, subject=mail.subject, error=str(error))
-            outbox.remove(name)
-            raise
-    outbox.remove(name)
-    log.info("mail sent", to=mail.to, subject=mail.subject)
-    return mail
-
-
-def send_waiting(outbox: Outbox, smtp: SmtpSettings) -> bool:
-    """Send all that wait; returns whether none waits on. One that is refused keeps no other back."""
-    with Mailer(smtp) as mailer:
-        for name in outbox.waiting():
-            try:
-                send(outbox, name, smtp, mailer)
-            except (MailRefused, MailPostponed):
-                continue
-            except (TransientError, ConfigError, OSError) as error:
-                log.warning("mails wait", error=str(error))
-                return False
+            for name in outbox.waiting():
+                send(outbox, name, channels)
+        except (ConfigError, OSError) as error:
+            log.warning("mails wait", error=str(error))
+            return False
+        if channels.away:
+            log.warning("mails wait", error="; ".join(channels.away.values()))
     return not outbox.waiting()

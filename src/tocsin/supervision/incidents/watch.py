@@ -18,8 +18,8 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Memory, is_due, judge
-from tocsin.supervision.incidents.incident_mail import compose
-from tocsin.supervision.incidents.mail_outbox import Outbox
+from tocsin.supervision.incidents.incident_mail import notice_of
+from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
 from tocsin.supervision.job_status import memory_of
 from tocsin.supervision.memory import read_history
@@ -65,10 +65,10 @@ class Watch:
     def _write(self, one: Incident, to: str) -> None:
         log.warning("incident", of=one.job, condition=str(one.condition), reason=one.reason, to=to or "nobody")
         lines = [line[:_WORDS] for line in self._runner.logs(one.job, _LINES)]
-        outbox = Outbox(self._settings.state)
+        outbox, notice = Outbox(self._settings.state), notice_of(one, str(self._settings.log(one.job)), lines)
         for number, address in enumerate(filter(None, (part.strip() for part in to.split(",")))):
-            mail = compose(one, address, str(self._settings.log(one.job)), lines)
-            outbox.put(f"{one.name}-{number}", mail)
+            name = f"{one.name}-{number}"
+            outbox.put(name, addressed(notice, name, address, self._settings))
 
     def _facts(self, catalog: Catalog) -> Facts:
         pasts = read_history(self._history).jobs

@@ -46,8 +46,9 @@ def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
     second: list[Claimed | None] = []
 
     def claim(connection: Connection) -> Claimed | None:
-        found = notification_outbox.claim(connection, now, MINUTE)
-        return found or notification_outbox.claim_summary(connection, now, MINUTE, RULES.domain)
+        wanted = notification_outbox.Wanted(now, MINUTE)
+        found = notification_outbox.claim(connection, wanted)
+        return found or notification_outbox.claim_summary(connection, wanted, RULES.domain)
 
     def claim_second() -> None:
         with database.write() as connection:

@@ -10,7 +10,7 @@ from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
 from tocsin.alerts.notify import notification_outbox, notifier
 from tocsin.alerts.notify.mail import chart, compose
-from tocsin.alerts.notify.mailer import Mailer
+from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.queries import AlertFilter
@@ -180,7 +180,7 @@ def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene, monkeypat
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Mailer, "send", die)
+        patch.setattr(SmtpChannel, "send", die)
         scene.send()
     assert scene.server.mails == []
     scene.notifier = scene.new_notifier()

@@ -67,9 +67,6 @@ def test_a_component_gets_loopback_the_stacks_settings_and_nothing_of_the_caller
         assert int(environment["AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS"]) * 5 * 12 > away
         assert "PYTHONPATH" not in environment
         assert environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{airflow.folder / 'airflow.db'}"
-        smtp = json.loads(environment["AIRFLOW_CONN_SMTP_DEFAULT"])
-        assert (smtp["host"], smtp["port"], smtp["extra"]["disable_tls"]) == ("127.0.0.1", 2525, True)
-        assert smtp["extra"]["timeout"] * (smtp["extra"]["retry_limit"] + 1) < 60, "over before it is tried again"
 
 
 def test_a_component_is_started_from_another_spec_when_its_environment_changes(airflow: Airflow) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tocsin.supervision.incidents.mail_outbox import Mail, Outbox
+from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.project.settings import Settings
+from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 
-MAIL = Mail(to="ann@example.com", subject="held", page="<p>why</p>")
+MAIL = addressed(Notice(subject="held", paragraphs=("why",)), "one", "ann@example.com", Settings())
 
 
 @pytest.fixture

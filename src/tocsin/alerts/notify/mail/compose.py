@@ -1,54 +1,72 @@
-"""Build the mails: multipart/alternative of a text that says everything, and HTML with its chart inside.
+"""Compose messages from templates: a text that says everything, and HTML that does so too.
 
-Everything that came from logs or from a detector passes `plain` (and, in HTML, Jinja's escaping) on its way.
+Everything passes `printable` and, in HTML, Jinja's escaping; `plain` cuts what came from logs or a detector.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
-from email.utils import format_datetime
 from typing import Any
 
-import css_inline
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tocsin.alerts.alert_policy import Kind
+from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding, alert_parts, message_id
 from tocsin.model.finding import canonical_entity
+from tocsin.model.printable import printable
 
 _log = structlog.get_logger()
 _loader = PackageLoader("tocsin.alerts.notify.mail")
-_options: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+_options: dict[str, Any] = {
+    "undefined": StrictUndefined,
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "finalize": lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+}
 _html = Environment(loader=_loader, autoescape=True, **_options)
 # Plain text has no markup that could be escaped.
 _text = Environment(loader=_loader, autoescape=False, keep_trailing_newline=True, **_options)
-_inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
-_CHART = "chart"
 SUMMARY_LINES = 50
 _OTHER_WINDOWS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """What a mail needs besides its content."""
+    """What a message needs besides its content; see `Message`."""
 
-    sender: str
     recipient: str
     message_id: str
     date: datetime
 
-    @property
-    def domain(self) -> str:
-        """Domain of the ids in headers."""
-        return self.sender.rpartition("@")[2]
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What an owner is told about a job or a run: plain text, whose hidden characters are escaped on the way.
+
+    Attributes:
+        subject: one line.
+        paragraphs: what has happened, and what follows from it.
+        commands: to be pasted into a shell.
+        days: of each day that is not published its cells, and the address of its report; empty for none.
+        output: lines of a log or an error.
+        output_of: where `output` comes from.
+        links: what else to open, as words and address.
+    """
+
+    subject: str
+    paragraphs: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    days: Sequence[tuple[tuple[str, ...], str]] = ()
+    output: Sequence[str] = ()
+    output_of: str = ""
+    links: Sequence[tuple[str, str]] = ()
 
 
 def warm_up() -> None:
@@ -57,32 +75,28 @@ def warm_up() -> None:
     import matplotlib.figure  # noqa: F401  # loading it is the purpose
 
 
-def alert_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> EmailMessage:
-    """The mail of an `urgent` or `email` notification."""
+def alert_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
+    """Compose an `urgent` or `email` notification."""
     alert = details.alert
     facts = _facts(details, notification, envelope)
-    mail = _headed(envelope, facts["subject"])
-    root = message_id(envelope.domain, alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start))
-    # The root of the thread is never sent, so that no mail of the thread depends on another one.
-    mail["References"] = root
-    mail["In-Reply-To"] = root
-    mail["List-Id"] = f"<{_label(alert.detector)}.tocsin.{envelope.domain}>"
-    if notification.kind == Kind.URGENT:
-        mail["Importance"] = "high"
-        mail["X-Priority"] = "1 (Highest)"
     picture = _drawn(details)
-    facts["chart"] = f"cid:{_CHART}@{envelope.domain}" if picture else ""
-    _fill(mail, "alert", facts)
-    if picture:
-        html = mail.get_payload(1)
-        assert isinstance(html, EmailMessage)
-        cid = f"<{_CHART}@{envelope.domain}>"
-        html.add_related(picture, "image", "png", cid=cid, disposition="inline", filename="score.png")
-    return mail
+    facts["chart"] = f"cid:{PICTURE}" if picture else ""
+    domain = envelope.message_id.strip("<>").rpartition("@")[2]
+    parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
+    message = _filled("alert", facts, envelope)
+    return message.model_copy(
+        update={
+            # The root of the thread is never sent, so that no message of the thread depends on another one.
+            "thread": message_id(domain, parts),
+            "series": _label(alert.detector),
+            "urgent": notification.kind == Kind.URGENT,
+            "picture": picture,
+        }
+    )
 
 
-def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> EmailMessage:
-    """The mail that lists alerts found so late that nobody was notified at once.
+def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> Message:
+    """Compose the list of alerts found so late that nobody was notified at once.
 
     Args:
         shown: the first of them, at most `SUMMARY_LINES`.
@@ -94,40 +108,44 @@ def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], en
     what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain_text.plain, detectors[:3]))}"
     what += f" and {len(detectors) - 3} more" if len(detectors) > 3 else ""
     subject = plain_text.plain(f"[delayed] {what}", 150)
-    mail = _headed(envelope, subject)
-    mail["List-Id"] = f"<delayed.tocsin.{envelope.domain}>"
     facts = {"subject": subject, "lines": lines, "more": count - len(lines), "sent": _moment(envelope.date)}
-    _fill(mail, "summary", facts)
-    return mail
+    return _filled("summary", facts, envelope).model_copy(update={"series": "delayed"})
 
 
-def _headed(envelope: Envelope, subject: str) -> EmailMessage:
-    mail = EmailMessage(policy=SMTP)
-    mail["From"] = Address(display_name="Tocsin", addr_spec=envelope.sender)
-    mail["To"] = envelope.recipient
-    mail["Subject"] = subject
-    mail["Date"] = format_datetime(envelope.date)
-    mail["Message-ID"] = envelope.message_id
-    mail["Auto-Submitted"] = "auto-generated"
-    return mail
+def notice_mail(notice: Notice, envelope: Envelope) -> Message:
+    """Compose a notice about a job or a run."""
+    return _filled("notice", {name: getattr(notice, name) for name in Notice.__dataclass_fields__}, envelope)
 
 
-def _fill(mail: EmailMessage, template: str, facts: dict[str, Any]) -> None:
-    mail.set_content(_text.get_template(f"{template}.txt").render(facts), cte="quoted-printable")
-    html = _inliner.inline(_html.get_template(f"{template}.html").render(facts))
-    mail.add_alternative(html, subtype="html", cte="quoted-printable")
-    if str(mail["Subject"]).isascii():
-        # Folding may put all of it on a second line, which readers show with a space before it.
-        mail.policy = SMTP.clone(max_line_length=998)
+def _filled(template: str, facts: dict[str, Any], envelope: Envelope) -> Message:
+    html = _html.get_template(f"{template}.html").render(facts)
+    return Message(
+        id=envelope.message_id,
+        recipient=envelope.recipient,
+        subject=facts["subject"],
+        text=_text.get_template(f"{template}.txt").render(facts),
+        html=html if template == "notice" else _inlined(html),
+        date=envelope.date,
+    )
 
 
-def _drawn(details: AlertDetails) -> bytes | None:
+def _inlined(html: str) -> str:
+    """Copy the styles to their elements, for mail programs that know no style sheets.
+
+    Airflow's environment, where notices are composed, has not got the library.
+    """
+    import css_inline
+
+    return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False).inline(html)
+
+
+def _drawn(details: AlertDetails) -> bytes:
     try:
         return chart.draw(details)
     except Exception:
         # A mail without its chart still says everything; a mail that never leaves says nothing.
         _log.exception("chart cannot be drawn", alert=details.alert.id)
-        return None
+        return b""
 
 
 def _facts(details: AlertDetails, notification: Notification, envelope: Envelope) -> dict[str, Any]:

@@ -12,15 +12,18 @@ from typing import cast
 import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import chart, compose, plain_text
 from tocsin.alerts.notify.mail.chart import draw
-from tocsin.alerts.notify.mail.compose import Envelope
+from tocsin.alerts.notify.mail.compose import Envelope, Notice
+from tocsin.alerts.notify.smtp import as_mail
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.model.finding import Finding
+from tocsin.project.setting_blocks import SmtpSettings
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -54,15 +57,15 @@ def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
 
 def envelope(after: timedelta = MINUTE) -> Envelope:
     return Envelope(
-        sender="tocsin@tocsin.example.com",
         recipient="security@example.com",
         message_id="<1@tocsin.example.com>",
         date=NOON + after,
     )
 
 
-def sent(mail: EmailMessage) -> EmailMessage:
+def sent(message: Message) -> EmailMessage:
     """The mail as its receiver parses it."""
+    mail = as_mail(message, SmtpSettings(sender="tocsin@tocsin.example.com"))
     return email.message_from_bytes(mail.as_bytes(), policy=default)
 
 
@@ -264,3 +267,24 @@ def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
         assert "user49" in words
         assert "and 10 more" in words
     assert FACTS.title[:20] in text_part.get_content()
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_reason_in_a_notice_stays_text_in_one_line(hostile: str) -> None:
+    told = Notice(
+        subject=f"[tocsin] {hostile}", paragraphs=(hostile,), commands=(hostile,), output=(hostile, "the end"),
+        output_of="The end of its log", days=[(("logins", hostile), "http://airflow/report")],
+    )  # fmt: skip
+    mail = sent(compose.notice_mail(told, envelope()))
+    assert mail["Bcc"] is None
+    text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
+    page = _Page(html_part.get_content())
+    assert {"script", "img"}.isdisjoint(page.tags)
+    for shown in (
+        str(mail["Subject"]),
+        re.sub(r"\r?\n", "", text_part.get_content()),
+        re.sub(r"\r?\n", "", page.words),
+    ):
+        assert not re.search(r"[\x00-\x1f\x7f\u200b\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]", shown)
+    assert "the end" in page.words
+    assert "http://airflow/report" in text_part.get_content()

@@ -1,0 +1,89 @@
+"""What people are told, as a message, and what carries it to them: the interface that each kind of receiver implements.
+
+To add one, write a module with its `Channel` and enter it in `channel_registry`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.model.errors import TransientError
+
+PICTURE = "chart@tocsin"
+"""The id under which the HTML of a message shows its picture, as `cid:chart@tocsin`."""
+
+
+class Message(BaseModel):
+    """What one recipient is told, in every form that a channel may need.
+
+    Attributes:
+        id: a Message-ID with its angle brackets; the same at each attempt, so that a receiver knows a repetition.
+        recipient: an e-mail address, or `CHANNEL:ADDRESS`.
+        subject: one line.
+        text, html: each says everything.
+        date: UTC.
+        thread: the id that all messages about one alert share; empty for none.
+        series: by which a receiver may filter, such as the detector; empty for none.
+        urgent: whether it is to be read at once.
+        picture: PNG that `html` shows; empty for none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+    id: str
+    recipient: str
+    subject: str
+    text: str
+    html: str
+    date: datetime
+    thread: str = ""
+    series: str = ""
+    urgent: bool = False
+    picture: bytes = b""
+
+
+class Result(StrEnum):
+    """What became of a message, by what to do about it."""
+
+    SENT = "sent"
+    """It was accepted: never send it again."""
+    REFUSED = "refused"
+    """It, or its recipient, was refused for good: give it up."""
+    POSTPONED = "postponed"
+    """It, or its recipient, was refused for now: try it again later, and others at once."""
+    AWAY = "away"
+    """The channel takes nothing now: try all its messages again later."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of a message, and why if it was not sent."""
+
+    result: Result
+    reason: str = ""
+
+
+class ChannelAway(TransientError):
+    """A channel takes nothing now; what it should carry waits in its outbox."""
+
+
+class Channel(Protocol):
+    """Carries messages to receivers of one kind.
+
+    It is handed one at a time and its outcome is written down before the next, so a crash repeats one at most.
+    """
+
+    def send(self, message: Message) -> Delivery:
+        """Hand over one message.
+
+        Raises:
+            ConfigError: a setting or secret is wrong, so that a retry does not help.
+        """
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
