@@ -13,7 +13,8 @@ from tocsin.model.names import DETECTOR, dag_of
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.runtime.detector_versions import catalog_in_force, pins_file, roll_back, roll_forward
+from tocsin.runtime.detector_versions import catalog_in_force, declared_files, roll_back, roll_forward
+from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.desired_jobs import desired_jobs, forget_code
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_kinds import KINDS
@@ -48,7 +49,7 @@ class Jobs:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.runner = LocalRunner(instance_of(settings), settings.log)
-        self._seen: frozenset[tuple[str, int, int]] = frozenset()
+        self._seen: Stamps = frozenset()
         self._declared: dict[str, Desired] = {}
         self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
         self._watch = Watch(settings, _CHARGE, self.runner)
@@ -81,10 +82,10 @@ class Jobs:
 
         Cheap enough for every second: files are read again only when one has changed.
         """
-        stamps = self._stamps()
-        if stamps != self._seen:
+        now = self._stamps()
+        if now != self._seen:
             forget_code()
-            self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), stamps
+            self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), now
         state = self.settings.state
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self._supervisor.drift(not_stopped(state, self._declared)) | turned
@@ -129,15 +130,11 @@ class Jobs:
         """How `job` stands now."""
         return standings(self.settings.state, _CHARGE, [job], self.runner.list())[0]
 
-    def _stamps(self) -> frozenset[tuple[str, int, int]]:
-        """Changes with every file from which the desired jobs follow."""
-        project, root = self.settings.project, here().root
-        declared = ((project, "sources/*.toml"), (project, "detectors/*.py"))
-        code = ((root, "src/tocsin/**/*.py"), (root, "spark_jobs/*.py"))
-        files = [path for folder, pattern in (*declared, *code) for path in folder.glob(pattern)]
-        files.append(pins_file(self.settings))
-        found = ((path, path.stat()) for path in files if path.exists())
-        return frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
+    def _stamps(self) -> Stamps:
+        """Stamp every file from which the desired jobs follow."""
+        root = here().root
+        code = (*root.glob("src/tocsin/**/*.py"), *root.glob("spark_jobs/*.py"))
+        return stamps([*declared_files(self.settings), *code])
 
     def _launch(self, start: Start) -> Launch:
         given = Path(os.environ.get("JAVA_HOME", ""))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.store.schema import detectors
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, pins_file
+from tocsin.runtime.detector_versions import catalog_in_force, declared_files
+from tocsin.runtime.state_file import Stamps, stamps
 
 
 class DeclaredFacts:
@@ -23,11 +23,11 @@ class DeclaredFacts:
     def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
         """Begin with the `known` facts of an earlier run."""
         self._settings, self._facts = settings, dict(known)
-        self._stamp: dict[Path, tuple[int, int]] | None = None
+        self._stamp: Stamps | None = None
 
     def current(self) -> dict[str, DetectorFacts]:
         """The facts by detector."""
-        stamp = self._stamps()
+        stamp = stamps(declared_files(self._settings))
         if stamp != self._stamp:
             catalog = catalog_in_force(self._settings)
             for name, spec in catalog.detectors.items():
@@ -35,18 +35,6 @@ class DeclaredFacts:
                 self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
             self._stamp = stamp
         return self._facts
-
-    def _stamps(self) -> dict[Path, tuple[int, int]]:
-        stamps = {}
-        project = self._settings.project
-        declared = [*(project / "sources").glob("*.toml"), *(project / "detectors").glob("*.py")]
-        for path in (*declared, pins_file(self._settings)):
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue
-            stamps[path] = (status.st_mtime_ns, status.st_size)
-        return stamps
 
 
 def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:

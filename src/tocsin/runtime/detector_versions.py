@@ -64,6 +64,12 @@ def pins_file(settings: Settings) -> Path:
     return settings.state / "supervision" / "pins.json"
 
 
+def declared_files(settings: Settings) -> list[Path]:
+    """List the files whose change may change `catalog_in_force`; not all of them need be there."""
+    project = settings.project
+    return [*project.glob("sources/*.toml"), *project.glob("detectors/*.py"), pins_file(settings)]
+
+
 def kept_versions(settings: Settings, name: str) -> list[Version]:
     """The versions of the detector `name` that are kept, in the order in which they first ran."""
     return state_file.read(_folder(settings, name) / "versions.json", list[Version], [])

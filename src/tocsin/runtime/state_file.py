@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import secrets
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
 _Value = TypeVar("_Value")
+Stamps = frozenset[tuple[str, int, int]]
+"""Path, time of the last change and size of files."""
 
 
 @overload
@@ -40,6 +43,16 @@ def write(path: Path, kind: type[_Value], value: _Value) -> None:
 def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     # Building one costs more than reading a file.
     return TypeAdapter(cast(Any, kind))
+
+
+def stamps(paths: Iterable[Path]) -> Stamps:
+    """Stamp each of `paths` that is there: equal stamps mean that no file was changed, added or removed."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.add((str(path), status.st_mtime_ns, status.st_size))
+    return frozenset(found)
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:

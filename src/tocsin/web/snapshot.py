@@ -12,8 +12,9 @@ from tocsin.detect.drain_request import Drains, read_drains
 from tocsin.model.names import DETECTOR
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, pins_file
+from tocsin.runtime.detector_versions import catalog_in_force, declared_files
 from tocsin.runtime.heartbeat import Beat, read_beat
+from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Past
@@ -66,7 +67,7 @@ class Looker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runner = LocalRunner(instance_of(settings), settings.log)
-        self._stamps: frozenset[tuple[str, int, int]] | None = None
+        self._stamps: Stamps | None = None
         self._catalog = Catalog()
         self._told: dict[str, tuple[int, list[Episode]]] = {}
 
@@ -101,12 +102,9 @@ class Looker:
         )
 
     def _declared(self) -> Catalog:
-        project = self._settings.project
-        files = [*project.glob("sources/*.toml"), *project.glob("detectors/*.py"), pins_file(self._settings)]
-        found = ((path, path.stat()) for path in files if path.exists())
-        stamps = frozenset((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
-        if stamps != self._stamps:
-            self._catalog, self._stamps = catalog_in_force(self._settings), stamps
+        now = stamps(declared_files(self._settings))
+        if now != self._stamps:
+            self._catalog, self._stamps = catalog_in_force(self._settings), now
         return self._catalog
 
     def _episodes(self, job: str) -> list[Episode]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.runtime.state_file import write_whole
+from tocsin.runtime.state_file import stamps, write_whole
 
 
 def test_it_replaces_what_was_there_and_makes_the_folder(tmp_path: Path) -> None:
@@ -71,3 +71,14 @@ def test_many_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
         list(pool.map(lambda text: write_whole(path, text), texts))
     assert path.read_text() in texts
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_stamps_change_with_every_file_that_is_written_added_or_removed(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("1")
+    seen = [stamps([one, other])]
+    for change in (lambda: one.write_text("22"), lambda: other.write_text("3"), one.unlink):
+        change()
+        seen.append(stamps([one, other]))
+    assert len(set(seen)) == 4
+    assert stamps([one, other]) == seen[-1]
