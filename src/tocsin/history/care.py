@@ -1,4 +1,4 @@
-"""What people do with history by hand: look whether it is whole, and take a day back to an earlier version."""
+"""Do by hand what history needs of people: verify that it is whole, and take a day back to an earlier version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tocsin.runtime.lock import hold
 
 
 def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:
-    """What is wrong with the history of `source`, one sentence each; empty when all is well.
+    """List what is wrong with the history of `source`, one sentence each; empty when all is well.
 
     Ledger against landing, catalogue against sealed files: names, bytes and rows; with `checksums` every byte.
 
@@ -100,7 +100,7 @@ def _version_faults(places: Places, day: date, version: DayVersion, checksums: b
 def _landed_faults(
     places: Places, entry: Entry, file: LandedFile, sealed: dict[date, DayVersion], checksums: bool
 ) -> Iterator[str]:
-    """What is wrong with a landed file; nothing if it is gone and what is published has got its events."""
+    """List what is wrong with a landed file; nothing if it is gone and what is published has got its events."""
     path, version = places.root / file.path, sealed.get(file.day)
     if path.exists():
         fault = fault_of(path, size=file.bytes, rows=file.total, sha256=file.sha256 if checksums else None)

@@ -1,4 +1,4 @@
-"""How each day of a source stands, for people and programs."""
+"""Tell the state of each day of a source, for people and programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class DayState(StrEnum):
-    """How a day stands."""
+    """The state of a day."""
 
     PUBLISHED = "published"
     """A version of it counts, and nothing has landed since."""
@@ -80,7 +80,7 @@ class DayStanding(BaseModel):
 
 
 def known(settings: Settings, source: Source, table: DayTable) -> Known:
-    """What is known of the days of `source` now.
+    """List what is known of the days of `source` now.
 
     Raises:
         BrokenLedger: an entry of the ledger cannot be read.

@@ -1,4 +1,4 @@
-"""Which version of each day counts: an Iceberg table for each source, committed by pyiceberg.
+"""Keep which version of each day counts: an Iceberg table for each source, committed by pyiceberg.
 
 A version is staged on a branch of its own, so that it can be looked at before it counts, and published in one commit,
 which takes the files of the day's earlier version away. The same commit writes the version's name into the property
@@ -70,7 +70,6 @@ class DayTable:
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
-
         self.places = Places.of(settings, source.name)
         self._name, self._source = f"{NAMESPACE}.{source.name}", source
         self.places.root.mkdir(parents=True, exist_ok=True)
@@ -110,7 +109,7 @@ class DayTable:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Whether sealed days of the source, as it is declared now, can lie beside those of before.
+        """Tell whether sealed days of the source, as it is declared now, can lie beside those of before.
 
         Raises:
             ConfigError: a column has changed its type.
@@ -191,7 +190,6 @@ class DayTable:
         _retried(attempt)
 
     def _table(self) -> Table | None:
-
         def load() -> Table | None:
             try:
                 return self._catalog.load_table(self._name)
@@ -210,7 +208,6 @@ class DayTable:
         return table
 
     def _made(self) -> Table:
-
         schema = _schema(columns_of(self._source))
         time_id = schema.find_field("event_time").field_id
         spec = PartitionSpec(PartitionField(time_id, 1000, DayTransform(), "day"))
@@ -248,13 +245,12 @@ def _clear(table: Table, transaction: Transaction, day: date, properties: dict[s
 
 
 def _drop(transaction: Transaction, branch: str) -> None:
-
     if branch in transaction.table_metadata.refs:
         ManageSnapshots(transaction).remove_branch(branch).commit()
 
 
 def _retried(attempt: Callable[[], _Result]) -> _Result:
-    """What `attempt` gives once nobody else has committed in between."""
+    """Run `attempt`, again whenever somebody else has committed in between."""
     for number in range(_ATTEMPTS):
         try:
             return _reached(attempt)
@@ -268,7 +264,6 @@ def _retried(attempt: Callable[[], _Result]) -> _Result:
 
 
 def _reached(question: Callable[[], _Result]) -> _Result:
-
     try:
         return question()
     except DBAPIError as error:
@@ -280,6 +275,5 @@ def _declared(kind: str) -> str:
 
 
 def _schema(columns: dict[str, str]) -> Schema:
-
     fields = [types.NestedField(n, name, _KINDS[kind]) for n, (name, kind) in enumerate(columns.items(), start=1)]
     return Schema(*fields)

@@ -33,7 +33,7 @@ class SealedFile(BaseModel):
 
 
 class DayVersion(BaseModel):
-    """What one version of a sealed day holds.
+    """The contents of one version of a sealed day.
 
     Attributes:
         version: its name, as in `v20261121T020000000Z`; later versions sort behind.
@@ -74,17 +74,17 @@ class DayVersion(BaseModel):
 
     @property
     def whole(self) -> bool:
-        """Whether its day was over when it was sealed."""
+        """Tell whether its day was over when it was sealed."""
         return self.sealed_at >= end(self.facts.day)
 
     @property
     def refused(self) -> bool:
-        """Whether the gate has stopped it."""
+        """Tell whether the gate has stopped it."""
         return self.severity == "critical"
 
     @property
     def state(self) -> str:
-        """What became of it, one word for people."""
+        """Name its state in one word, for people."""
         if self.published_at is not None:
             return "published"
         return "refused" if self.refused else "unfinished"

@@ -60,7 +60,7 @@ class Held:
 
 
 def leftovers(held: Held) -> Leftovers:
-    """What nobody needs any more.
+    """List what nobody needs any more.
 
     A version goes with its day; else a week after a later one was published, so that a day can be rolled back and a
     batch that reads it can end; a refused one stays until a later one is published; one that is not whole goes at once.

@@ -13,7 +13,7 @@ def digest(path: Path) -> str:
 
 
 def rows_in(path: Path) -> int:
-    """How many rows its footer says it holds.
+    """Read the number of rows from its footer.
 
     Raises:
         OSError: it is gone, or is no Parquet file.
@@ -27,7 +27,7 @@ def rows_in(path: Path) -> int:
 
 
 def fault(path: Path, *, size: int, rows: int, sha256: str | None = None) -> str | None:
-    """What is wrong with a file that was written with `size` bytes and `rows` rows; None when nothing is.
+    """Find what is wrong with a file that was written with `size` bytes and `rows` rows; None when nothing is.
 
     With `sha256` every byte of it is compared.
     """

@@ -1,4 +1,4 @@
-"""Where history lies: every folder and file of it, formed here and nowhere else.
+"""Name the places of history: every folder and file of it, formed here and nowhere else.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which days need sealing, and which wait and for what. Pure: the ledger, the versions and the clock decide."""
+"""Decide which days need sealing, and which wait and for what. Pure: the ledger, the versions and the clock decide."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AGAIN = timedelta(hours=20)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """The days to seal, and those that wait.
 
     Attributes:
         ready: days to seal now, the oldest first.

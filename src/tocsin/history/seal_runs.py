@@ -1,4 +1,4 @@
-"""Which run of a schedule seals a source, and since when: a retry belongs to the same run, and tells all of it.
+"""Remember which run of a schedule seals a source, and since when: a retry belongs to the same run and tells all of it.
 
 It is kept in the folder of the sealing job. What became of the days is not in it: their versions tell what the gate
 refused, `tocsin.quality.unsealed_days` what could not be sealed.
@@ -33,7 +33,7 @@ class Sealing(BaseModel):
 
 
 def begin_sealing(settings: Settings, source: str, run_id: str) -> Sealing:
-    """What is known of the run `run_id`, which begins now unless an earlier try of it did. For who holds the lock.
+    """Look up the run `run_id`, which begins now unless an earlier try of it did. For who holds the lock.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; a retry helps once that is mended.
@@ -46,7 +46,7 @@ def begin_sealing(settings: Settings, source: str, run_id: str) -> Sealing:
 
 
 def read_sealing(settings: Settings, source: str, run_id: str) -> Sealing | None:
-    """What is known of the run `run_id`; None before its first try, and once another run has begun."""
+    """Look up the run `run_id`; None before its first try, and once another run has begun."""
     known = state_file.read(_file(settings, source), Sealing, None)
     return known if known is not None and known.run_id == run_id else None
 

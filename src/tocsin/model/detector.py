@@ -34,7 +34,7 @@ _Detect = TypeVar("_Detect", bound=Callable[..., Any])
 
 
 class Stage(StrEnum):
-    """How far a detector has come.
+    """The stage of a detector between its first draft and its end.
 
     draft never runs; shadow runs, stores findings and notifies nobody; live notifies; retired is stopped.
     """
@@ -46,12 +46,12 @@ class Stage(StrEnum):
 
     @property
     def runs(self) -> bool:
-        """Whether a detector in this stage has a job."""
+        """Tell whether a detector in this stage has a job."""
         return self in (Stage.SHADOW, Stage.LIVE)
 
 
 class ScoreKind(StrEnum):
-    """Whether a score can fall back while its window is open.
+    """The kind of a score: one that cannot fall back while its window is open, or one that can.
 
     A rising score (count, sum of non-negatives, max, distinct count) rings at the crossing. A final one (average,
     ratio, percentile, "fewer than") is emitted when its window closes.
@@ -105,7 +105,7 @@ class Levels:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorSpec:
-    """What a detector's file declares, as the platform reads it.
+    """The declaration in a detector's file, as the platform reads it.
 
     Attributes:
         name: the file name without `.py`.

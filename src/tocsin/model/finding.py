@@ -29,7 +29,7 @@ _RANK = {"email": 1, "urgent": 2}
 
 
 class Origin(StrEnum):
-    """Which way a finding was computed."""
+    """The way in which a finding was computed."""
 
     STREAM = "stream"
     BACKFILL = "backfill"
@@ -84,7 +84,7 @@ class Finding(BaseModel):
 
     @property
     def moment(self) -> datetime:
-        """Where it stands in event time, UTC: the start of its window, or the time of its event.
+        """Return its place in event time, UTC: the start of its window, or the time of its event.
 
         Raises:
             ValueError: it has neither of them, nor an append time.

@@ -17,10 +17,10 @@ EVENT_BYTES = 8 * VALUE_BYTES
 """Longest event: its value as JSON (six times), its key column again as the key, and as much for the envelope."""
 
 KEPT_BYTES = RAW_BYTES // 8
-"""How much of a record's payload its quarantine record keeps."""
+"""Most bytes of a record's payload that its quarantine record keeps."""
 
 KEPT_KEY_BYTES = RAW_BYTES // 32
-"""How much of a record's key its quarantine record keeps."""
+"""Most bytes of a record's key that its quarantine record keeps."""
 
 KEPT_HEADERS_BYTES = RAW_BYTES // 16
 """Longest headers, all together as JSON, that a quarantine record keeps; of longer ones it keeps none."""
@@ -32,7 +32,7 @@ FINDING_BYTES = RAW_BYTES // 2
 """Longest finding. What a detector makes is far shorter, since its parts are bounded; a longer one is set aside."""
 
 RECORD_OVERHEAD = 4_096
-"""What Kafka adds to a value: key, headers and framing, where the key is one of ours."""
+"""Bytes that Kafka adds to a value: key, headers and framing, where the key is one of ours."""
 
 TEXT_BYTES = 512
 """Longest text that a finding holds whole: each value of its entity, and of its context."""
@@ -41,10 +41,10 @@ SAMPLE_BYTES = 4_096
 """Longest JSON of one sample of the evidence of a finding, and of one column of its context."""
 
 BEGINNING = 100
-"""How many characters are kept of a text that is longer than TEXT_BYTES."""
+"""Number of characters that are kept of a text that is longer than TEXT_BYTES."""
 
 DIGEST = 32
-"""How many hex digits of the SHA-256 of the whole text stand in the mark behind its beginning."""
+"""Number of hex digits of the SHA-256 of the whole text in the mark behind its beginning."""
 
 
 def shortened(text: str) -> str:

@@ -57,7 +57,7 @@ EVENT_COLUMNS = {
 
 
 class Format(StrEnum):
-    """How one record is written."""
+    """The form in which one record is written."""
 
     JSON = "json"
     KEY_VALUE = "key-value"
@@ -65,7 +65,7 @@ class Format(StrEnum):
 
 
 class Source(BaseModel):
-    """What a source's file declares.
+    """The declaration in a source's file.
 
     Attributes:
         name: the file name without `.toml`.

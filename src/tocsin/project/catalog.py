@@ -101,7 +101,7 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
 
 
 def _cross_faults(spec: DetectorSpec, sources: dict[str, Source], broken: dict[str, ConfigError]) -> list[Fault]:
-    """What is wrong between a detector and its source."""
+    """Find what is wrong between a detector and its source."""
     where = str(spec.path)
     if spec.source not in sources:
         state = "is broken" if f"sources/{spec.source}" in broken else "does not exist"

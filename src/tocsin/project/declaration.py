@@ -78,7 +78,7 @@ def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
 
 
 def _is_cases(node: ast.stmt) -> bool:
-    """Whether `node` is `CASES = ...` with a literal, which has no effect."""
+    """Tell whether `node` is `CASES = ...` with a literal, which has no effect."""
     if not (isinstance(node, ast.Assign) and ast.unparse(node).startswith("CASES = ")):
         return False
     try:

@@ -19,7 +19,7 @@ class _Block(BaseModel):
 
 
 class KafkaSettings(_Block):
-    """How to reach Kafka. One block, translated for every client.
+    """The address of Kafka and the login. One block, translated for every client.
 
     Attributes:
         bootstrap_servers: comma-separated host:port.
@@ -92,7 +92,7 @@ class KafkaSettings(_Block):
 
 
 class SmtpSettings(_Block):
-    """How mail leaves.
+    """The SMTP server that sends the mail.
 
     Attributes:
         host, port: of the SMTP server.
@@ -121,7 +121,7 @@ class SmtpSettings(_Block):
 
 
 class AlertSettings(_Block):
-    """What becomes of findings.
+    """The alerts that are made of findings.
 
     Attributes:
         database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
@@ -149,7 +149,7 @@ class AlertSettings(_Block):
 
 
 class ConditionSettings(_Block):
-    """When people hear of a job that runs: `tocsin.supervision.incidents.conditions`.
+    """The conditions under which people are told of a job that runs: `tocsin.supervision.incidents.conditions`.
 
     Attributes:
         lag: how far behind a job may be for two minutes on end.
@@ -163,7 +163,7 @@ class ConditionSettings(_Block):
 
 
 class SparkSettings(_Block):
-    """How Spark jobs run.
+    """The options of Spark jobs.
 
     Attributes:
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
@@ -184,7 +184,7 @@ class SparkSettings(_Block):
 
 
 class HistorySettings(_Block):
-    """What becomes of events beyond Kafka.
+    """The history of events beyond Kafka.
 
     Attributes:
         folder: of landed files, sealed days and their tables; `history` in the state folder when None.
@@ -200,7 +200,7 @@ class HistorySettings(_Block):
 
 
 class AirflowSettings(_Block):
-    """How Airflow runs as part of the stack.
+    """The options of Airflow as part of the stack.
 
     Attributes:
         port: of its page and its REST API.

@@ -191,14 +191,14 @@ class _Reader:
 
 
 def _is_time_format(form: str) -> bool:
-    """Whether `form` is a name, or a Spark datetime pattern that has a year (without one, Spark takes 1970)."""
+    """Tell whether `form` is a name, or a Spark datetime pattern that has a year (without one, Spark takes 1970)."""
     letters = re.sub(r"'[^']*'", "", form)
     pattern = "y" in letters and all(c in _PATTERN_LETTERS for c in letters if c.isalpha())
     return form in ("iso8601", *EPOCHS) or pattern
 
 
 def _unbalanced(pattern: str) -> str | None:
-    """What is wrong with the brackets and repeats of `pattern`; None when nothing is.
+    """Find what is wrong with the brackets and repeats of `pattern`; None when nothing is.
 
     Python reads the pattern here and Java later: only faults that both have in common are told.
     """

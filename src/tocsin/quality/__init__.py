@@ -1,1 +1,1 @@
-"""Whether data is good enough to go on: suites of expectations, the profile of a day, its verdict and its report."""
+"""Decide whether data is good enough to go on: suites of expectations, the profile of a day, verdict and report."""

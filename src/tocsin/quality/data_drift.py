@@ -41,7 +41,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Usual:
-    """What is usual of one figure: its median, and the band around it."""
+    """The usual values of one figure: its median, and the band around it."""
 
     middle: float
     low: float
@@ -54,7 +54,7 @@ def weekdays_before(day: date) -> list[date]:
 
 
 def usual_figures(before: Iterable[Profile]) -> dict[str, Usual]:
-    """What is usual, by the name of the figure; without those of which fewer than four days are known."""
+    """Compute what is usual, by the name of the figure; without those of which fewer than four days are known."""
     values: dict[str, list[float]] = {}
     for profile in before:
         for name in profile.figures:
@@ -65,7 +65,7 @@ def usual_figures(before: Iterable[Profile]) -> dict[str, Usual]:
 
 
 def band(name: str, values: Sequence[float]) -> Usual:
-    """What is usual of the figure `name` with these values; a ratio's band is at least 0.02 wide to each side."""
+    """Compute what is usual of figure `name` with these values; a ratio's band is at least 0.02 wide to each side."""
     middle = median(values)
     spread = DEVIATIONS * _ROBUST * median(abs(value - middle) for value in values)
     is_ratio = name.endswith("ratio")

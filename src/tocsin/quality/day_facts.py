@@ -30,12 +30,12 @@ class Hole(BaseModel):
 
     @property
     def offsets(self) -> int:
-        """How many."""
+        """Count the offsets in it."""
         return self.to_offset - self.from_offset
 
 
 class PartitionFacts(BaseModel):
-    """What one partition of `events.<source>` gave to a day.
+    """The share of one partition of `events.<source>` in a day.
 
     Attributes:
         rows: landed for the day, duplicates included.
@@ -79,7 +79,7 @@ class ColumnChange(BaseModel):
 
 
 class DayFacts(BaseModel):
-    """What is known of one UTC day of a source when its sealed version is judged.
+    """The facts about one UTC day of a source when its sealed version is judged.
 
     Attributes:
         source, day: which one.
@@ -121,7 +121,7 @@ class DayFacts(BaseModel):
 
     @property
     def records(self) -> int:
-        """What came in from Kafka and from files, whether it could be used or not."""
+        """Count the records that came from Kafka and from files, usable or not."""
         return self.landed + (self.quarantined or 0)
 
     @property

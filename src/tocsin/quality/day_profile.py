@@ -142,5 +142,5 @@ def ratio(part: int, whole: int) -> float | None:
 
 
 def is_number(kind: str) -> bool:
-    """Whether a column of this type has a mean."""
+    """Tell whether a column of this type has a mean."""
     return kind in NUMBERS

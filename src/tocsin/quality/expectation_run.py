@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one rule.
+    """The result of one rule.
 
     Attributes:
         passed: whether it holds.
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = None) -> dict[str, Outcome]:
-    """What comes of `rules` on `table`, by the name of the rule.
+    """Run `rules` on `table`; return the results by the name of the rule.
 
     Args:
         table: what is judged; a few thousand rows at most, since failing rows are looked for one by one.

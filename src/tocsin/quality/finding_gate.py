@@ -48,7 +48,7 @@ class FindingGate:
         self._records = Records(settings.state)
 
     def judge(self, found: FoundOn) -> Verdict:
-        """What is to be said of `found`, kept below `<state>/quality/findings.<detector>/<day>/`.
+        """Judge `found`; the verdict is kept below `<state>/quality/findings.<detector>/<day>/`.
 
         Raises:
             OSError: the report cannot be written; a retry helps once there is room.

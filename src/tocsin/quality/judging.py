@@ -34,7 +34,7 @@ _QUARANTINE_RATIO = "quarantine_ratio"
 
 
 def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str, tuple[str, ...]]) -> list[Check]:
-    """What came of the rules for single events on a whole day; `samples` are identities by the name of the rule."""
+    """Judge a whole day by the rules for single events; `samples` are identities by the name of the rule."""
     checks = []
     for rule in rules:
         broken = int(profile.number(f"{rule.name}.violations") or 0)
@@ -56,7 +56,7 @@ def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str,
 
 
 def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, over: bool = True) -> list[Check]:
-    """What comes of the rules for the profile of a day, in their order.
+    """Judge the profile of a day by its rules, in their order.
 
     A rule that compares with what is usual passes as long as too few days are known, and one about the hours of a day
     as long as that is not `over`. A figure that is null breaks every
@@ -72,7 +72,7 @@ def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, ov
 
 
 def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
-    """Whether enough of what came in could be used; without a check where the suite has a rule of its own about it.
+    """Check that enough of what came in could be used; without a check where the suite has a rule of its own about it.
 
     A replay from quarantine mends a day: even if all that came in was refused at first, half is then left.
     """
@@ -94,7 +94,7 @@ def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
 
 
 def schema_checks(facts: DayFacts) -> list[Check]:
-    """Whether all of the day landed as the source is declared now; a warning when values are lost, else shown alone."""
+    """Check that the day landed as the source is declared now; a warning when values are lost, else shown alone."""
     if not facts.changes:
         return []
     return [
@@ -112,7 +112,7 @@ def schema_checks(facts: DayFacts) -> list[Check]:
 
 
 def finding_checks(suite: Suite, findings: Sequence[Finding], day: date, before: Sequence[int]) -> list[Check]:
-    """What comes of the rules for the findings of one detector and day, in their order.
+    """Judge the findings of one detector and day by their rules, in their order.
 
     Args:
         suite: of the source of the detector.

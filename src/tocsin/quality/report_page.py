@@ -109,7 +109,7 @@ def _cell(verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed], d
 def _troubled(
     name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed]
 ) -> Iterator[dict[str, Any]]:
-    """What was not well: verdicts, and days that did not come to one; these may have an earlier verdict to lead to."""
+    """List what was not well: verdicts, and days that came to none; these may have an earlier verdict to lead to."""
     for day, verdict in verdicts.items():
         if verdict.severity is not Severity.PASS and day not in unsealed:
             yield _linked(verdict) | {"name": name, "failed": _failed(verdict)}
@@ -118,7 +118,7 @@ def _troubled(
 
 
 def _linked(verdict: Verdict) -> dict[str, str]:
-    """How a day is shown from the index."""
+    """Describe a day for the index."""
     return {
         "link": f"{verdict.subject}/{verdict.day}/{verdict.run_id}.html",
         "date": str(verdict.day),

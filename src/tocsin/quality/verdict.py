@@ -16,7 +16,7 @@ _NAMED = 3
 
 
 class Severity(StrEnum):
-    """How bad it is when a check fails; of a whole verdict, the worst of its failed checks."""
+    """The severity of a check that fails; of a whole verdict, the worst of its failed checks."""
 
     PASS = "pass"
     """Of a verdict only: nothing failed that somebody should know of."""
@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where a check stands."""
+    """The stage at which a check runs."""
 
     ROW = "row"
     """A rule for single events, counted over the day."""
@@ -77,7 +77,7 @@ class Check(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What the gate says about one day of a source, or about the findings of one detector and day.
+    """The gate's decision about one day of a source, or about the findings of one detector and day.
 
     Attributes:
         subject: the source or detector that was judged.
@@ -105,7 +105,7 @@ class Verdict(BaseModel):
 
     @property
     def publishable(self) -> bool:
-        """Whether what was judged may be published: no critical check failed."""
+        """Tell whether what was judged may be published: no critical check failed."""
         return self.severity is not Severity.CRITICAL
 
     @property
@@ -116,7 +116,7 @@ class Verdict(BaseModel):
 
     @property
     def outcome(self) -> str:
-        """How the checks stand when none has failed, as in `12 checks held, 2 had nothing to compare with`."""
+        """Summarise the checks when none has failed, as in `12 checks held, 2 had nothing to compare with`."""
         judged = sum(check.judged for check in self.checks)
         rest = len(self.checks) - judged
         held = f"{judged} check{'s' * (judged != 1)} held"

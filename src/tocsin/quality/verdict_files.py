@@ -1,4 +1,4 @@
-"""What gates have said, kept in files: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
+"""Keep what the gates decided, in files: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
 
 The records are the table of profiles too: one record holds all figures of its day, so there is nothing that could
 disagree with it. The latest record of a day counts.
@@ -120,7 +120,7 @@ class Records:
             (self.folder / subject).rmdir()
 
     def latest(self, subject: str, day: date) -> Record | None:
-        """What was said last of `day`; None when nothing was, or nothing that can be read."""
+        """Read the last verdict on `day`; None if there is none that can be read."""
         paths = (self.folder / subject / str(day)).glob("*.json")
         found = [record for path in paths if (record := state_file.read(path, Record, None)) is not None]
         return max(found, key=lambda record: record.verdict.judged_at, default=None)
@@ -136,7 +136,7 @@ class Records:
 
 
 def subject_of(detector: str) -> str:
-    """What verdicts on the findings of `detector` are about."""
+    """Name the subject of verdicts on the findings of `detector`."""
     return f"{_OF_FINDINGS}{detector}"
 
 

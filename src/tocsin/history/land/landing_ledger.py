@@ -138,7 +138,7 @@ class Entry(BaseModel):
 
     @property
     def events(self) -> int:
-        """How many it landed."""
+        """Count what it landed."""
         return sum(file.total for file in self.files)
 
     def of(self, day: date) -> tuple[LandedFile, ...]:
@@ -191,7 +191,7 @@ class Ledger:
         return min(known) if known and len(known) == len(ticks) else None
 
     def partitions(self, day: date, grace: timedelta) -> dict[int, PartitionFacts]:
-        """What each partition of the topic gave to `day`, and the holes that may have cost it events."""
+        """List what each partition of the topic gave to `day`, and the holes that may have cost it events."""
         rows: dict[int, int] = {}
         for file in self.files(day):
             for partition, count in file.rows.items():
@@ -222,7 +222,7 @@ class Ledger:
                     yield partition, hole
 
     def breaks(self) -> list[str]:
-        """Where an entry does not begin where the one before it ended, one sentence each; empty when all is well."""
+        """List the entries that do not begin where the one before ended, one sentence each; empty when all is well."""
         found: list[str] = []
         known: dict[int, int] = {}
         for entry in self.entries:

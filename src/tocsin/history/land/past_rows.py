@@ -25,7 +25,7 @@ _LONGEST_CELL = 16 * 1_048_576
 
 
 class FileForm(StrEnum):
-    """How a file holds its rows."""
+    """The form in which a file holds its rows."""
 
     LINES = "lines"
     """One record in each line, in a form that the source takes: JSON, key-value lines, or lines of its pattern."""
@@ -57,7 +57,7 @@ def list_files(given: Iterable[Path]) -> Iterator[Path]:
 
 
 def has_times(path: Path, column: str) -> bool:
-    """Whether a Parquet file holds `column` as a time, so that no format of it need be known.
+    """Tell whether a Parquet file holds `column` as a time, so that no format of it need be known.
 
     Raises:
         ConfigError: it is no Parquet file.
@@ -131,6 +131,8 @@ def _lines(path: Path, longest: int) -> Iterator[bytes]:
 
 
 def _csv(path: Path) -> Iterator[bytes]:
+    # Not with pyarrow.csv, which takes rows with too few or too many cells out of their order: here a short row lacks
+    # values, and a long one goes to quarantine, each under its number.
     csv.field_size_limit(_LONGEST_CELL)
     with _opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -166,7 +168,7 @@ def _parquet(path: Path) -> Iterator[bytes]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: times as ISO 8601 in UTC, decimals as text, bytes as text."""
+    """Write what JSON has no form for: times as ISO 8601 in UTC, decimals as text, bytes as text."""
     if isinstance(value, datetime):
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

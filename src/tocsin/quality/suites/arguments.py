@@ -1,4 +1,4 @@
-"""Whether the arguments of one expectation fit it, its stage and its columns."""
+"""Check an expectation's arguments against its stage and columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
 
 @dataclass(frozen=True)
 class Place:
-    """Where an argument stands: its stage, what may be named there, and the expectation around it."""
+    """The place of an argument: its stage, what may be named there, and the expectation around it."""
 
     stage: Stage
     columns: Mapping[str, str]

@@ -50,7 +50,7 @@ def names_in(expression: str) -> set[str]:
 
 
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
-    """What `expression`, which has passed `check_parameter`, comes to.
+    """Evaluate `expression`, which has passed `check_parameter`.
 
     Raises:
         KeyError: the value of a name is not known.
@@ -74,7 +74,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 class Wrong(Exception):
-    """What is wrong with one value of a suite, as a sentence without a full stop, and the nearest valid name."""
+    """A fault in one value of a suite, as a sentence without a full stop, and the nearest valid name."""
 
     def __init__(self, what: str, near: str | None = None) -> None:
         self.what, self.near = what, near

@@ -47,12 +47,12 @@ class RowRule:
 
     @property
     def refuses(self) -> bool:
-        """Whether an event that breaks it goes to quarantine; else it is passed on."""
+        """Tell whether an event that breaks it goes to quarantine; else it is passed on."""
         return self.rule.severity is Severity.CRITICAL
 
     @property
     def warns(self) -> bool:
-        """Whether the stream counts an event that breaks it; rules of severity info are for the day alone."""
+        """Tell whether the stream counts an event that breaks it; rules of severity info are for the day alone."""
         return self.rule.severity is Severity.WARNING
 
     @property

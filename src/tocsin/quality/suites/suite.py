@@ -31,7 +31,7 @@ from tocsin.quality.suites.parameters import evaluate
 from tocsin.quality.verdict import Severity, Stage
 
 FILES = {"rows": Stage.ROW, "day": Stage.DAY, "findings": Stage.FINDING}
-"""What stands between the name of the source and `.json`, and the stage that it means."""
+"""The part of a file's name between the source and `.json`, and the stage that it means."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Rule:
 
     @property
     def limit(self) -> str:
-        """What is allowed, for people; a parameter that is not filled in is shown as it was written."""
+        """Describe what is allowed, for people; a parameter that is not filled in is shown as it was written."""
         kwargs = {key: value["$PARAMETER"] if is_parameter(value) else value for key, value in self.kwargs.items()}
         said = _limit(KNOWN[self.expectation].short, kwargs)
         return said if "mostly" not in kwargs else f"{said}, for {kwargs['mostly']:.6g} of the values at least"
@@ -108,7 +108,7 @@ class Suite:
 
 
 def is_parameter(value: object) -> bool:
-    """Whether `value` is filled in when the suite runs."""
+    """Tell whether `value` is filled in when the suite runs."""
     return isinstance(value, dict) and set(value) == {"$PARAMETER"}
 
 

@@ -40,7 +40,7 @@ _ENVELOPE = {"event_time": "timestamp", "ingested_at": "timestamp"}
 
 @dataclass(frozen=True)
 class Suites:
-    """What is expected of one source; a stage without a file has no rules."""
+    """The suites of one source; a stage without a file has no rules."""
 
     rows: tuple[RowRule, ...]
     day: Suite

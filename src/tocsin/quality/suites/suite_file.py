@@ -26,7 +26,7 @@ _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 @dataclass(frozen=True)
 class Scope:
-    """What the rules of a suite may name.
+    """The columns and parameters that the rules of a suite may name.
 
     Attributes:
         source, stage: whose suite it is, and where it runs.
@@ -96,7 +96,7 @@ class _Reader:
         return tuple(rule for rule, _ in rules)
 
     def half(self, table: object) -> Severity:
-        """What `meta.drift` says; other keys of this `meta` are Great Expectations' own."""
+        """Read `meta.drift`; other keys of this `meta` are Great Expectations' own."""
         meta = table.get("meta") if isinstance(table, dict) else None
         value = meta.get("drift", Severity.CRITICAL) if isinstance(meta, dict) else Severity.CRITICAL
         if value not in list(_SEVERITIES):
