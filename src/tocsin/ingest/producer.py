@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
-from types import TracebackType
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message
 
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.kafka.client import reaching
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import RAW_BYTES
 from tocsin.model.source import Format, Source, numbered_groups
 from tocsin.project.settings import Settings
@@ -20,16 +20,8 @@ _BATCH_BYTES = 1_000_000
 KeyOf = Callable[[bytes], bytes | None]
 
 
-class LineProducer:
-    """Sends lines to `raw.<source>`. Use it in a `with` statement, which flushes at the end.
-
-    Attributes:
-        sent: lines handed over.
-        delivered: lines that Kafka has stored.
-        refused: lines that Kafka will never take (longer than 2 MiB); they are gone.
-        failed: lines that could not be delivered in time.
-        error: what the first failed or refused line ran into; None when none did.
-    """
+class LineProducer(RecordWriter):
+    """Sends lines to `raw.<source>`. Use it in a `with` statement, which flushes at the end."""
 
     def __init__(self, settings: Settings, source: Source, *, timeout_seconds: float = 60.0) -> None:
         """Connect.
@@ -38,83 +30,23 @@ class LineProducer:
             TransientError: Kafka cannot be reached; a retry helps.
             ConfigError: the topic does not exist; `tocsin dev up` creates it.
         """
-        self._topic, self._key_of, self._timeout = settings.names.raw(source.name), key_reader(source), timeout_seconds
-        self.sent = self.delivered = self.refused = self.failed = 0
-        self.error: str | None = None
-        config = {
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            "enable.idempotence": True,
-            "message.max.bytes": RAW_BYTES,
-            "batch.size": _BATCH_BYTES,
-            "message.timeout.ms": int(timeout_seconds * 1000),
-        }
-        self._producer = Producer(settings.kafka.for_librdkafka() | config)
-        self._find_topic()
-
-    def send(self, line: bytes) -> None:
-        """Hand over one line (without line end); waits while too many are under way.
-
-        Raises:
-            TransientError: Kafka has not taken anything for `timeout_seconds`; a retry helps.
-        """
-        deadline = time.monotonic() + self._timeout
-        key = self._key_of(line)
-        while True:
-            try:
-                self._producer.produce(self._topic, value=line, key=key, on_delivery=self._delivered)
-                break
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise TransientError(f"Kafka takes no lines for {self._topic}") from None
-                self._producer.poll(0.1)
-            except KafkaException as error:
-                self.refused += 1
-                self.error = self.error or error.args[0].str()
-                break
-        self.sent += 1
-        self._producer.poll(0)
-
-    def flush(self) -> None:
-        """Wait until every line is delivered.
-
-        Raises:
-            TransientError: lines were lost on the way; `failed` says how many, sending them again helps.
-        """
-        left = self._producer.flush(self._timeout)
-        self.failed += left
-        if self.failed:
-            lost = f"{self.failed} of {self.sent} lines did not reach {self._topic}"
-            raise TransientError(f"{lost}: {self.error or 'Kafka does not answer'}")
-
-    def __enter__(self) -> LineProducer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.flush()
-        else:
-            self._producer.flush(2.0)
-
-    def _find_topic(self) -> None:
-        try:
+        config = {"linger.ms": 5, "compression.type": "lz4", "batch.size": _BATCH_BYTES}
+        super().__init__(settings, RAW_BYTES, timeout_seconds=timeout_seconds, config=config)
+        self._topic, self._key_of = settings.names.raw(source.name), key_reader(source)
+        with reaching(settings.kafka, self._topic):
             topics = self._producer.list_topics(timeout=10.0).topics
-        except KafkaException as error:
-            raise TransientError(f"cannot reach Kafka: {error.args[0].str()}") from error
         if self._topic not in topics:
             raise ConfigError.one(self._topic, "does not exist; `tocsin dev up` creates the topics of all sources")
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.delivered += 1
-        elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            self.refused += 1
-            self.error = self.error or error.str()
+    def send(self, line: bytes) -> None:
+        """Hand over one line (without line end); see `write`. A line longer than 2 MiB is counted as refused."""
+        self.write(self._topic, line, self._key_of(line))
+
+    def _count(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the broker's limit is lower
+            self._refuse(error)
         else:
-            self.failed += 1
-            self.error = self.error or error.str()
+            super()._count(error, message)
 
 
 def key_reader(source: Source) -> KeyOf:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from tocsin.ingest.parsing_rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
 from tocsin.kafka.reader import TopicReader
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import RAW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
@@ -167,16 +165,15 @@ def replay(settings: Settings, source: Source, records: Iterable[QuarantinedReco
         TransientError: Kafka cannot be reached, or did not take all; a retry helps, and repeats do no harm.
     """
     result, now = ReplayResult(), rule_parts(source, read_row_rules(settings.project, source))
-    sender = _Sender(settings)
-    for record in sorted(records, key=lambda record: record.quarantined_at):
-        raw = _whole(settings, record)
-        skipped = raw if isinstance(raw, str) else sender.send(record, raw)
-        if skipped:
-            result.skipped[record.id] = skipped
-            continue
-        result.replayed.append(record.id)
-        result.changed |= changed_rules(record, now)
-    sender.flush()
+    with RecordWriter(settings, RAW_BYTES) as writer:
+        for record in sorted(records, key=lambda record: record.quarantined_at):
+            raw = _whole(settings, record)
+            skipped = raw if isinstance(raw, str) else _write_back(writer, record, raw)
+            if skipped:
+                result.skipped[record.id] = skipped
+                continue
+            result.replayed.append(record.id)
+            result.changed |= changed_rules(record, now)
     return result
 
 
@@ -231,55 +228,15 @@ def _sha256(value: bytes) -> str:
     return hashlib.sha256(value).hexdigest()
 
 
-class _Sender:
-    """Writes records back to where they came from: same topic, partition and key."""
-
-    def __init__(self, settings: Settings) -> None:
-        config = {
-            "enable.idempotence": True,
-            "message.max.bytes": RAW_BYTES,
-            "message.timeout.ms": 30_000,
-        }
-        self._producer = Producer(settings.kafka.for_librdkafka() | config)
-        self._failed: list[str] = []
-
-    def send(self, record: QuarantinedRecord, raw: _Raw) -> str:
-        """Hand it over; returns why Kafka will never take it, "" when it does."""
-        origin = record.origin
-        headers = [(name, value) for name, value in raw.headers if name not in _OURS]
-        headers += [
-            (ORIGIN_HEADER, str(origin)),
-            (INGESTED_AT_HEADER, origin.timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
-            (REPLAYS_HEADER, str(record.replays + 1)),
-        ]
-        deadline = time.monotonic() + 30.0
-        while True:
-            try:
-                self._producer.produce(
-                    origin.topic,
-                    value=raw.payload,
-                    key=raw.key,
-                    partition=origin.partition,
-                    headers=headers,
-                    on_delivery=self._delivered,
-                )
-                return ""
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise TransientError(f"Kafka takes no records for {origin.topic}") from None
-                self._producer.poll(0.1)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    return f"with the headers of a replay it is longer than {RAW_BYTES:,} bytes"
-                raise TransientError(f"cannot write to {origin.topic}: {error.args[0].str()}") from error
-
-    def flush(self) -> None:
-        left = self._producer.flush(30.0)
-        if left or self._failed:
-            lost = left + len(self._failed)
-            why = self._failed[0] if self._failed else "Kafka does not answer"
-            raise TransientError(f"{lost} records were not replayed: {why}")
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failed.append(error.str())
+def _write_back(writer: RecordWriter, record: QuarantinedRecord, raw: _Raw) -> str:
+    """Write `raw` to where `record` came from: same topic, partition and key. "", or why Kafka will never take it."""
+    origin = record.origin
+    headers = [(name, value) for name, value in raw.headers if name not in _OURS]
+    headers += [
+        (ORIGIN_HEADER, str(origin)),
+        (INGESTED_AT_HEADER, origin.timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
+        (REPLAYS_HEADER, str(record.replays + 1)),
+    ]
+    if writer.write(origin.topic, raw.payload, raw.key, partition=origin.partition, headers=headers):
+        return ""
+    return f"with the headers of a replay it is longer than {RAW_BYTES:,} bytes"

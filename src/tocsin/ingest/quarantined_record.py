@@ -12,11 +12,12 @@ from collections import deque
 from datetime import datetime
 from typing import Annotated
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Message
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
 from tocsin.kafka.reader import TopicReader, appended_at
+from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import MUCH_QUARANTINED
 from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
@@ -139,20 +140,10 @@ def write_record(settings: Settings, source: Source, partition: int, offset: int
     if message is None:
         return
     written = _fields(message, source, rule_parts(source, read_row_rules(settings.project, source)), error)
-    config = {"enable.idempotence": True, "message.max.bytes": QUARANTINE_BYTES, "message.timeout.ms": 30_000}
-    producer = Producer(settings.kafka.for_librdkafka() | config)
-    failed: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, _: Message) -> None:
-        failed.extend([] if error is None else [error])
-
     topic, key = settings.names.quarantine(source.name), f"{message.topic()}/{partition}/{offset}"
-    try:
-        producer.produce(topic, json.dumps(written).encode(), key=key, on_delivery=delivered)
-    except KafkaException as refused:
-        raise TransientError(f"cannot write to {topic}: {refused.args[0].str()}") from refused
-    if producer.flush(30.0) or failed:
-        raise TransientError(f"cannot write to {topic}: {failed[0].str() if failed else 'Kafka does not answer'}")
+    with RecordWriter(settings, QUARANTINE_BYTES) as writer:
+        if not writer.write(topic, json.dumps(written).encode(), key):
+            raise TransientError(f"cannot write to {topic}: {writer.error}")
 
 
 def _fields(message: Message, source: Source, parts: dict[str, str], error: str) -> dict[str, object]:

@@ -141,7 +141,7 @@ def test_a_long_record_is_replayed_only_from_what_is_still_the_record_itself(
     """A raw topic that was made anew has other records at the same offsets."""
     producer = Mock(flush=Mock(return_value=0))
     monkeypatch.setattr(TopicReader, "record", lambda *_: Message(found))
-    monkeypatch.setattr(quarantine, "Producer", lambda _: producer)
+    monkeypatch.setattr("tocsin.kafka.record_writer.Producer", lambda _: producer)
     one = record(**CUT | changes)
     result = quarantine.replay(Settings(project=PROJECT), LOGINS, [one])
     sent = [call.kwargs for call in producer.produce.call_args_list]

@@ -1,0 +1,98 @@
+"""Write records to Kafka, and count what became of them."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+
+
+class RecordWriter:
+    """Writes records, each once. Use it in a `with` statement, which waits at the end until all are delivered.
+
+    Attributes:
+        sent: records handed over, those that were refused included.
+        delivered: records that Kafka has stored.
+        refused: records that are too long; they are gone.
+        failed: records that could not be delivered.
+        error: what the first failed or refused record ran into; None when none did.
+    """
+
+    def __init__(
+        self, settings: Settings, longest: int, *, timeout_seconds: float = 30.0, config: dict[str, Any] | None = None
+    ) -> None:
+        """Write records of up to `longest` bytes; Kafka may be away.
+
+        Args:
+            settings: of the installation.
+            longest: record, its headers included.
+            timeout_seconds: in which Kafka must take a record, and store it.
+            config: what the producer should do differently, in librdkafka's words.
+        """
+        self.sent = self.delivered = self.refused = self.failed = 0
+        self.error: str | None = None
+        self._kafka, self._timeout = settings.kafka, timeout_seconds
+        own = {"message.max.bytes": longest, "message.timeout.ms": int(timeout_seconds * 1000)} | (config or {})
+        self._producer = Producer(settings.kafka.for_librdkafka() | {"enable.idempotence": True} | own)
+
+    def write(self, topic: str, value: bytes, key: str | bytes | None, **place: Any) -> bool:
+        """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.
+
+        Raises:
+            TransientError: Kafka has not taken anything for `timeout_seconds`; a retry helps.
+        """
+        deadline = time.monotonic() + self._timeout
+        self.sent += 1
+        while True:
+            try:
+                self._producer.produce(topic, value=value, key=key, on_delivery=self._count, **place)
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"Kafka takes no records for {topic}") from None
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise TransientError(f"cannot write to {topic}: {error.args[0].str()}") from error
+                self._refuse(error.args[0])
+                return False
+        self._producer.poll(0)
+        return True
+
+    def flush(self) -> None:
+        """Wait until every record is delivered.
+
+        Raises:
+            TransientError: records were lost on the way; `failed` says how many, sending them again helps.
+        """
+        self.failed += self._producer.flush(self._timeout)
+        if self.failed:
+            lost = f"{self.failed} of {self.sent} records did not reach Kafka at {self._kafka.bootstrap_servers}"
+            raise TransientError(f"{lost}: {self.error or 'it does not answer'}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+        else:
+            self._producer.flush(2.0)
+
+    def _refuse(self, error: KafkaError) -> None:
+        self.refused += 1
+        self.error = self.error or error.str()
+
+    def _count(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.failed += 1
+            self.error = self.error or error.str()
