@@ -23,7 +23,7 @@ from tocsin.runtime.heartbeat import read_beat
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"
-UNKNOWN_COLUMN = "no_such_column = 1"
+SCORE, NO_SCORE = 'alias("score")', 'alias("scores")'
 
 
 def load(topic: Topic) -> contextlib.AbstractContextManager[None]:
@@ -85,6 +85,9 @@ class Deployment:
         self.leading = new
         return new
 
+    def versions(self) -> list[str]:
+        return [one.version for one in kept_versions(self.job.settings, DETECTOR)]
+
     def checkpoints(self) -> set[str]:
         return {path.parent.name for path in self.job.settings.checkpoint(JOB).glob("*/start.json")}
 
@@ -124,7 +127,7 @@ def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deploymen
         both = deployed.checkpoints()
         assert len(both) == len(before) + 1
         second = version_in_force(settings, DETECTOR)
-        assert [one.version for one in kept_versions(settings, DETECTOR)] == [first, second]
+        assert deployed.versions() == [first, second]
 
         assert roll_back(settings, DETECTOR).version == first
         deployed.replace()
@@ -142,15 +145,19 @@ def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deploymen
     assert deployed.checkpoints() == both, "each version went on from its own"
 
 
-def test_a_new_version_that_cannot_run_leaves_the_old_one_in_peace(deployed: Deployment) -> None:
-    versions = kept_versions(deployed.job.settings, DETECTOR)
+def test_a_new_version_that_cannot_run_says_what_to_fix_and_leaves_the_old_one_in_peace(deployed: Deployment) -> None:
+    log, versions = deployed.job.log, deployed.versions()
+    before = len(log.read_text())
     with load(deployed.topic):
-        deployed.edit(PLAN, UNKNOWN_COLUMN)
+        deployed.edit(SCORE, NO_SCORE)
         new = deployed.start_beside()
         assert new.wait(patient(READY_SECONDS)) == 2, "misconfigured"
+    said = log.read_text()[before:]
+    assert "failed_logins.py: score: detect returns no column 'score'; did you mean 'scores'?" in said
+    assert "Traceback" not in said
     assert deployed.leading.poll() is None
     deployed.job.await_truth(deployed.topic.truth)
-    assert kept_versions(deployed.job.settings, DETECTOR) == versions, "it never ran"
+    assert deployed.versions() == versions, "it never ran"
 
 
 def test_a_second_process_that_is_not_to_take_over_ends_at_once(deployed: Deployment) -> None:

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
     ResourceType,
 )
 
-from tests.e2e.ingest_topics import WAIT, Identity, Topics, place
 from tests.rig.broker import Broker
+from tests.rig.ingest_topics import WAIT, Identity, Topics, place
 from tests.rig.installation import Installation
 from tests.rig.observed import INGEST
 from tests.rig.waiting import await_that
@@ -267,31 +267,6 @@ def test_waits_for_detectors_before_it_reads_a_backlog(installation: Installatio
         await_that(lambda: installation.state(INGEST) is JobState.RUNNING, WAIT, lambda: _state(installation))
     finally:
         detector.close()
-
-
-def test_kafka_away_at_start_and_in_the_middle(tmp_path: Path) -> None:
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    broker = Broker(folder)
-    try:
-        with Installation(tmp_path, broker) as installation:
-            topics = Topics(installation)
-            installation.start(INGEST)
-            await_that(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
-            broker.start()
-            await_that(lambda: _said(installation, "does not exist yet"), WAIT, lambda: _state(installation))
-            installation.make_topics()
-            installation.await_ready(INGEST)
-            sent = topics.send(traffic(3))
-            broker.kill()
-            await_that(lambda: installation.state(INGEST) is JobState.WAITING, WAIT, lambda: _state(installation))
-            broker.start()
-            sent += topics.send(traffic(3, seed=1))
-            topics.await_all()
-            assert users(topics.events()) == expected(sent)
-            topics.assert_ticks_are_true()
-    finally:
-        broker.stop()
 
 
 def leave_a_first_batch_that_was_killed(installation: Installation) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ingest_topics import WAIT, Topics
 from tests.rig.broker import Broker
+from tests.rig.ingest_topics import WAIT, Topics
 from tests.rig.installation import READY_SECONDS, Installation
 from tests.rig.observed import INGEST
 from tests.rig.samples.project import copy_project

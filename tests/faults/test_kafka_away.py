@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.findings import Follower, judge
 from tests.rig.broker import Broker
+from tests.rig.ingest_topics import Topics
 from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
@@ -26,6 +27,11 @@ def own(tmp_path: Path) -> Iterator[Broker]:
         one.kill()
 
 
+def _reason(installation: Installation, job: str) -> str:
+    report = installation.report(job)
+    return "" if report is None else report.reason
+
+
 def _says_that_kafka_is_away(installation: Installation, job: str) -> bool:
     report = installation.report(job)
     return report is not None and report.state is JobState.WAITING and report.reason != ""
@@ -37,7 +43,9 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
         one.start(*JOBS)
         for job in readers:
             await_that(partial(_says_that_kafka_is_away, one, job), 60)
+        await_that(lambda: all("cannot reach Kafka" in one.log(job) for job in (INGEST, DETECT)), 60)
         own.start()
+        await_that(lambda: "does not exist yet" in _reason(one, INGEST), 60, lambda: one.log(INGEST)[-3000:])
         one.make_topics()
         one.await_ready(*JOBS)
 
@@ -58,4 +66,5 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
                 return judge(one, load.truth, follower.findings).faults
 
             await_that(lambda: not faults(), 180, faults)
+            Topics(one).assert_ticks_are_true()
             assert {job: one.leader(job).pid for job in readers} == processes, "jobs wait in place, they do not crash"
