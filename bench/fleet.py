@@ -31,8 +31,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.job_states import Past
-from tocsin.supervision.job_status import memory_of
-from tocsin.supervision.memory import read_history
+from tocsin.supervision.memory import memory_of, read_history
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 
 REAL, LIGHT = 4, 26

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
-from tocsin.model.names import DETECTOR, dag_of
+from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime.detector_versions import catalog_in_force, declared_files, roll_back, roll_forward
 from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.desired_jobs import desired_jobs, forget_code
+from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Desired, Start
-from tocsin.supervision.job_status import Standing, standings
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch
+from tocsin.supervision.snapshot import look
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, turned_since
 
@@ -126,9 +127,10 @@ class Jobs:
         """See `tocsin.runtime.detector_versions.roll_forward`."""
         return roll_forward(self.settings, detector)
 
-    def standing(self, job: str) -> Standing:
-        """How `job` stands now."""
-        return standings(self.settings.state, _CHARGE, [job], self.runner.list())[0]
+    def facts(self, job: str) -> JobFacts:
+        """Gather what is known of `job` now."""
+        found = look(self.settings, catalog_in_force(self.settings), self.runner.list())
+        return found.facts(job, found.switches.off.get(JobName.parse(job).name))
 
     def _stamps(self) -> Stamps:
         """Stamp every file from which the desired jobs follow."""

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tocsin.alerts.store.database import Database
-from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.cli.json_shapes import Diagnosis
 from tocsin.dev.servers.ports import accepts, owner_of
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog
@@ -23,6 +23,7 @@ from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
+from tocsin.supervision.health import Standing
 
 _GIB = 1024**3
 _SECONDS = 3.0

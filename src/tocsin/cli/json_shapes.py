@@ -7,30 +7,24 @@ null.
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.model.job_report import JobReport
+from tocsin.supervision.health import Standing
 
 
 class _Shape(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Standing(StrEnum):
-    """How one thing stands."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
 class JobStatus(JobReport):
     """One job, as `tocsin status` shows it: its last report and what follows from it.
 
     Attributes:
-        standing: ok, warning (it waits or starts) or problem (failed, stopped, silent or missing).
+        standing: ok, warning (it waits or starts), problem (failed, stopped, silent, missing, in a crash loop or the
+            like) or off (it need not run).
+        health: the same in a word or two, such as running, crash loop or silent; the pages show this word.
         age_seconds: since the job last gave a sign of life; null when it never did.
         last_finding_at: when a finding of the detector last arrived; null when none did.
         beside: the last report of the process that is to take over from this one; null when there is none.
@@ -38,6 +32,7 @@ class JobStatus(JobReport):
     """
 
     standing: Standing
+    health: str
     age_seconds: float | None = None
     last_finding_at: datetime | None = None
     beside: JobReport | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -15,16 +14,17 @@ from tocsin.dev.launcher import LOG, servers_instance, sweep
 from tocsin.dev.running_stack import read_running, withdraw
 from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
 from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
-from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.desired_jobs import desired_jobs
-from tocsin.supervision.incidents.watch import faults
-from tocsin.supervision.job_states import Condition, Desired
-from tocsin.supervision.job_status import Standing, standings
+from tocsin.supervision.health import JobFacts, Standing, health
+from tocsin.supervision.job_kinds import broken_jobs
+from tocsin.supervision.job_states import Condition, Desired, Past
+from tocsin.supervision.memory import memory_of, read_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.snapshot import look
 from tocsin.supervision.switches import not_stopped
 
 _SERVERS = (kafka_server.NAME, mail_sink.NAME)
@@ -40,7 +40,9 @@ class ComponentStatus(BaseModel):
         pid: of its leading process; null when none runs.
         state: "running" for a server, what a job says of itself, or "absent"; "starting" before a job's first word.
         condition: how it fares in the eyes of supervision.
-        reason: why it is so, in words; empty when it fares well.
+        standing: ok, warning (it waits or starts), problem, or off (it need not run).
+        health: the same in a word or two, such as running, crash loop or silent.
+        reason: why it is so, in words.
         started_at: of the process, UTC.
         rss_bytes, cpu_seconds: of the process and its children.
         log: its log file.
@@ -52,6 +54,8 @@ class ComponentStatus(BaseModel):
     pid: int | None = None
     state: str
     condition: str
+    standing: Standing
+    health: str
     reason: str
     started_at: datetime | None = None
     rss_bytes: int = 0
@@ -61,7 +65,7 @@ class ComponentStatus(BaseModel):
     @property
     def is_well(self) -> bool:
         """Whether it does what it is there for."""
-        return self.state in ("running", JobState.RUNNING, JobState.DRAINING)
+        return self.standing is Standing.OK
 
 
 def launcher_pid(settings: Settings) -> int | None:
@@ -99,17 +103,27 @@ def components(settings: Settings) -> list[ComponentStatus]:
     """All servers and jobs that run or should run, in the order of the flow."""
     servers = LocalRunner(servers_instance(settings), settings.log)
     jobs = LocalRunner(instance_of(settings), settings.log)
-    live = jobs.list()
-    broken = faults(catalog_in_force(settings))
+    found = look(settings, catalog_in_force(settings), jobs.list())
+    broken = broken_jobs(found.catalog)
     wanted = [job for job, one in wanted_jobs(settings).items() if one.readable or job in broken]
-    strays = [process.labels.job for process in live if process.labels.job not in wanted]
+    strays = [job for job in found.processes if job not in wanted]
     running = read_running(settings.state)
     expected = _SERVERS + (_AIRFLOW if running is not None and running.airflow_url else ())
-    of_servers = standings(settings.state, "servers", expected, servers.list())
-    of_jobs = standings(settings.state, "jobs", [*wanted, *dict.fromkeys(strays)], live)
+    pasts, live = read_history(memory_of(settings.state, "servers")).jobs, servers.list()
+    names = dict.fromkeys([*expected, *(process.labels.job for process in live)])
+    of_servers = {
+        name: JobFacts(
+            at=found.at,
+            processes=[process for process in live if process.labels.job == name],
+            beats=False,
+            past=pasts.get(name, Past()),
+        )
+        for name in names
+    }
+    of_jobs = {job: found.facts(job, off=job not in wanted) for job in (*wanted, *strays)}
     return [
-        *(_status(settings, servers, one, "running") for one in of_servers),
-        *(_status(settings, jobs, _with_fault(one, broken.get(one.job)), "starting") for one in of_jobs),
+        *(_status(settings, servers, name, facts) for name, facts in of_servers.items()),
+        *(_status(settings, jobs, job, facts) for job, facts in of_jobs.items()),
     ]
 
 
@@ -135,23 +149,20 @@ def component_log(settings: Settings, name: str) -> str:
     return str(settings.log(name))
 
 
-def _with_fault(one: Standing, fault: str | None) -> Standing:
-    return one if fault is None else replace(one, condition=Condition.BROKEN, reason=fault)
-
-
-def _status(settings: Settings, runner: LocalRunner, one: Standing, silent: str) -> ComponentStatus:
-    process, report = one.process, one.report
+def _status(settings: Settings, runner: LocalRunner, name: str, facts: JobFacts) -> ComponentStatus:
+    process, beat, found = facts.leader, facts.own_beat, health(facts)
     usage = None if process is None else runner.usage(process)
-    state = "absent" if process is None else silent if report is None else str(report.state)
-    fine = report is None or report.state is JobState.RUNNING
+    said = str(beat.report.state) if beat else "starting" if facts.beats else "running"
     return ComponentStatus(
-        name=one.job,
+        name=name,
         pid=None if process is None else process.pid,
-        state=state,
-        condition=str(one.condition),
-        reason=one.reason or ("" if fine or report is None else report.reason),
+        state="absent" if process is None else said,
+        condition=str(Condition.BROKEN if facts.faults else facts.past.condition),
+        standing=found.standing,
+        health=found.word,
+        reason=found.reason,
         started_at=None if process is None else datetime.fromtimestamp(process.started_at, UTC),
         rss_bytes=0 if usage is None else usage.rss_bytes,
         cpu_seconds=0.0 if usage is None else round(usage.cpu_seconds, 2),
-        log=str(settings.log(one.job)),
+        log=str(settings.log(name)),
     )

@@ -14,14 +14,15 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
 from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_states import Desired
-from tocsin.supervision.job_status import Standing, standings
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervision.snapshot import look
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import not_stopped
 
@@ -83,7 +84,8 @@ class Crew:
                 self._sender.start()
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
-        self._lines = [self._line(standing) for standing in self._standings(readable)]
+        snapshot = look(self._settings, catalog, self._runner.list())
+        self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
         self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
         return start and all(line.ready or line.failing for line in self._lines)
 
@@ -106,22 +108,13 @@ class Crew:
             except Exception as error:  # whatever it is, the next mails must leave
                 log.exception("mails not sent", error=str(error))
 
-    def _standings(self, jobs: list[str]) -> list[Standing]:
-        if self._supervises:
-            return self._supervisor.standings(jobs)
-        return standings(self._settings.state, _CHARGE, jobs, self._runner.list())
-
-    def _line(self, standing: Standing) -> Part:
-        job, report = standing.job, standing.report
-        if standing.failing:
-            return Part(job, False, f"{standing.condition}: {standing.reason}; {self._last_words(job)}", failing=True)
-        if standing.process is None:
-            return Part(job, False, standing.reason or "not started yet")
-        if report is None:
-            return Part(job, False, "starting")
-        text = " ".join(filter(None, (str(report.state), report.mode)))
-        reason = "" if report.state is JobState.RUNNING else report.reason
-        return Part(job, report.state in _UP, f"{text}: {reason}" if reason else text)
+    def _line(self, job: str, facts: JobFacts) -> Part:
+        found, beat = health(facts), facts.own_beat
+        if facts.past.is_failing:
+            return Part(job, False, f"{found.word}: {found.reason}; {self._last_words(job)}", failing=True)
+        text = " ".join(filter(None, (found.word, beat.report.mode if beat else "")))
+        reason = "" if found.word == JobState.RUNNING else found.reason
+        return Part(job, found.word in _UP, f"{text}: {reason}" if reason else text)
 
     def _last_words(self, job: str) -> str:
         """The end of its log, and where there is more."""

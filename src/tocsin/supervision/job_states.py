@@ -155,6 +155,11 @@ class Past:
     asked: Mapping[int, float] = field(default_factory=dict)
     works: bool = False
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether somebody should look at it: restarts alone will hardly help."""
+        return self.condition not in (Condition.FINE, Condition.RESTARTING)
+
 
 @dataclass(frozen=True, kw_only=True)
 class History:

@@ -8,6 +8,11 @@ from tocsin.runtime import state_file
 from tocsin.supervision.job_states import History
 
 
+def memory_of(state: Path, charge: str) -> Path:
+    """Return the file that holds what supervision remembers of one charge."""
+    return state / "supervision" / f"{charge}.json"
+
+
 def read_history(path: Path) -> History:
     """What `path` remembers; nothing when there is no such file, or a broken one: a forgotten back-off does no harm."""
     return state_file.read(path, History, History())

@@ -7,7 +7,7 @@ is found in the process list.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,8 +31,7 @@ from tocsin.supervision.job_states import (
     Start,
     Stop,
 )
-from tocsin.supervision.job_status import Standing, memory_of, standings
-from tocsin.supervision.memory import read_history, write_history
+from tocsin.supervision.memory import memory_of, read_history, write_history
 from tocsin.supervision.restart_policy import reconcile, restarted, under_way
 from tocsin.supervision.runners.runner import Launch, Process, Runner
 
@@ -68,7 +67,6 @@ class Supervisor:
         self._charge, self._runner, self._clock = charge, runner, clock
         self._memory = memory_of(charge.state, charge.name)
         self._lock = self._memory.with_suffix(".lock")
-        self._processes: Sequence[Process] = ()
 
     def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         """Look once, and act; returns what was done, nothing when another supervisor is looking at this moment.
@@ -133,9 +131,9 @@ class Supervisor:
             if gone:
                 write_history(self._memory, replace(history, jobs={**history.jobs, **excused}))
 
-    def standings(self, jobs: Iterable[str]) -> list[Standing]:
-        """How each of `jobs` stood at the last look."""
-        return standings(self._charge.state, self._charge.name, jobs, self._processes)
+    def pasts(self) -> Mapping[str, Past]:
+        """Return what is remembered of each job."""
+        return read_history(self._memory).jobs
 
     def stop(self, seconds: float, *jobs: str) -> None:
         """Stop all, or `jobs` alone; wait for them up to `seconds`, then end what is left, waiting 5 seconds more."""
@@ -157,7 +155,7 @@ class Supervisor:
 
     def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         history = read_history(self._memory)
-        self._processes = processes = self._runner.list()
+        processes = self._runner.list()
         actual, now = self._actual(processes, history), self._clock()
         actions, after = reconcile(desired, actual, history, now, self._charge.pace)
         if after != history:

@@ -10,12 +10,14 @@ from tocsin.kafka.probe import ask
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
 from tocsin.project.settings import Settings
+from tocsin.supervision.health import Standing
+from tocsin.supervision.snapshot import Snapshot
 from tocsin.web.cpu_load import Loads
 from tocsin.web.job_rows import Known, declared_facts, rows
-from tocsin.web.page_shapes import Board, Note, Parity, Row, Severity, Stories, Story
+from tocsin.web.looker import Looker
+from tocsin.web.page_shapes import Board, Note, Parity, Row, Stories, Story
 from tocsin.web.parity_page import Comparisons
 from tocsin.web.refreshed import Refreshed
-from tocsin.web.snapshot import Looker, Sight
 from tocsin.web.usage_query import read_usage
 
 # Everybody who looks at the same time shares one look.
@@ -39,7 +41,7 @@ class Installation:
         self._usage = Refreshed(lambda: read_usage(settings), _USAGE_SECONDS)
         self._kafka = Refreshed(lambda: ask(settings.kafka), _PROBE_SECONDS)
         self._lock = threading.Lock()
-        self._sight: Sight | None = None
+        self._snapshot: Snapshot | None = None
         self._looked = float("-inf")
         self._fault = ""
 
@@ -53,16 +55,18 @@ class Installation:
         Args:
             off: by DAG, whether it is paused; see `Known`.
         """
-        sight = self._look()
-        looked_at = sight.at if sight else None
-        return Board(now=time.time(), looked_at=looked_at, notes=self._notes(sight), rows=self._rows(sight, off))
+        snapshot = self._look()
+        looked_at = snapshot.at if snapshot else None
+        return Board(now=time.time(), looked_at=looked_at, notes=self._notes(snapshot), rows=self._rows(snapshot, off))
 
     def stories(self, dag: str, off: Mapping[str, bool]) -> Stories:
         """The jobs of `dag` in detail."""
-        sight = self._look()
-        own = [row for row in self._rows(sight, off) if row.dag == dag]
-        told = [_story(sight, row) for row in own if sight]
-        return Stories(now=time.time(), looked_at=sight.at if sight else None, notes=self._notes(sight), jobs=told)
+        snapshot = self._look()
+        own = [row for row in self._rows(snapshot, off) if row.dag == dag]
+        told = [self._story(snapshot, row) for row in own if snapshot]
+        return Stories(
+            now=time.time(), looked_at=snapshot.at if snapshot else None, notes=self._notes(snapshot), jobs=told
+        )
 
     def parity(self, dag: str) -> Parity:
         """Whether stream and backfill of the detector that `dag` handles find the same."""
@@ -72,16 +76,16 @@ class Installation:
 
     def dags(self) -> set[str]:
         """The DAGs that handle jobs."""
-        sight = self._look()
-        return {dag_of(job) for job in sight.jobs} if sight else set()
+        snapshot = self._look()
+        return {dag_of(job) for job in snapshot.jobs} if snapshot else set()
 
     def jobs_of(self, dag: str) -> list[str]:
         """The jobs that `dag` handles; none when it handles none, or when nothing could be read yet."""
-        sight = self._look()
-        return [job for job in sight.jobs if dag_of(job) == dag] if sight else []
+        snapshot = self._look()
+        return [job for job in snapshot.jobs if dag_of(job) == dag] if snapshot else []
 
-    def _rows(self, sight: Sight | None, off: Mapping[str, bool]) -> list[Row]:
-        if sight is None:
+    def _rows(self, snapshot: Snapshot | None, off: Mapping[str, bool]) -> list[Row]:
+        if snapshot is None:
             return []
         usage = self._usage.known(_PATIENCE_SECONDS)
         known = Known(
@@ -89,25 +93,26 @@ class Installation:
             taken_at=usage.at,
             load=self._loads.of,
             unexplained=self._comparisons.unexplained,
+            episodes=self._looker.episodes,
             off=off,
         )
-        return rows(sight, known)
+        return rows(snapshot, known)
 
-    def _look(self) -> Sight | None:
+    def _look(self) -> Snapshot | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""
         with self._lock:
             if time.monotonic() - self._looked >= _LOOK_SECONDS:
                 try:
-                    self._sight, self._fault = self._looker.look(), ""
-                    for beat in self._sight.beats.values():
+                    self._snapshot, self._fault = self._looker.look(), ""
+                    for beat in self._snapshot.beats.values():
                         self._loads.take(beat.report)
                 except Exception as error:  # a page that explains is worth more than one that fails
                     self._fault = printable(f"{type(error).__name__}: {error}")
                 self._looked = time.monotonic()
-            return self._sight
+            return self._snapshot
 
-    def _notes(self, sight: Sight | None) -> list[Note]:
-        problem, warning = Severity.PROBLEM, Severity.WARNING
+    def _notes(self, snapshot: Snapshot | None) -> list[Note]:
+        problem, warning = Standing.PROBLEM, Standing.WARNING
         found = []
         if self._fault:
             text = f"The state of the jobs cannot be read ({self._fault}). What is shown is what was read before."
@@ -115,8 +120,8 @@ class Installation:
         if fault := self._kafka.known().error:
             text = f"{printable(fault)}. Jobs wait for it and go on by themselves; nothing is lost."
             found.append(Note(severity=problem, text=text))
-        idle = sight.at - sight.switches.read_at if sight else 0.0
-        if sight and sight.switches.read_at and idle > _UNSUPERVISED_SECONDS:
+        idle = snapshot.at - snapshot.switches.read_at if snapshot else 0.0
+        if snapshot and snapshot.switches.read_at and idle > _UNSUPERVISED_SECONDS:
             text = (
                 f"The supervisor has not looked at the jobs for {idle / 60:.0f} min, so nothing is started, stopped or "
                 "restarted. Is its DAG paused, or the scheduler down?"
@@ -129,8 +134,6 @@ class Installation:
             found.append(Note(severity=warning, text=text))
         return found
 
-
-def _story(sight: Sight, row: Row) -> Story:
-    spec = sight.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
-    facts = declared_facts(spec) if spec else []
-    return Story(row=row, episodes=list(sight.episodes.get(row.job, ())), facts=facts)
+    def _story(self, snapshot: Snapshot, row: Row) -> Story:
+        spec = snapshot.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
+        return Story(row=row, episodes=self._looker.episodes(row.job), facts=declared_facts(spec) if spec else [])

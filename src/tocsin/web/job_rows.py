@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
 from tocsin.project.catalog import Catalog
+from tocsin.supervision.health import DRAINED, Health, JobFacts, Standing, health
+from tocsin.supervision.incidents.episodes import Episode, last_restart
 from tocsin.supervision.job_kinds import KINDS, JobKind
-from tocsin.supervision.job_states import Past
+from tocsin.supervision.snapshot import Snapshot
 from tocsin.web.cpu_load import Load
-from tocsin.web.episodes import last_restart
-from tocsin.web.health import DRAINED, Facts, Verdict, faults_of, verdict
-from tocsin.web.page_shapes import Fact, Row, Severity
-from tocsin.web.snapshot import Sight
+from tocsin.web.page_shapes import Fact, Row
 from tocsin.web.usage_query import Taken
 
 
@@ -27,6 +26,7 @@ class Known:
         taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
         load: of a job.
         unexplained: of a detector, see `Row`.
+        episodes: of a job, the newest first.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 
@@ -34,12 +34,13 @@ class Known:
     taken_at: float | None = None
     load: Callable[[str], Load | None] = field(default=lambda job: None)
     unexplained: Callable[[str], int] = field(default=lambda detector: 0)
+    episodes: Callable[[str], Sequence[Episode]] = field(default=lambda job: ())
     off: Mapping[str, bool] = field(default_factory=dict)
 
 
-def rows(sight: Sight, known: Known) -> list[Row]:
+def rows(snapshot: Snapshot, known: Known) -> list[Row]:
     """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
-    return sorted((_row(sight, job, known) for job in sight.jobs), key=_rank)
+    return sorted((_row(snapshot, job, known) for job in snapshot.jobs), key=_rank)
 
 
 def declared_facts(spec: DetectorSpec) -> list[Fact]:
@@ -62,60 +63,46 @@ def declared_facts(spec: DetectorSpec) -> list[Fact]:
 
 def _rank(row: Row) -> int:
     """The place of a row among the others; those of one rank keep their order."""
-    if row.severity is Severity.PROBLEM:
+    if row.severity is Standing.PROBLEM:
         return 0
-    if row.severity is Severity.OFF and row.state == row.stage:
+    if row.severity is Standing.OFF and row.state == row.stage:
         return 3
     return 1 if row.kind == DETECTOR else 2
 
 
-def _row(sight: Sight, job: str, known: Known) -> Row:
+def _row(snapshot: Snapshot, job: str, known: Known) -> Row:
     known_as = JobName.parse(job)
     kind, name = known_as.kind, known_as.name
-    spec = sight.catalog.detectors.get(name) if kind == DETECTOR else None
+    spec = snapshot.catalog.detectors.get(name) if kind == DETECTOR else None
     dag = dag_of(job)
-    off = known.off.get(dag, sight.switches.off.get(name)) if kind == DETECTOR else None
-    facts = Facts(
-        job=job,
-        spec=spec,
-        faults=faults_of(sight.catalog, job, sight.project),
-        declared=kind in KINDS and name in KINDS[kind].names(sight.catalog),
-        off=off,
-        drain_asked_at=sight.drains.asked.get(job),
-        drained_at=sight.drains.drained.get(job),
-        processes=sight.processes.get(job, ()),
-        beat=sight.beats.get(job),
-        beside=sight.besides.get(job),
-        past=sight.pasts.get(job, Past()),
-        at=sight.at,
-    )
+    off = known.off.get(dag, snapshot.switches.off.get(name)) if kind == DETECTOR else None
+    facts = snapshot.facts(job, off)
     taken = known.taken.get(job, Taken())
-    found = verdict(facts)
+    found = health(facts)
     return Row(
         job=job,
         name=name or kind,
         kind=kind,
-        title=_title(sight.catalog, KINDS.get(kind), name),
+        title=_title(snapshot.catalog, KINDS.get(kind), name),
         dag=dag,
         stage=str(spec.stage) if spec else "",
         today=taken.today,
         today_at=known.taken_at,
         last_finding_at=taken.last_finding_at,
         unexplained=known.unexplained(name) if kind == DETECTOR else 0,
-        last_restart=last_restart(sight.episodes.get(job, ())),
+        last_restart=last_restart(known.episodes(job)),
         off=off,
         may_switch=kind == DETECTOR and off is not None and _switch_matters(facts),
-        may_restart=not off and not facts.faults and (found.severity is not Severity.OFF or found.state == DRAINED),
-        **_process(facts, found, known.load(job)),
+        may_restart=not off and not facts.faults and (found.standing is not Standing.OFF or found.word == DRAINED),
+        **_process(facts, found, spec.memory if spec else None, known.load(job)),
     )
 
 
-def _process(facts: Facts, found: Verdict, load: Load | None) -> dict[str, object]:
+def _process(facts: JobFacts, found: Health, declared: int | None, load: Load | None) -> dict[str, object]:
     """The fields that follow from the process and its last sign of life."""
     leader, beat = facts.leader, facts.own_beat
-    told: dict[str, object] = {"severity": found.severity, "state": found.state, "reason": printable(found.reason)}
+    told: dict[str, object] = {"severity": found.standing, "state": found.word, "reason": printable(found.reason)}
     told["told_at"] = None if facts.beat is None else facts.at - facts.beat.age_seconds
-    declared = facts.spec.memory if facts.spec else None
     told["declared_bytes"] = declared
     if leader is not None:
         told |= {"pid": leader.pid, "started_at": leader.started_at}
@@ -124,17 +111,16 @@ def _process(facts: Facts, found: Verdict, load: Load | None) -> dict[str, objec
     report = beat.report
     over = declared is not None and report.rss_bytes > declared
     busy = load is not None and load.busy
-    if (over or busy) and found.severity is Severity.OK:
-        told["severity"] = Severity.WARNING
+    if (over or busy) and found.standing is Standing.OK:
+        told["severity"] = Standing.WARNING
     told |= {"mode": report.mode, "lag_records": report.lag_records, "lag_seconds": report.lag_seconds}
     told |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
     return told | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
 
 
-def _switch_matters(facts: Facts) -> bool:
+def _switch_matters(facts: JobFacts) -> bool:
     """Whether the job would come or go with its switch."""
-    runs = facts.spec is not None and facts.spec.stage.runs
-    return runs or facts.leader is not None
+    return (facts.stage is not None and facts.stage.runs) or facts.leader is not None
 
 
 def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:

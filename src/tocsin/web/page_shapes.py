@@ -5,29 +5,14 @@ Text that comes from logs, files or errors has passed `printable`; the pages sho
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic import BaseModel, ConfigDict
+
+from tocsin.supervision.health import Standing
+from tocsin.supervision.incidents.episodes import Episode, Restart
 
 
 class _Shape(BaseModel):
     model_config = ConfigDict(frozen=True)
-
-
-class Severity(StrEnum):
-    """How loud something is shown; in this order."""
-
-    PROBLEM = "problem"
-    WARNING = "warning"
-    OK = "ok"
-    OFF = "off"
-
-
-class Restart(_Shape):
-    """The last time a process of the job was started after another one: when, and why that one had ended."""
-
-    at: float
-    cause: str
 
 
 class Today(_Shape):
@@ -72,7 +57,7 @@ class Row(_Shape):
     title: str
     dag: str
     stage: str
-    severity: Severity
+    severity: Standing
     state: str
     reason: str
     mode: str = ""
@@ -100,7 +85,7 @@ class Row(_Shape):
 class Note(_Shape):
     """Something about the whole: what is not known, and why."""
 
-    severity: Severity
+    severity: Standing
     text: str
 
 
@@ -118,32 +103,6 @@ class Board(_Shape):
     looked_at: float | None
     notes: list[Note]
     rows: list[Row]
-
-
-class Episode(_Shape):
-    """The end of one process of a job, and what followed.
-
-    Attributes:
-        at: when it was noticed, or asked for.
-        failed: whether it was a failure.
-        asked: whether it was asked to stop, for whatever reason.
-        cause: in words.
-        exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
-        ran_seconds: how long it had run.
-        condition: how the job fared then.
-        restart_seconds: until the next process was started; null as long as none was.
-        back_seconds: until the next process did its work; null as long as none has.
-    """
-
-    at: float
-    failed: bool
-    asked: bool
-    cause: str
-    exit_code: int | None = None
-    ran_seconds: float | None = None
-    condition: str = ""
-    restart_seconds: float | None = None
-    back_seconds: float | None = None
 
 
 class Fact(_Shape):

@@ -17,8 +17,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.job_status import memory_of
-from tocsin.supervision.memory import write_history
+from tocsin.supervision.memory import memory_of, write_history
 from tocsin.supervision.switches import ask_switches, note_turn
 
 ROOT = Path(__file__).resolve().parents[3]

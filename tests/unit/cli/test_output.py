@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tocsin.cli import output
-from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.cli.json_shapes import Diagnosis
 from tocsin.model.durations import span
 from tocsin.model.printable import printable
+from tocsin.supervision.health import Standing
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
 

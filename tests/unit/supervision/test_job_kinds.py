@@ -14,7 +14,7 @@ from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.web.job_rows import Known, rows
-from tocsin.web.snapshot import Looker
+from tocsin.web.looker import Looker
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY_JOB_RUNS = {"model", "project", "runtime", "provision"}

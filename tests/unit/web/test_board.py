@@ -20,16 +20,16 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
+from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import Event, What, record
 from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.job_status import memory_of
-from tocsin.supervision.memory import write_history
+from tocsin.supervision.memory import memory_of, write_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.switches import ask_switches
 from tocsin.web import board as module
 from tocsin.web.board import Installation
-from tocsin.web.page_shapes import Board, Row, Severity, Today
+from tocsin.web.page_shapes import Board, Row, Today
 from tocsin.web.usage_query import Taken
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,7 +89,7 @@ class Place:
         (row,) = [row for row in self.board(**off).rows if row.job == job]
         return row
 
-    def verdict(self, job: str = JOB) -> tuple[Severity, str, str]:
+    def verdict(self, job: str = JOB) -> tuple[Standing, str, str]:
         row = self.row(job)
         return row.severity, row.state, row.reason
 
@@ -129,7 +129,7 @@ def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place
     place.says(JOB, mode="real-time", lag_records=7, lag_seconds=0.2, rss_bytes=500_000_000, cpu_seconds=25.0)
     place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5), 1000.0)
     row = place.row(JOB)
-    assert (row.severity, row.state, row.mode, row.pid) == (Severity.OK, "running", "real-time", pid)
+    assert (row.severity, row.state, row.mode, row.pid) == (Standing.OK, "running", "real-time", pid)
     assert (row.lag_records, row.lag_seconds, row.rss_bytes) == (7, 0.2, 500_000_000)
     assert row.cores == pytest.approx(0.25)
     assert (row.today, row.last_finding_at) == (place.taken[JOB].today, 1000.0)
@@ -148,7 +148,7 @@ def test_what_an_earlier_process_said_is_not_said_of_this_one(place: Place) -> N
     place.run(JOB)
     place.says(JOB, pid=1, rss_bytes=5, lag_records=9)
     row = place.row(JOB)
-    assert (row.severity, row.state, row.rss_bytes, row.lag_records) == (Severity.WARNING, "starting", None, None)
+    assert (row.severity, row.state, row.rss_bytes, row.lag_records) == (Standing.WARNING, "starting", None, None)
 
 
 def test_memory_above_the_declared_is_marked(place: Place) -> None:
@@ -156,7 +156,7 @@ def test_memory_above_the_declared_is_marked(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, rss_bytes=812_000_000)
     row = place.row(JOB)
-    assert (row.severity, row.over_memory, row.declared_bytes) == (Severity.WARNING, True, 700_000_000)
+    assert (row.severity, row.over_memory, row.declared_bytes) == (Standing.WARNING, True, 700_000_000)
     place.says(JOB, rss_bytes=600_000_000)
     assert not place.row(JOB).over_memory
 
@@ -167,26 +167,26 @@ def test_a_job_that_eats_a_core_is_marked(place: Place) -> None:
     for seconds in (0, 40):
         place.says(JOB, at=began + timedelta(seconds=seconds), cpu_seconds=100.0 + seconds)
         row = place.row(JOB)
-    assert (row.severity, row.busy) == (Severity.WARNING, True)
+    assert (row.severity, row.busy) == (Standing.WARNING, True)
 
 
 @pytest.mark.parametrize(
     ("state", "severity"),
     [
-        (JobState.DRAINING, Severity.OK),
-        (JobState.WAITING, Severity.WARNING),
-        (JobState.STOPPING, Severity.WARNING),
-        (JobState.FAILED, Severity.PROBLEM),
+        (JobState.DRAINING, Standing.OK),
+        (JobState.WAITING, Standing.WARNING),
+        (JobState.STOPPING, Standing.WARNING),
+        (JobState.FAILED, Standing.PROBLEM),
     ],
 )
-def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Severity) -> None:
+def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Standing) -> None:
     place.run(JOB)
     place.says(JOB, state, reason="as it says")
     assert place.verdict() == (severity, str(state), "as it says")
 
 
-@pytest.mark.parametrize(("ratio", "severity"), [(0.05, Severity.OK), (0.051, Severity.WARNING)])
-def test_much_in_quarantine_is_a_warning(place: Place, ratio: float, severity: Severity) -> None:
+@pytest.mark.parametrize(("ratio", "severity"), [(0.05, Standing.OK), (0.051, Standing.WARNING)])
+def test_much_in_quarantine_is_a_warning(place: Place, ratio: float, severity: Standing) -> None:
     place.run("ingest:logins")
     place.says("ingest:logins", reason="as it says", counts={"bad_ratio": ratio})
     assert place.verdict("ingest:logins") == (severity, "running", "as it says")
@@ -196,14 +196,14 @@ def test_silence_is_a_problem(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, ago=60)
     severity, state, reason = place.verdict()
-    assert (severity, state) == (Severity.PROBLEM, "silent")
+    assert (severity, state) == (Standing.PROBLEM, "silent")
     assert "it was running then" in reason
 
 
 def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s", expected=False)
     place.remembers(notifier=replace(looping, spec="v1"))
-    assert place.verdict("notifier") == (Severity.PROBLEM, "crash loop", "4 failures within 600 s")
+    assert place.verdict("notifier") == (Standing.PROBLEM, "crash loop", "4 failures within 600 s")
     assert place.board().rows[0].job == "notifier"
     place.run("notifier")
     place.says("notifier")
@@ -213,25 +213,25 @@ def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> 
 def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
     place.remembers(notifier=Past(expected=True))
     place.says("notifier")
-    assert place.verdict("notifier")[:2] == (Severity.PROBLEM, "gone")
+    assert place.verdict("notifier")[:2] == (Standing.PROBLEM, "gone")
 
 
 def test_a_version_that_is_to_take_over_is_told_and_one_that_cannot_is_loud(place: Place) -> None:
     old = place.run(JOB, "v0")
     place.says(JOB)
     new = place.run(JOB)
-    assert place.verdict() == (Severity.OK, "running", "another version is starting beside it, to take over")
+    assert place.verdict() == (Standing.OK, "running", "another version is starting beside it, to take over")
     beat(place.settings.state, JobReport(job=JOB, at=datetime.now(UTC), pid=new, state=JobState.READY), beside=True)
     row = place.row(JOB)
     assert (row.pid, row.reason) == (old, "another version is ready beside it, to take over")
     place.remembers(detector__failed_logins=Past(spec="v2", condition=Condition.MISCONFIGURED, reason="it runs on"))
-    assert place.verdict() == (Severity.PROBLEM, "misconfigured", "it runs on"), "what runs is not what was tried"
+    assert place.verdict() == (Standing.PROBLEM, "misconfigured", "it runs on"), "what runs is not what was tried"
 
 
 def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(place: Place) -> None:
     (place.settings.project / "detectors" / "worse.py").write_text("def detect(:")
     row = place.board().rows[0]
-    assert (row.job, row.severity, row.state) == ("detector:worse", Severity.PROBLEM, "broken")
+    assert (row.job, row.severity, row.state) == ("detector:worse", Standing.PROBLEM, "broken")
     assert row.reason.startswith("It is not started. detectors/worse.py:1: ")
     assert not row.may_restart, "supervision leaves alone what it cannot read: it would stop and not come back"
 
@@ -241,18 +241,18 @@ def test_a_stage_that_does_not_run_is_told_last_and_quietly(place: Place, stage:
     place.declare("a_first", 'stage="live"', f'stage="{stage}"')
     assert [row.job for row in place.board().rows] == [JOB, *PLATFORM, "detector:a_first"]
     row = place.row("detector:a_first", detector__a_first=False)
-    assert (row.severity, row.state, row.may_switch, row.may_restart) == (Severity.OFF, stage, False, False)
+    assert (row.severity, row.state, row.may_switch, row.may_restart) == (Standing.OFF, stage, False, False)
 
 
 def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) -> None:
     place.run(JOB)
     place.says(JOB)
     row = place.row(JOB, **{DAG: True})
-    assert (row.severity, row.state) == (Severity.WARNING, "stopping")
+    assert (row.severity, row.state) == (Standing.WARNING, "stopping")
     assert (row.off, row.may_switch, row.may_restart) == (True, True, False)
     place.stop()
     row = place.row(JOB, **{DAG: True})
-    assert (row.severity, row.state) == (Severity.OFF, "paused")
+    assert (row.severity, row.state) == (Standing.OFF, "paused")
 
 
 def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_started_again(place: Place) -> None:
@@ -261,14 +261,14 @@ def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_start
     place.says(JOB, reason="rolled back")
     ask_drain(state, JOB)
     row = place.row(JOB)
-    assert (row.severity, row.state, row.may_restart) == (Severity.WARNING, "running", True)
+    assert (row.severity, row.state, row.may_restart) == (Standing.WARNING, "running", True)
     assert "stops once it has read all that had come in by" in row.reason
     assert row.reason.endswith("; rolled back")
     finish_drain(state, JOB, asked_at(state, JOB) or 0.0)
-    assert place.verdict()[:2] == (Severity.WARNING, "stopping")
+    assert place.verdict()[:2] == (Standing.WARNING, "stopping")
     place.stop()
     row = place.row(JOB)
-    assert (row.severity, row.state, row.may_restart, row.may_switch) == (Severity.OFF, "drained", True, False)
+    assert (row.severity, row.state, row.may_restart, row.may_switch) == (Standing.OFF, "drained", True, False)
     assert "a restart lets it go on" in row.reason
     assert place.row(JOB, detector__failed_logins=True).state == "paused", "the switch says more"
     assert place.board().rows[0].job == JOB, "it is among the detectors, not among the drafts"
@@ -312,7 +312,7 @@ def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Plac
     place.kafka_fault = "Kafka does not answer (127.0.0.1:9092: timed out)"
     place.page._kafka._tried_at = float("-inf")
     board = place.board()
-    assert [note.severity for note in board.notes] == [Severity.PROBLEM]
+    assert [note.severity for note in board.notes] == [Standing.PROBLEM]
     assert board.notes[0].text.startswith(place.kafka_fault)
     assert len(board.rows) == 4
 

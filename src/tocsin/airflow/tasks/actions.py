@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tocsin.airflow.installation import Jobs
 from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
+from tocsin.supervision.health import health
 
 RESTART, DRAIN, STATUS = "restart", "drain", "status"
 ROLL_BACK, ROLL_FORWARD = "roll back", "roll forward"
@@ -52,11 +53,11 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
 
 def _describe(installation: Jobs, job: str) -> None:
-    """Write how `job` stands, and the end of its log, into the log of the task."""
-    standing = installation.standing(job)
-    usage = None if standing.process is None else installation.runner.usage(standing.process)
-    log.info("condition", job=job, condition=str(standing.condition), reason=standing.reason)
-    log.info("process", pid=None if standing.process is None else standing.process.pid, usage=usage)
-    log.info("report", report=None if standing.report is None else standing.report.model_dump(mode="json"))
+    """Write how `job` fares, and the end of its log, into the log of the task."""
+    facts = installation.facts(job)
+    found, process, beat = health(facts), facts.leader, facts.own_beat
+    log.info("health", job=job, standing=str(found.standing), health=found.word, reason=found.reason)
+    log.info("process", pid=process and process.pid, usage=process and installation.runner.usage(process))
+    log.info("report", report=beat and beat.report.model_dump(mode="json"))
     for line in installation.runner.logs(job, _LINES):
         log.info(line)

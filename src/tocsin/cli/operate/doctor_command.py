@@ -21,7 +21,7 @@ def doctor(json: options.Json = False) -> None:
 
     Changes nothing. Exit code 1 when there is a problem; a warning is none.
     """
-    from tocsin.cli.json_shapes import Standing
+    from tocsin.supervision.health import Standing
 
     found = list(_look())
     if json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,8 @@ from tocsin.model.durations import span
 from tocsin.model.names import DETECTOR, JobName
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tocsin.cli.json_shapes import JobStatus
     from tocsin.project.settings import Settings
 
@@ -20,25 +21,25 @@ _Job = Annotated[str | None, typer.Argument(help="One job alone, such as ingest:
 
 
 def status(job: _Job = None, json: options.Json = False) -> None:
-    """Show each job: state, mode and why, lag in records and seconds, memory and CPU, last finding.
+    """Show each job: health, mode and why, lag in records and seconds, memory and CPU, last finding.
 
-    Exit code 1 when a job that should run has failed, has stopped, is silent or never ran.
+    Exit code 1 when a job that should run has failed, has stopped, is silent, keeps crashing or never ran.
     """
     from tocsin.cli import reported_jobs
-    from tocsin.cli.json_shapes import Standing
     from tocsin.project.settings import load_settings
     from tocsin.runtime.detector_versions import catalog_in_force
-    from tocsin.supervision.incidents.watch import faults
+    from tocsin.supervision.health import Standing
+    from tocsin.supervision.runners.local import LocalRunner
+    from tocsin.supervision.runners.process_labels import instance_of
+    from tocsin.supervision.snapshot import look
 
     settings = load_settings()
     wanted = _wanted(settings, job)
-    reports, away = reported_jobs.reports(settings, wanted)
+    processes = LocalRunner(instance_of(settings), settings.log).list()
+    snapshot = look(settings, catalog_in_force(settings), processes)
+    reports, away = reported_jobs.reports(settings, snapshot)
     known = {name: report for name, report in reports.items() if job in (None, name)}
-    shown = reported_jobs.statuses(wanted, known, _last_findings(settings, wanted), datetime.now(UTC))
-    beside = reported_jobs.besides(settings, wanted)
-    broken = faults(catalog_in_force(settings))
-    shown = [one.model_copy(update={"beside": beside.get(one.job)}) for one in shown]
-    shown = [reported_jobs.with_fault(one, broken.get(one.job)) for one in shown]
+    shown = reported_jobs.statuses(snapshot, wanted, known, _last_findings(settings, wanted))
     if away:
         note(f"{away}; these are the last signs of life of jobs on this machine", style="yellow")
     if json:
@@ -90,21 +91,18 @@ def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
 
 
 def _show(shown: list[JobStatus]) -> None:
-    columns = ("JOB", "STATE", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
+    columns = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
     table(columns, map(_row, shown), empty="no jobs should run here: sources/ and detectors/ are empty")
     for one in shown:
         if one.reason:
-            line(f"{one.job}: {one.reason}", style="red" if one.standing == "problem" else "")
-        if one.beside is not None:
-            version = f"version {one.beside.version}" if one.beside.version else "a new process"
-            line(f"{one.job}: {version} starts beside it, to take over: {one.beside.state}")
+            word = "" if one.health == one.state else f"{one.health}: "
+            line(f"{one.job}: {word}{one.reason}", style="red" if one.standing == "problem" else "")
 
 
 def _row(one: JobStatus) -> tuple[object, ...]:
     if one.age_seconds is None:
-        return (one.job, "broken" if one.fault else "missing")
+        return (one.job, one.health)
     lag = (f"{one.lag_records:,}", span(one.lag_seconds), f"{one.rows_dropped_late:,}")
     uptime = (one.at - one.started_at).total_seconds() if one.started_at else 0.0
     taken = (f"{one.rss_bytes / 1e6:,.0f} MB", f"{one.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
-    state = "silent" if one.standing == "problem" and one.state in ("running", "draining", "waiting") else one.state
-    return (one.job, state, one.mode, *lag, *taken, utc(one.last_finding_at), f"{span(one.age_seconds)} ago")
+    return (one.job, one.health, one.mode, *lag, *taken, utc(one.last_finding_at), f"{span(one.age_seconds)} ago")

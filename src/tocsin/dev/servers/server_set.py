@@ -75,11 +75,12 @@ class Servers:
         for action in self._supervisor.tick(self._desired):
             if isinstance(action, Start):
                 self._waiting[action.job] = action.reason
-        for standing in self._supervisor.standings(self._servers):
-            if standing.failing and not self.announced:
-                tail = "\n".join(self._runner.logs(standing.job, _LOG_LINES))
-                end = f"the end of {self._settings.log(standing.job)}:\n{tail}"
-                raise TocsinError(f"{standing.job} does not come up: {standing.reason}; {end}")
+        for name, past in self._supervisor.pasts().items():
+            if past.is_failing and not self.announced:
+                tail = "\n".join(self._runner.logs(name, _LOG_LINES))
+                raise TocsinError(
+                    f"{name} does not come up: {past.reason}; the end of {self._settings.log(name)}:\n{tail}"
+                )
         for name, server in self._servers.items():
             rotate(self._settings.log(name))
             if self._waiting[name] is not None:

@@ -21,8 +21,7 @@ from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Mem
 from tocsin.supervision.incidents.incident_mail import notice_of
 from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
-from tocsin.supervision.job_status import memory_of
-from tocsin.supervision.memory import read_history
+from tocsin.supervision.memory import memory_of, read_history
 from tocsin.supervision.runners.runner import Runner
 
 _LINES = 20

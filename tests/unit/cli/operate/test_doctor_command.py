@@ -9,13 +9,14 @@ import pytest
 
 from tocsin.alerts.store.database import Database
 from tocsin.cli import diagnosis
-from tocsin.cli.json_shapes import Diagnosis, Standing
+from tocsin.cli.json_shapes import Diagnosis
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
 from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
+from tocsin.supervision.health import Standing
 
 ROOT = Path(__file__).resolve().parents[4]
 

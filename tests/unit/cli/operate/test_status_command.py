@@ -8,11 +8,15 @@ from typer.testing import CliRunner
 from tests.rig.samples.project import copy_project
 from tocsin.cli import reported_jobs
 from tocsin.cli.app import app
-from tocsin.cli.json_shapes import JobStatus, Standing
+from tocsin.cli.json_shapes import JobStatus
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
+from tocsin.supervision.health import Standing
+from tocsin.supervision.job_states import Condition, Past
+from tocsin.supervision.snapshot import Snapshot
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[4]
@@ -21,6 +25,11 @@ ROOT = Path(__file__).resolve().parents[4]
 def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> JobReport:
     at = NOW - timedelta(seconds=age)
     return JobReport(job=job, at=at, started_at=at - timedelta(seconds=100), state=state, reason=reason, cpu_seconds=25)
+
+
+def seen(**pasts: Past) -> Snapshot:
+    """A look at a machine on which nothing runs."""
+    return Snapshot(at=NOW.timestamp(), project=ROOT, catalog=Catalog(), pasts=pasts)
 
 
 @pytest.mark.parametrize(
@@ -41,25 +50,25 @@ def report(job: str, state: JobState, *, age: float = 1.0, reason: str = "") -> 
     ],
 )
 def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Standing) -> None:
-    (one,) = reported_jobs.statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {}, NOW)
+    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", state, age=age)}, {})
     assert (one.standing, one.age_seconds) == (standing, age)
     assert one.state is state
 
 
 def test_a_silent_job_says_what_it_last_did() -> None:
-    (one,) = reported_jobs.statuses(["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {}, NOW)
-    assert one.reason == "silent since its last report, when it was running: it hangs or is gone"
+    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {})
+    assert (one.health, one.state) == ("silent", JobState.RUNNING)
+    assert one.reason == "silent for 60 s; it was running then. It hangs, is gone, or cannot write"
 
 
 def test_a_job_that_failed_keeps_its_own_words() -> None:
-    (one,) = reported_jobs.statuses(
-        ["a"], {"a": report("a", JobState.FAILED, age=60, reason="the disk is full")}, {}, NOW
-    )
+    failed = report("indexer", JobState.FAILED, age=60, reason="the disk is full")
+    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": failed}, {})
     assert one.reason == "the disk is full"
 
 
 def test_a_job_that_never_ran_is_a_problem() -> None:
-    (one,) = reported_jobs.statuses(["notifier"], {}, {}, NOW)
+    (one,) = reported_jobs.statuses(seen(), ["notifier"], {}, {})
     assert (one.standing, one.age_seconds, one.reason) == (Standing.PROBLEM, None, "never ran here")
 
 
@@ -69,13 +78,25 @@ def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
         "detector:stopped": report("detector:stopped", JobState.STOPPED),
         "detector:old": report("detector:old", JobState.RUNNING, age=600),
     }
-    assert [one.job for one in reported_jobs.statuses([], reports, {}, NOW)] == ["detector:gone"]
+    assert [one.job for one in reported_jobs.statuses(seen(), [], reports, {})] == ["detector:gone"]
 
 
 def test_the_last_finding_stands_beside_its_job() -> None:
     found = {"detector:x": NOW - timedelta(hours=1)}
-    (one,) = reported_jobs.statuses(["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found, NOW)
+    (one,) = reported_jobs.statuses(
+        seen(), ["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found
+    )
     assert one.last_finding_at == NOW - timedelta(hours=1)
+
+
+def test_supervision_on_this_machine_knows_more_than_the_last_report() -> None:
+    """A job in a crash loop reports that it starts, again and again."""
+    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s")
+    starting = {"notifier": report("notifier", JobState.STARTING)}
+    (one,) = reported_jobs.statuses(seen(notifier=looping), ["notifier"], starting, {})
+    assert (one.standing, one.health, one.reason) == (Standing.PROBLEM, "crash loop", "4 failures within 600 s")
+    (one,) = reported_jobs.statuses(seen(notifier=Past(expected=True)), ["notifier"], starting, {})
+    assert (one.standing, one.health) == (Standing.PROBLEM, "gone")
 
 
 class TestVerb:
@@ -111,7 +132,7 @@ class TestVerb:
         rows = out.splitlines()
         assert rows[0].replace("LAST FINDING", "FINDING").split() == [
             "JOB",
-            "STATE",
+            "HEALTH",
             "MODE",
             "LAG",
             "BEHIND",
@@ -163,7 +184,7 @@ class TestVerb:
         heartbeat.beat(self.state, new, beside=True)
         code, out, _ = self.call()
         assert code == 0
-        assert "ingest:logins: version abc starts beside it, to take over: draining" in out
+        assert "ingest:logins: version abc is draining beside it, to take over" in out
 
     def test_a_process_that_does_not_know_its_version_yet_is_told_without(
         self, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +192,7 @@ class TestVerb:
         self.reports(monkeypatch, *self.all_well())
         heartbeat.beat(self.state, report("ingest:logins", JobState.STARTING), beside=True)
         _, out, _ = self.call()
-        assert "ingest:logins: a new process starts beside it, to take over: starting" in out
+        assert "ingest:logins: another version is starting beside it, to take over" in out
 
     def test_a_broken_file_is_shown_with_its_first_fault_and_what_to_type(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,10 +206,10 @@ class TestVerb:
         assert code == 1
         (row,) = [line for line in out.splitlines() if line.startswith("detector:worse ")]
         assert row.split() == ["detector:worse", "broken"]
-        assert f"detector:worse: broken: {folder / 'worse.py'}:1: is not Python" in out
+        assert "detector:worse: broken: It is not started. detectors/worse.py:1: is not Python" in out
         assert err == "all faults of broken files: tocsin check\n"
 
         runs = [report(job, JobState.RUNNING) for job in ("indexer", "notifier", "detector:worse")]
         self.reports(monkeypatch, *runs)
         code, out, _ = self.call()
-        assert (code, "the version before it runs on" in out) == (0, True)
+        assert (code, "Its job goes on as it was. detectors/worse.py:1" in out) == (0, True)

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tocsin.supervision.incidents.chronicle import Event, What
+from tocsin.supervision.incidents.episodes import Restart, episodes, last_restart
 from tocsin.supervision.job_states import Condition
-from tocsin.web.episodes import episodes, last_restart
-from tocsin.web.page_shapes import Restart
 
 
 def start(at: float) -> Event:

@@ -1,17 +1,55 @@
-"""The life of one job as people tell it: when a process ended and why, and when the next one came."""
+"""Tell the life of one job as people do: when a process ended and why, and when the next one came."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict
+
 from tocsin.model.printable import printable
 from tocsin.supervision.incidents.chronicle import Event, What
 from tocsin.supervision.job_states import Condition
-from tocsin.web.page_shapes import Episode, Restart
 
 _LOOP_SECONDS = 600.0
 _ENDS = (What.END, What.STOP, What.REFUSED)
+
+
+class Restart(BaseModel):
+    """The last time a process of the job was started after another one: when, and why that one had ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: float
+    cause: str
+
+
+class Episode(BaseModel):
+    """The end of one process of a job, and what followed.
+
+    Attributes:
+        at: when it was noticed, or asked for.
+        failed: whether it was a failure.
+        asked: whether it was asked to stop, for whatever reason.
+        cause: in words.
+        exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
+        ran_seconds: how long it had run.
+        condition: how the job fared then.
+        restart_seconds: until the next process was started; null as long as none was.
+        back_seconds: until the next process did its work; null as long as none has.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    at: float
+    failed: bool
+    asked: bool
+    cause: str
+    exit_code: int | None = None
+    ran_seconds: float | None = None
+    condition: str = ""
+    restart_seconds: float | None = None
+    back_seconds: float | None = None
 
 
 @dataclass

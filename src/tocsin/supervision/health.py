@@ -1,0 +1,192 @@
+"""Judge how a job fares, from what should be, what runs, what the job says and what supervision remembers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from tocsin.model.detector import Stage
+from tocsin.model.job_report import MUCH_QUARANTINED, SILENT_SECONDS, JobState
+from tocsin.runtime.heartbeat import Beat
+from tocsin.supervision.job_states import Condition, Past
+from tocsin.supervision.runners.runner import Process
+
+DRAINED = "drained"
+# A process that was just started may not be in the process list yet.
+_START_SECONDS = 3.0
+_ENDED = (JobState.STOPPED, JobState.FAILED)
+
+
+class Standing(StrEnum):
+    """How loud something is shown; in this order."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    OK = "ok"
+    OFF = "off"
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a job fares: how loud, in a word or two, and why."""
+
+    standing: Standing
+    word: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """All that is known of one job.
+
+    Attributes:
+        at: epoch seconds of the look.
+        faults: of its file, when that cannot be read.
+        declared: whether there is a file, or the platform needs it.
+        stage: of a detector whose file can be read.
+        off: whether its switch is off; None when not known.
+        drain_asked_at: when it was asked to read all there was and stop; None when it was not, or has done it.
+        drained_at: when it was asked that, once it has done it; None else.
+        processes: its live ones, the oldest first; None where another machine may run it.
+        beat: its last sign of life, perhaps of a process that is gone.
+        beside: that of a process that is to take over.
+        beats: False for a server, which gives no sign of life.
+        past: what supervision remembers.
+    """
+
+    at: float
+    faults: Sequence[str] = ()
+    declared: bool = True
+    stage: Stage | None = None
+    off: bool | None = None
+    drain_asked_at: float | None = None
+    drained_at: float | None = None
+    processes: Sequence[Process] | None = ()
+    beat: Beat | None = None
+    beside: Beat | None = None
+    beats: bool = True
+    past: Past = field(default_factory=Past)
+
+    @property
+    def leader(self) -> Process | None:
+        """The process that works for the job: the one that gave the last sign of life, else the oldest."""
+        leaders = [process for process in self.processes or () if process.leader]
+        told = self.beat.report.pid if self.beat is not None else None
+        return next((one for one in leaders if one.pid == told), leaders[0] if leaders else None)
+
+    @property
+    def own_beat(self) -> Beat | None:
+        """The last sign of life of the process that works for it; None when that has given none."""
+        leader, beat = self.leader, self.beat
+        if self.processes is None:
+            return beat
+        return beat if leader is not None and beat is not None and beat.report.pid == leader.pid else None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process of it is there, as far as can be told."""
+        if self.processes is not None:
+            return bool(self.processes)
+        is_young = self.beat is not None and self.beat.age_seconds <= SILENT_SECONDS
+        return is_young and self.beat is not None and self.beat.report.state not in _ENDED
+
+
+_SAID = {
+    JobState.STARTING: Standing.WARNING,
+    JobState.WAITING: Standing.WARNING,
+    JobState.READY: Standing.WARNING,
+    JobState.STOPPING: Standing.WARNING,
+    JobState.STOPPED: Standing.WARNING,
+    JobState.FAILED: Standing.PROBLEM,
+}
+
+
+def health(facts: JobFacts) -> Health:
+    """Judge how the job fares. What needs somebody is a problem; what passes by itself is a warning."""
+    if facts.faults:
+        goes_on = "Its job goes on as it was. " if facts.runs else "It is not started. "
+        standing = Standing.WARNING if facts.runs else Standing.PROBLEM
+        return Health(standing, "broken", goes_on + "; ".join(facts.faults))
+    return _unwanted(facts) or _failing(facts) or _absent(facts) or _said(facts)
+
+
+def _unwanted(facts: JobFacts) -> Health | None:
+    """Judge a job that is not to run."""
+    if not facts.declared:
+        word, reason = "not declared", "no file declares it any more"
+    elif facts.stage is not None and not facts.stage.runs:
+        word, reason = str(facts.stage), ""
+    elif facts.off:
+        word, reason = "paused", "it was switched off"
+    elif facts.drained_at is not None:
+        reason = f"it has read all that had come in by {_clock(facts.drained_at)}; a restart lets it go on from there"
+        word = DRAINED
+    else:
+        return None
+    return Health(Standing.WARNING, "stopping", reason) if facts.runs else Health(Standing.OFF, word, reason)
+
+
+def _failing(facts: JobFacts) -> Health | None:
+    """Judge a job that restarts alone will hardly help."""
+    past = facts.past
+    if not past.is_failing:
+        return None
+    tried = any(process.labels.spec == past.spec for process in facts.processes or ())
+    again = ". It is being tried again" if tried else ""
+    return Health(Standing.PROBLEM, str(past.condition), past.reason + again)
+
+
+def _absent(facts: JobFacts) -> Health | None:
+    """Judge a job without a process."""
+    past, last = facts.past, facts.beat.report if facts.beat else None
+    if facts.leader is not None or (facts.processes is None and last is not None):
+        return None
+    if facts.processes is None:
+        return Health(Standing.PROBLEM, "missing", "never ran here")
+    if past.condition is Condition.RESTARTING:
+        return Health(Standing.WARNING, "restarting", past.reason)
+    if not past.expected or facts.at - past.started_at <= _START_SECONDS:
+        word, reason = ("starting", "") if past.expected else ("not running", "it is to be started")
+        return Health(Standing.WARNING, word, reason)
+    if last is not None and last.state in _ENDED:
+        return Health(Standing.PROBLEM, str(last.state), last.reason)
+    return Health(Standing.PROBLEM, "gone", "its process has ended; the supervisor has not noticed yet")
+
+
+def _said(facts: JobFacts) -> Health:
+    """Judge a job by what it says of itself."""
+    beat = facts.own_beat
+    if beat is None and not facts.beats:
+        return Health(Standing.OK, "running")
+    if beat is None:
+        return Health(Standing.WARNING, "starting", "it has given no sign of life yet")
+    report, word = beat.report, str(beat.report.state)
+    if facts.processes is None and report.state in _ENDED:
+        return Health(Standing.PROBLEM, word, report.reason)
+    if beat.age_seconds > SILENT_SECONDS:
+        gone = ", is gone" if facts.processes is None else ""
+        reason = f"silent for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
+        return Health(Standing.PROBLEM, "silent", reason)
+    much = report.bad_ratio > MUCH_QUARANTINED
+    standing = _SAID.get(report.state, Standing.WARNING if much else Standing.OK)
+    if facts.drain_asked_at is not None and standing is Standing.OK:
+        standing = Standing.WARNING
+    return Health(standing, word, _explained(facts, report.reason))
+
+
+def _explained(facts: JobFacts, reason: str) -> str:
+    """Say what is about to change for the job, or the `reason` that it gave itself."""
+    if facts.drain_asked_at is not None:
+        until = f"it stops once it has read all that had come in by {_clock(facts.drain_asked_at)}"
+        return f"{until}; {reason}" if reason else until
+    if facts.beside is None and len(facts.processes or ()) < 2:
+        return reason
+    other = facts.beside.report if facts.beside else None
+    who = f"version {other.version}" if other and other.version else "another version"
+    return f"{who} is {other.state if other else 'starting'} beside it, to take over"
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%d %B %H:%M:%S} UTC"

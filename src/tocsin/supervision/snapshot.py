@@ -1,0 +1,101 @@
+"""Look once at all that tells how the jobs fare: declared files, processes, signs of life, what supervision knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tocsin.detect.drain_request import Drains, read_drains
+from tocsin.model.job_report import SILENT_SECONDS
+from tocsin.model.names import DETECTOR, JobName
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import Beat, read_beat, read_besides
+from tocsin.supervision.health import JobFacts
+from tocsin.supervision.job_kinds import KINDS, broken_jobs
+from tocsin.supervision.job_states import Past
+from tocsin.supervision.memory import memory_of, read_history
+from tocsin.supervision.runners.runner import Process
+from tocsin.supervision.switches import Switches, read_switches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What one look found.
+
+    Attributes:
+        at: epoch seconds.
+        project: the folder of the declared files.
+        catalog: what they declare, each detector in the version that is in force.
+        jobs: all of it, and what runs besides: detectors first.
+        processes: the live ones of each job, the oldest first.
+        beats: the last sign of life of each job that ever gave one.
+        besides: the same of processes that are to take over from the one that leads their job.
+        pasts: what supervision remembers of each job.
+        switches: of the detectors, as the supervisor read them last.
+        drains: that an operator has asked for.
+    """
+
+    at: float
+    project: Path
+    catalog: Catalog
+    jobs: Sequence[str] = ()
+    processes: Mapping[str, Sequence[Process]] = field(default_factory=dict)
+    beats: Mapping[str, Beat] = field(default_factory=dict)
+    besides: Mapping[str, Beat] = field(default_factory=dict)
+    pasts: Mapping[str, Past] = field(default_factory=dict)
+    switches: Switches = field(default_factory=Switches)
+    drains: Drains = field(default_factory=Drains)
+
+    def facts(self, job: str, off: bool | None = None) -> JobFacts:
+        """Gather what is known of `job`; `off` says whether its switch is off, None when that is not known."""
+        own = JobName.parse(job)
+        spec = self.catalog.detectors.get(own.name) if own.kind == DETECTOR else None
+        error = broken_jobs(self.catalog).get(job)
+        return JobFacts(
+            at=self.at,
+            faults=[str(one).replace(f"{self.project}/", "") for one in error.faults] if error else (),
+            declared=own.kind in KINDS and own.name in KINDS[own.kind].names(self.catalog),
+            stage=spec.stage if spec else None,
+            off=off,
+            drain_asked_at=self.drains.asked.get(job),
+            drained_at=self.drains.drained.get(job),
+            processes=self.processes.get(job, ()),
+            beat=self.beats.get(job),
+            beside=self.besides.get(job),
+            past=self.pasts.get(job, Past()),
+        )
+
+    def reported(self, job: str, beat: Beat | None, off: bool) -> JobFacts:
+        """Gather what is known of `job`, whose last report anywhere is `beat`; another machine may run it."""
+        facts = self.facts(job, off and job not in self.drains.drained)
+        supervised = job in self.pasts or job in self.processes
+        return replace(facts, beat=beat or facts.beat, processes=facts.processes if supervised else None)
+
+
+def look(settings: Settings, catalog: Catalog, processes: Iterable[Process]) -> Snapshot:
+    """Look at the jobs of `catalog`, and at those that run besides; `processes` are the live ones."""
+    state, running = settings.state, dict[str, list[Process]]()
+    for process in processes:
+        running.setdefault(process.labels.job, []).append(process)
+    jobs = _jobs(catalog, running)
+    return Snapshot(
+        at=time.time(),
+        project=settings.project,
+        catalog=catalog,
+        jobs=jobs,
+        processes=running,
+        beats={job: beat for job in jobs if (beat := read_beat(state, job)) is not None},
+        besides={job: one for job, one in read_besides(state, jobs).items() if one.age_seconds <= SILENT_SECONDS},
+        pasts=read_history(memory_of(state, "jobs")).jobs,
+        switches=read_switches(state),
+        drains=read_drains(state),
+    )
+
+
+def _jobs(catalog: Catalog, running: Mapping[str, object]) -> list[str]:
+    kinds = sorted(KINDS.values(), key=lambda kind: kind.word != DETECTOR)
+    declared = [kind.job(name) for kind in kinds for name in kind.names(catalog)]
+    return [*declared, *sorted(set(running) - set(declared))]

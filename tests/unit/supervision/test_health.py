@@ -1,0 +1,58 @@
+"""One judgement of a job for `tocsin status`, the stack, the pages and the tasks; see also the tests of the pages."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.runtime.heartbeat import Beat
+from tocsin.supervision.health import JobFacts, Standing, health
+from tocsin.supervision.job_states import Condition, Past
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Process
+
+PROCESS = Process(Labels("shop-1", "notifier", "v1"), 7, 900.0)
+
+
+def beat(state: JobState, age: float = 1.0, reason: str = "", pid: int = 7) -> Beat:
+    return Beat(JobReport(job="notifier", at=datetime.now(UTC), pid=pid, state=state, reason=reason), age)
+
+
+@pytest.mark.parametrize(
+    ("processes", "standing"), [((PROCESS,), Standing.WARNING), (None, Standing.PROBLEM), ((), Standing.WARNING)]
+)
+def test_a_job_that_has_stopped_is_a_problem_unless_its_process_is_about_to_end_or_to_be_started(
+    processes: tuple[Process, ...] | None, standing: Standing
+) -> None:
+    assert health(JobFacts(at=1000, processes=processes, beat=beat(JobState.STOPPED))).standing is standing
+
+
+@pytest.mark.parametrize(
+    ("started_at", "said", "word"),
+    [(998, JobState.RUNNING, "starting"), (990, JobState.RUNNING, "gone"), (990, JobState.STOPPED, "stopped")],
+)
+def test_a_process_that_is_not_there_was_just_started_has_stopped_or_is_gone(
+    started_at: float, said: JobState, word: str
+) -> None:
+    past = Past(expected=True, started_at=started_at)
+    assert health(JobFacts(at=1000, beat=beat(said), past=past)).word == word
+
+
+@pytest.mark.parametrize(("processes", "standing"), [((PROCESS,), Standing.WARNING), ((), Standing.PROBLEM)])
+def test_a_broken_file_is_a_problem_once_its_job_does_not_run(
+    processes: tuple[Process, ...], standing: Standing
+) -> None:
+    found = health(JobFacts(at=1000, faults=["x.py:1: is not Python"], processes=processes))
+    assert (found.standing, found.word) == (standing, "broken")
+
+
+def test_what_supervision_remembers_says_more_than_the_job() -> None:
+    past = Past(spec="v1", condition=Condition.CRASH_LOOP, reason="4 failures")
+    found = health(JobFacts(at=1000, processes=[PROCESS], beat=beat(JobState.RUNNING), past=past))
+    assert (found.standing, found.word) == (Standing.PROBLEM, "crash loop")
+    assert found.reason == "4 failures. It is being tried again"
+
+
+def test_a_server_gives_no_sign_of_life() -> None:
+    assert health(JobFacts(at=1000, processes=[PROCESS], beats=False)).standing is Standing.OK
+    assert health(JobFacts(at=1000, processes=[], beats=False)).standing is not Standing.OK
