@@ -1,4 +1,4 @@
-"""Where in Airflow people find pages of ours."""
+"""Name the addresses in Airflow at which people find our pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ REPORTS = "quality/index.html"
 
 
 def address_of(page: str) -> str:
-    """What to open in a browser for `page`, a path below the pages of ours; who opens it must be logged in."""
+    """Give the address in a browser of `page`, a path below our pages; whoever opens it must be logged in."""
     base: str = conf.get("api", "base_url", fallback="http://localhost:8080")
     return f"{base.rstrip('/')}{PREFIX}/{page}"

@@ -1,4 +1,4 @@
-"""How often the same drift is sent."""
+"""Decide how often the same difference is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sender:
         self._delay = _FIRST
 
     def sends(self, found: frozenset[str], now: float) -> bool:
-        """Whether to send `found` at `now` (seconds of any clock that only goes forward)."""
+        """Tell whether to send `found` at `now` (seconds of any clock that only goes forward)."""
         if not found:
             self._sent, self._delay = found, _FIRST
             return False

@@ -1,4 +1,4 @@
-"""What becomes of a finding: pure rules, with the clock handed in.
+"""Decide what to do with a finding. Pure; the caller passes the time.
 
 * Merging: which of two records of one finding stays.
 * Dedup: findings of one (detector, entity) within one period of event time belong to one alert.
@@ -34,7 +34,7 @@ is in it with hours to spare, and a first run over months of history lists nothi
 
 
 class Kind(StrEnum):
-    """Which way a notification leaves."""
+    """The way in which a notification leaves."""
 
     URGENT = "urgent"
     EMAIL = "email"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class DetectorFacts(BaseModel):
-    """What alerting needs to know of a detector, as it was last declared.
+    """The declaration of a detector, as far as alerting needs it, as it was read last.
 
     Attributes:
         lateness: of its source: how long after its end a window may still change.
@@ -78,7 +78,7 @@ class DetectorFacts(BaseModel):
 
 @dataclass(frozen=True)
 class Told:
-    """What people were told about an alert, or are about to be.
+    """The messages about an alert that people were sent, or are about to be.
 
     Attributes:
         at_once: highest level that left, or will leave, in a mail of its own; empty for none.
@@ -96,7 +96,7 @@ class Told:
 
 
 def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
-    """Which of two records of one finding stays: `stored`, or `new`, which was appended later.
+    """Choose the record of a finding that stays: `stored`, or `new`, which was appended later.
 
     Across code versions the declared one (`declared`, None when unknown) wins, else the later. Within a version a
     backfill is final, and among the others the highest level, then the highest score, wins.
@@ -109,7 +109,7 @@ def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
 
 
 def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
-    """Whether a complete backfill of a day by version `backfilled` says which findings of `version` that day has.
+    """Tell whether a complete backfill of a day by `backfilled` decides which findings of `version` that day has.
 
     Of its own version and of any other, unless that is the one declared now (None when unknown) and this is not.
     """
@@ -141,7 +141,7 @@ def _is_absurd(time: datetime, latest: datetime) -> bool:
 
 
 def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta) -> datetime | None:
-    """Which alert of one (detector, entity) a finding belongs to: the start of its period, or None for a new one.
+    """Find the alert of one (detector, entity) that a finding belongs to: the start of its period; None for a new one.
 
     The period of an alert runs in event time from its first finding. Partitions deliver findings out of order, so one
     that is older than the first, by less than a period, joins as well; else it would notify a second time.
@@ -166,7 +166,7 @@ def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, 
 
 
 def notification(finding: Finding, facts: DetectorFacts, told: Told, now: datetime) -> Kind | None:
-    """Which notification `finding` calls for, given what people were `told` about its alert; None for none."""
+    """Choose the notification for `finding`, given what people were `told` about its alert; None for none."""
     if not notifies(finding, facts, now):
         return None
     rank = _LEVELS[finding.level]
@@ -176,7 +176,7 @@ def notification(finding: Finding, facts: DetectorFacts, told: Told, now: dateti
 
 
 def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
-    """Whether `finding` may reach people at all: its detector is live, and it is no backfill of what is long over."""
+    """Tell whether `finding` may reach people at all: its detector is live, and its window not long over."""
     return facts.live and (finding.origin is not Origin.BACKFILL or now - _end(finding) <= BACKFILLS_ARE_NEWS)
 
 
@@ -185,7 +185,7 @@ def _end(finding: Finding) -> datetime:
 
 
 def recipients(kind: Kind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:
-    """Who gets a notification, without repetition: the owner, and for an urgent one those to be `paged` too."""
+    """List who gets a notification, without repetition: the owner, and for an urgent one those to be `paged` too."""
     return tuple(dict.fromkeys([owner, *(paged if kind is Kind.URGENT else ())]))
 
 
@@ -202,7 +202,7 @@ def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta
 
 @dataclass(frozen=True)
 class Closing:
-    """Whether an e-mail that waits for its window may leave.
+    """The state of the window that an e-mail waits for.
 
     Attributes:
         ready: it may.
@@ -224,7 +224,7 @@ class Jobs:
 
 
 def closing(window_end: datetime, until: datetime, jobs: Jobs, now: datetime, closed_at: datetime | None) -> Closing:
-    """Whether a window that ends at `window_end` is closed, waiting no longer than `until`.
+    """Tell whether a window that ends at `window_end` is closed, waiting no longer than `until`.
 
     It is closed once the watermark of the detector's job has passed its end, or the job says between two boundaries
     that it is complete through it, and the indexer has stored all that was appended before the job said so (its

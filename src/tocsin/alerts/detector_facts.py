@@ -1,4 +1,4 @@
-"""What is declared of each detector, followed while the files change."""
+"""Follow the declarations of all detectors while their files change."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
 
 
 def remembered(connection: Connection) -> dict[str, DetectorFacts]:
-    """What was last declared, by detector."""
+    """Return the declarations that were read last, by detector."""
     rows = connection.execute(select(detectors.c.name, detectors.c.facts))
     return {name: DetectorFacts.model_validate(facts) for name, facts in rows}

@@ -92,7 +92,7 @@ class FollowedTopic:
         return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
 
     def lag_seconds(self, now: datetime) -> float:
-        """How long ago what is read next was appended, at most; 0 when all is read."""
+        """Measure how long ago the next record to be read was appended, at most; 0 when all is read."""
         known = [moment for moment in (self._last_append, self.complete_until) if moment is not None]
         if self.lag_records == 0 or not known:
             return 0.0

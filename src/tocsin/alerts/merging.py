@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Said(BaseModel):
-    """What the stream said last of a finding of which a backfill has the last word.
+    """The last word of the stream on a finding of which a backfill has the last word.
 
     Attributes:
         version, level, score, limit, at_least: as in `Finding`, of the record that would have stayed without backfill.
@@ -36,7 +36,7 @@ class Said(BaseModel):
 
     @classmethod
     def of(cls, finding: Finding) -> Said:
-        """What `finding`, a record of the stream, says."""
+        """Take what the stream's record `finding` says."""
         return cls(**{name: getattr(finding, name) for name in cls.model_fields})
 
     def merged(self, new: Finding, declared: str | None) -> Said:
@@ -55,7 +55,7 @@ class LastWord:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What is kept of a finding.
+    """A finding as the alerts DB keeps it.
 
     Attributes:
         finding: the record that stays after merging.
@@ -75,7 +75,7 @@ class Kept:
 
 
 def first(finding: Finding, declared: str | None, last_word: LastWord | None, now: datetime) -> Kept:
-    """What is kept of a finding whose first record is `finding`; `last_word` is None where its day has no backfill."""
+    """Begin a finding with its first record, `finding`; `last_word` is None where its day has no backfill."""
     assert finding.detected_at is not None
     kept = Kept(finding=finding, points=extended([], finding), first_detected_at=finding.detected_at)
     if finding.origin is Origin.BACKFILL or last_word is None:
@@ -86,7 +86,7 @@ def first(finding: Finding, declared: str | None, last_word: LastWord | None, no
 
 
 def after(kept: Kept, finding: Finding, declared: str | None, last_word: LastWord | None) -> Kept:
-    """What is kept after one more record of the same finding; equal to `kept` when that is nothing new."""
+    """Add one more record of the same finding; equal to `kept` when that is nothing new."""
     best = alert_policy.merged(kept.finding, finding, declared)
     points = kept.points if best.version == kept.finding.version else []
     if best.version == finding.version:

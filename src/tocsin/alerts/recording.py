@@ -26,7 +26,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What decides about a batch.
+    """All that decides about a batch.
 
     Attributes:
         facts: by detector.
@@ -43,7 +43,7 @@ class Rules:
 
 @dataclass
 class Recorded:
-    """What a batch changed.
+    """The changes that a batch made.
 
     Attributes:
         findings: that are new.

@@ -1,4 +1,4 @@
-"""What backfills have published, detector by detector: the truth that the alerts DB follows.
+"""Keep what backfills have published, detector by detector: the truth that the alerts DB follows.
 
 ::
 
@@ -82,7 +82,7 @@ class Published(BaseModel):
 
 
 class End(StrEnum):
-    """How an attempt ended that published nothing."""
+    """The end of an attempt that published nothing."""
 
     HELD = "held"
     """The verdict on its findings was critical."""
@@ -139,7 +139,7 @@ class Backfills:
         return self.folder / "ledger.json"
 
     def read(self) -> Ledger:
-        """What there is now; nothing before the first run. A broken ledger counts as none: all days are run again."""
+        """Read the ledger; empty before the first run. A broken ledger counts as empty: all days are run again."""
         return state_file.read(self.file, Ledger, Ledger())
 
     def next_run(self, day: date) -> str:
@@ -178,7 +178,7 @@ class Backfills:
         self._write(ledger.model_copy(update={"attempts": {**ledger.attempts, day: attempt}}))
 
     def findings(self, day: date, published: Published) -> Iterator[Finding]:
-        """What is published for `day`, in the order in which it was computed.
+        """Read the findings published for `day`, in the order in which they were computed.
 
         Raises:
             BrokenFindings: the file is gone or is not what was written. When the day has been published anew
@@ -231,7 +231,7 @@ class Backfills:
 
 
 def folder(settings: Settings) -> Path:
-    """Where the backfills of all detectors lie."""
+    """Locate the backfills of all detectors."""
     return settings.history_folder / "backfills"
 
 
@@ -241,7 +241,7 @@ def backfilled(settings: Settings) -> list[str]:
 
 
 def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[tuple[str, date], str]:
-    """What the run `run_id` has computed, a gate has held, and nothing has dealt with since: the verdicts."""
+    """Return the verdicts of what the run `run_id` computed, a gate held, and nothing has dealt with since."""
     return {
         (name, day): attempt.why
         for name in detectors
@@ -251,5 +251,5 @@ def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[t
 
 
 def counts(published: Mapping[date, Published], days: Iterable[date]) -> list[int]:
-    """How many findings are published for each of `days` that is known, in their order."""
+    """Count the published findings of each of `days` that is known, in their order."""
     return [published[day].findings for day in days if day in published]

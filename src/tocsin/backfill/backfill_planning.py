@@ -1,4 +1,4 @@
-"""Which days of a detector need a backfill, and which can have none and why. Pure."""
+"""Decide which days of a detector need a backfill, and which can have none and why. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def not_published(_: date) -> str:
 
 @dataclass(frozen=True)
 class Sealed:
-    """What can be read of the source of a detector.
+    """The readable days of a detector's source.
 
     Attributes:
         versions: the published version of each day that is over.
@@ -37,7 +37,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """The work to be done.
 
     Attributes:
         days: that need a run, the oldest first, and why.
@@ -51,7 +51,7 @@ class Plan:
 
 
 def plan(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> Plan:
-    """What of `days` needs a run.
+    """Choose those of `days` that need a run.
 
     Args:
         ledger: of the detector.

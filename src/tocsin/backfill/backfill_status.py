@@ -1,4 +1,4 @@
-"""How each day of a detector stands, and what it would take to run it, for people and programs."""
+"""Describe each day of a detector, and what it would take to run it, for people and programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START_CPU_SECONDS = 20.0
 
 
 class BackfillState(StrEnum):
-    """How a day stands."""
+    """The state of a day."""
 
     DONE = "done"
     """Its findings are published, and nothing that they were made of has changed."""

@@ -29,7 +29,7 @@ RUN_ID = "backtest"
 
 @dataclass
 class Trial:
-    """What one version of a detector finds.
+    """The findings of one version of a detector.
 
     Attributes:
         spec: of the detector.
@@ -106,7 +106,7 @@ def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> Detecto
 
 
 def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], most_days: int) -> list[Trial]:
-    """What each of `specs` finds on the latest `most_days` published days that all of them can be computed for.
+    """Run each of `specs` on the latest `most_days` published days that all of them can be computed for.
 
     Raises:
         ConfigError: there is no such day, or a query is not one that runs, or not on days.

@@ -1,4 +1,4 @@
-"""What a run that keeps nothing tells: how much a detector would find, and how two versions of it differ. Pure."""
+"""Sum up a run that keeps nothing: how much a detector would find, and how two versions differ. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def top_entities(findings: Iterable[Finding]) -> list[TopEntity]:
 
 
 def changes(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[int, list[Change]]:
-    """How many findings are alike, and all that are not.
+    """Count the findings that are alike, and list all that are not.
 
     Findings are matched by what they are about, not by their identity: a version under another name has others.
     """

@@ -1,4 +1,4 @@
-"""What `tocsin doctor` looks at: this machine, what set-up made, and what the settings point to.
+"""Diagnose this machine, what set-up made, and what the settings point to, for `tocsin doctor`.
 
 Each function looks at one thing, within seconds, changes nothing, and never raises for what it finds.
 """
@@ -31,7 +31,7 @@ _UP = "start it with `tocsin dev up`, or say in tocsin.toml or TOCSIN_* variable
 
 
 def python() -> Diagnosis:
-    """Whether this Python is the one that set-up made."""
+    """Check that this Python is the one that set-up made."""
     version = ".".join(map(str, sys.version_info[:3]))
     venv = here().venv
     if Path(sys.prefix).resolve() == venv.resolve():
@@ -45,7 +45,7 @@ def python() -> Diagnosis:
 
 
 def java() -> Diagnosis:
-    """Whether there is a Java that Spark and Kafka run on."""
+    """Check that there is a Java that Spark and Kafka run on."""
     try:
         found = find_java()
     except ConfigError as error:
@@ -55,7 +55,7 @@ def java() -> Diagnosis:
 
 
 def archives(paths: Paths) -> Diagnosis:
-    """Whether every locked Java archive of Spark and the broker is there."""
+    """Check that every locked Java archive of Spark and the broker is there."""
     try:
         locked = jars.read_lock(paths.locks / jars.LOCK)
     except ConfigError as error:
@@ -69,7 +69,7 @@ def archives(paths: Paths) -> Diagnosis:
 
 
 def mail_sink(paths: Paths) -> Diagnosis:
-    """Whether the mail sink of the embedded stack is installed."""
+    """Check that the mail sink of the embedded stack is installed."""
     try:
         node.mail_sink(paths)
     except ConfigError as error:
@@ -78,7 +78,7 @@ def mail_sink(paths: Paths) -> Diagnosis:
 
 
 def disk(state: Path) -> Diagnosis:
-    """Whether the disk of the state folder has room: 1 GiB is needed, 5 GiB are comfortable."""
+    """Check that the disk of the state folder has room: 1 GiB is needed, 5 GiB are comfortable."""
     folder = next(one for one in (state, *state.parents) if one.exists())
     free = shutil.disk_usage(folder).free / _GIB
     what = f"{free:.1f} GiB free for {state}"
@@ -91,7 +91,7 @@ def disk(state: Path) -> Diagnosis:
 
 
 def memory() -> Diagnosis:
-    """Whether another Spark job (about 0.7 GiB) fits."""
+    """Check that another Spark job (about 0.7 GiB) fits."""
     free = psutil.virtual_memory().available / _GIB
     what = f"{free:.1f} GiB available"
     if free < 1:
@@ -100,7 +100,7 @@ def memory() -> Diagnosis:
 
 
 def declarations(catalog: Catalog) -> Diagnosis:
-    """Whether all files of sources/ and detectors/ can be read."""
+    """Check that all files of sources/ and detectors/ can be read."""
     if catalog.broken:
         what = f"{len(catalog.broken)} broken: {', '.join(sorted(catalog.broken))}"
         return _problem("declarations", what, "tocsin check")
@@ -108,7 +108,7 @@ def declarations(catalog: Catalog) -> Diagnosis:
 
 
 def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:
-    """Whether Kafka answers and has the topics `wanted`."""
+    """Check that Kafka answers and has the topics `wanted`."""
     where = settings.kafka.bootstrap_servers
     client = AdminClient(settings.kafka.for_librdkafka() | {"socket.timeout.ms": 3000})
     try:
@@ -122,7 +122,7 @@ def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:
 
 
 def smtp(settings: Settings) -> Diagnosis:
-    """Whether the mail server answers. Does not log in and sends nothing."""
+    """Check that the mail server answers. Does not log in and sends nothing."""
     smtp = settings.smtp
     where = f"{smtp.host}:{smtp.port}"
     client = smtplib.SMTP_SSL if smtp.tls == "implicit" else smtplib.SMTP
@@ -135,7 +135,7 @@ def smtp(settings: Settings) -> Diagnosis:
 
 
 def alerts_database(settings: Settings) -> Diagnosis:
-    """Whether the alerts DB can be read and has the schema of this version."""
+    """Check that the alerts DB can be read and has the schema of this version."""
     database = Database(settings.alerts_database, read_only=True)
     try:
         ready = database.is_ready()
@@ -150,7 +150,7 @@ def alerts_database(settings: Settings) -> Diagnosis:
 
 
 def ports(settings: Settings) -> list[Diagnosis]:
-    """Whether the ports that an embedded stack would take are free, if it is not up."""
+    """Check that the ports that an embedded stack would take are free, if it is not up."""
     if (settings.state / RUNNING_FILE).exists():
         return []
     server = settings.kafka.bootstrap_servers.split(",")[0]

@@ -1,4 +1,4 @@
-"""What the verbs write with `--json`: the shapes that programs may rely on.
+"""Define the JSON of the verbs (`--json`): the shapes that programs may rely on.
 
 Fields are added, but never renamed or removed within a major version. Times are UTC in ISO 8601; what is not known is
 null.

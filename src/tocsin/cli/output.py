@@ -1,4 +1,4 @@
-"""What the verbs write: tables and plain lines for people, JSON for programs.
+"""Write for the verbs: tables and plain lines for people, JSON for programs.
 
 Nothing that comes from a log line, a file or a record reaches the terminal as it is: control characters (which move the
 cursor, set the title or hide text) are shown as escapes, and no text is ever read as markup.

@@ -28,7 +28,7 @@ _EVENT_TIME = b'"event_time":"'
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a job has not read yet.
+    """The records that a job has not read yet.
 
     Attributes:
         records: how many.
@@ -45,7 +45,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Decision:
-    """How to read on.
+    """The way to read on.
 
     Attributes:
         is_draining: with the delay widened.

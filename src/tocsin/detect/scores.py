@@ -86,7 +86,7 @@ _POSITIVE_IF_PARTS_ARE = {"Cast", "Add", "Multiply", "Coalesce", "Greatest", "Le
 
 @dataclass(frozen=True)
 class Score:
-    """What a score is.
+    """The nature of a score.
 
     Attributes:
         kind: rising or final; None when it cannot be told.

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """What the component gets: that of the stack, and on top of it what the container says to Airflow.
+    """Build the component's environment: that of the stack, and on top of it what the container says to Airflow.
 
     Raises:
         ConfigError: Airflow or Java is missing, or a setting is wrong.

@@ -64,7 +64,7 @@ class ComponentStatus(BaseModel):
 
     @property
     def is_well(self) -> bool:
-        """Whether it does what it is there for."""
+        """Tell whether it does what it is there for."""
         return self.standing is Standing.OK
 
 

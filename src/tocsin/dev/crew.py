@@ -90,7 +90,7 @@ class Crew:
         return start and all(line.ready or line.failing for line in self._lines)
 
     def lines(self) -> list[Part]:
-        """How each job is."""
+        """Describe each job in a line."""
         return self._lines
 
     def stop(self) -> None:

@@ -134,7 +134,7 @@ def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Lin
 
 
 def expected_findings(lines: Iterable[Line], levels: Levels, window: timedelta = WINDOW) -> list[Expected]:
-    """What `failed_logins` with `levels` must find in `lines`, in order of window and user."""
+    """Compute what `failed_logins` with `levels` must find in `lines`, in order of window and user."""
     failed = Counter((window_start(line.at, window), line.user) for line in lines if line.action == FAILED)
     found = []
     for (start, user), score in sorted(failed.items(), key=lambda item: (item[0][0], item[0][1] or "")):

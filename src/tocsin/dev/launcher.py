@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Options:
-    """How to bring a stack up.
+    """Choices in bringing up a stack.
 
     Attributes:
         reset: remove everything in the state folder first.

@@ -1,4 +1,4 @@
-"""What a running stack tells others: the settings that lead to it, and where its pages are."""
+"""Publish what others need of a running stack: the settings that lead to it, and the addresses of its pages."""
 
 from __future__ import annotations
 

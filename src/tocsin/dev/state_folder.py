@@ -55,6 +55,6 @@ def wipe(state: Path) -> None:
 
 
 def _is_ours(state: Path) -> bool:
-    """Whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
+    """Tell whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
     ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", LOCK)
     return all(path.name.startswith(ours) for path in state.iterdir())

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What may go. Pure.
+    """Decide what may go. Pure.
 
     Attributes:
         days: that are no longer history: no version of them counts any more.
@@ -48,7 +48,7 @@ class Leftovers:
 
 @dataclass(frozen=True)
 class Held:
-    """What there is: published versions, whole versions, folders of versions and of landing, and the moment."""
+    """The present content: published versions, whole versions, folders of versions and of landing, and the moment."""
 
     published: dict[date, str]
     versions: dict[date, list[DayVersion]]

@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Known:
-    """What a plan follows from.
+    """The facts that a plan follows from.
 
     Attributes:
         ledger: of the source.

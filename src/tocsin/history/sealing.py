@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Outcome:
-    """What became of the days of one run.
+    """The outcome of the days of one run.
 
     Attributes:
         sealed: days with a verdict, in the order in which they were sealed.

@@ -33,7 +33,7 @@ _READER = "reader"
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which quarantined records.
+    """Choice of quarantined records.
 
     Attributes:
         reason: a reason (`missing:user_id`) or a class of reasons (`missing`); any when None.
@@ -53,7 +53,7 @@ class Selection:
 
 @dataclass
 class ReplayResult:
-    """What a replay did.
+    """The result of a replay.
 
     Attributes:
         replayed: ids of records that were written back to the raw topic.

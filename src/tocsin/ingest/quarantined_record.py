@@ -30,7 +30,7 @@ RATIO_RECORDS = 1_000
 
 
 class Origin(BaseModel):
-    """Where the record was first appended; `timestamp` is its append time, UTC."""
+    """The place at which the record was first appended; `timestamp` is its append time, UTC."""
 
     model_config = ConfigDict(frozen=True)
 

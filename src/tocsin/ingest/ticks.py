@@ -68,7 +68,7 @@ def pause_after(moment: datetime | None) -> float:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a ticker looks at, on its own thread; the first two may raise TransientError.
+    """The topics and clocks that a ticker looks at, on its own thread; the first two may raise TransientError.
 
     Attributes:
         raw_ends: the ends of the raw topic, read anew.

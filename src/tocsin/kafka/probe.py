@@ -1,4 +1,4 @@
-"""Whether Kafka answers: one small question of its protocol, with no client library."""
+"""Ask whether Kafka answers: one small question of its protocol, with no client library."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """What one topic must be like: at least `partitions`, and `config` in Kafka's own words."""
+    """The requirements on one topic: at least `partitions`, and `config` in Kafka's own words."""
 
     name: str
     partitions: int
@@ -66,7 +66,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """What `ensure_topics` did and found.
+    """The result of `ensure_topics`: what it did and found.
 
     Attributes:
         created: names of new topics.

@@ -1,1 +1,1 @@
-"""What everything is about, pure: detectors, sources, findings, reports of jobs, verdicts, names, errors."""
+"""Define what everything is about, pure: detectors, sources, findings, reports of jobs, verdicts, names, errors."""

@@ -1,4 +1,4 @@
-"""What a job tells about itself: one record on `job-metrics`, keyed by job.
+"""The report of a job about itself: one record on `job-metrics`, keyed by job.
 
 Written after each batch, and every 5 seconds while the job lives.
 """
@@ -21,7 +21,7 @@ MUCH_QUARANTINED = 0.05
 
 
 class JobState(StrEnum):
-    """What a job is doing."""
+    """The present activity of a job."""
 
     STARTING = "starting"
     WAITING = "waiting"

@@ -134,7 +134,7 @@ class Names:
 
     @property
     def findings(self) -> str:
-        """What the detectors found, keyed by finding_id."""
+        """Name the topic of all findings, keyed by finding_id."""
         return f"{self.prefix}findings"
 
     @property

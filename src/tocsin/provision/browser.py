@@ -39,7 +39,7 @@ def install() -> bool:
 
 
 def _as_root() -> Command:
-    """What lets this user install packages: nothing for root, else a sudo that asks no password."""
+    """Find what lets this user install packages: nothing for root, else a sudo that asks no password."""
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:

@@ -1,4 +1,4 @@
-"""What is installed already: a stamp in each folder names the locks it was made from.
+"""Remember what is installed: a stamp in each folder names the locks it was made from.
 
 The stamp is written last and lies inside the folder it describes, so an interrupted step leaves none, and deleting a
 folder deletes its stamp.
@@ -26,7 +26,7 @@ def digest(*parts: Path | str) -> str:
 
 
 def is_current(folder: Path, made_from: str) -> bool:
-    """Whether `folder` is complete and was made from the locks with this digest."""
+    """Tell whether `folder` is complete and was made from the locks with this digest."""
     try:
         return (folder / STAMP).read_text(encoding="utf-8") == made_from
     except OSError:

@@ -1,4 +1,4 @@
-"""Where set-up puts things. Nothing outside the checkout is written, except into the clients' own caches."""
+"""Place what set-up makes. Nothing outside the checkout is written, except into the clients' own caches."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _fill(paths: Paths, uv: Path, folder: Path, locks: list[Path]) -> None:
 
 
 def _package(paths: Paths) -> str:
-    """What an installation of Tocsin takes from pyproject.toml: not the settings of the tools."""
+    """Take from pyproject.toml what an installation of Tocsin needs: not the settings of the tools."""
     project = tomllib.loads((paths.root / "pyproject.toml").read_text(encoding="utf-8"))
     return json.dumps([project["project"], project["build-system"], (paths.locks / "python.in").read_text()])
 

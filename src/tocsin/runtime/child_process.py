@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def prefix() -> list[str]:
-    """What to write before a command, so that it ends with the thread that starts it; see the module."""
+    """Give the words to put before a command, so that it ends with the thread that starts it; see the module."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid())]
 
 

@@ -62,7 +62,7 @@ def told(code: int) -> int:
 
 
 def read(path: Path) -> int | None:
-    """What was told in `path`; None when nothing was."""
+    """Read the exit code in `path`; None when nothing was written."""
     try:
         return int(path.read_text(encoding="ascii")[: len(_BLANK)])
     except (OSError, ValueError):

@@ -103,7 +103,7 @@ class Reporter:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that works for the job, and not one beside it."""
+        """Tell whether this is the process that works for the job, and not one beside it."""
         return not self._beside
 
     def lead(self) -> None:
@@ -143,7 +143,7 @@ class Reporter:
         self._producer.flush(2)
 
     def _is_behind(self) -> bool:
-        """Whether a batch is due: nothing may pass for hung that had nothing to read, or that waited, until now."""
+        """Tell whether a batch is due: nothing passes for hung that had nothing to read, or waited, until now."""
         runs = self._fields["state"] is JobState.RUNNING and not self._beside
         return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
 

@@ -20,7 +20,7 @@ _ENDED = (JobState.STOPPED, JobState.FAILED)
 
 
 class Standing(StrEnum):
-    """How loud something is shown; in this order."""
+    """The loudness with which something is shown; in this order."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -30,7 +30,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Health:
-    """How a job fares: how loud, in a word or two, and why."""
+    """Health of a job: how loud, in a word or two, and why."""
 
     standing: Standing
     word: str
@@ -86,7 +86,7 @@ class JobFacts:
 
     @property
     def runs(self) -> bool:
-        """Whether a process of it is there, as far as can be told."""
+        """Tell whether a process of it is there, as far as can be known."""
         if self.processes is not None:
             return bool(self.processes)
         is_young = self.beat is not None and self.beat.age_seconds <= SILENT_SECONDS

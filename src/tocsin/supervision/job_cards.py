@@ -1,4 +1,4 @@
-"""What the DAGs of jobs say of themselves, as plain data, read from the declared files without importing one."""
+"""Describe the DAGs of jobs as plain data, read from the declared files without importing one."""
 
 from __future__ import annotations
 
@@ -124,5 +124,5 @@ def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
 
 
 def _tab(dag: str) -> str:
-    """Where the page of the jobs of `dag` is; Airflow's pages have its own address as their base."""
+    """Link to the jobs page of `dag`; Airflow's pages have its own address as their base."""
     return f"\nHow it fares, its crash history and the end of its log: the tab [Job](dags/{dag}/plugin/job).\n"

@@ -32,7 +32,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast things happen, in seconds.
+    """The pace of supervision, in seconds.
 
     Attributes:
         first_delay: before the restart after the second failure; doubles from there.
@@ -117,7 +117,7 @@ class Live:
 
 @dataclass(frozen=True, kw_only=True)
 class Actual:
-    """What is there now: the live processes, and how the last process of a job ended, where that is known.
+    """The present state: the live processes, and how the last process of a job ended, where that is known.
 
     Attributes:
         live: the processes.
@@ -132,7 +132,7 @@ class Actual:
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """What is remembered of one job.
+    """The memory of one job.
 
     Attributes:
         spec: what it was started with last.
@@ -157,13 +157,13 @@ class Past:
 
     @property
     def is_failing(self) -> bool:
-        """Whether somebody should look at it: restarts alone will hardly help."""
+        """Tell whether somebody should look at it: restarts alone will hardly help."""
         return self.condition not in (Condition.FINE, Condition.RESTARTING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What is remembered of all jobs; `heavy_start_at` is the last start of a heavy one."""
+    """The memory of all jobs; `heavy_start_at` is the last start of a heavy one."""
 
     jobs: Mapping[str, Past] = field(default_factory=dict)
     heavy_start_at: float = 0.0

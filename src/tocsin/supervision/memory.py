@@ -1,4 +1,4 @@
-"""What supervision remembers between two calls, as a JSON file: it must outlive the process that supervises."""
+"""Keep the memory of supervision between two calls, as a JSON file: it must outlive the process that supervises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def memory_of(state: Path, charge: str) -> Path:
 
 
 def read_history(path: Path) -> History:
-    """What `path` remembers; nothing when there is no such file, or a broken one: a forgotten back-off does no harm."""
+    """Read the memory in `path`; empty if it is missing or broken: a forgotten back-off does no harm."""
     return state_file.read(path, History, History())
 
 

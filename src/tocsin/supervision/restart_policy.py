@@ -1,4 +1,4 @@
-"""What to do about jobs: a pure function from what should run, what does run and what happened before, to actions.
+"""Decide what to do about jobs: a pure function from what should run, what runs and what happened before, to actions.
 
 For each job in this order: stop it if it is not desired; stop what is double, hung, over its memory, or started from
 another spec; start it if nothing of it is there and its back-off is over. The first failure restarts at once, the next
@@ -57,7 +57,7 @@ def reconcile(
 
 
 def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[list[Stop], History]:
-    """What stops `job` so that the next call of `reconcile` starts it at once, and what to remember for that call."""
+    """Stop `job` so that the next call of `reconcile` starts it at once; also return what to remember for that."""
     past = history.jobs.get(job, Past())
     live = [process for process in actual.live if process.job == job and process.pid not in past.asked]
     stops = [Stop(job, process.pid, "a restart was asked for", force=not process.leader) for process in live]
@@ -67,7 +67,7 @@ def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[l
 
 
 def under_way(desired: Mapping[str, Desired], history: History, until: float) -> bool:
-    """Whether a process was asked to stop and is still there, or a job is to be started before `until`."""
+    """Tell whether a process was asked to stop and is still there, or a job is to be started before `until`."""
     pasts = {job: history.jobs.get(job, Past()) for job in desired}
     due = (
         wanted.readable and not pasts[job].expected and pasts[job].retry_at <= until for job, wanted in desired.items()
@@ -119,7 +119,7 @@ class _Round:
         return min(sound, key=lambda p: not p.leads, default=None)  # of equals the oldest
 
     def _settled(self, job: str, live: list[Live], past: Past) -> Past:
-        """What became of the processes that were there at the last call."""
+        """Settle what became of the processes that were there at the last call."""
         asked = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
         past = replace(past, asked=asked)
         own = [p for p in live if p.spec == past.spec]
@@ -174,7 +174,7 @@ class _Round:
         return self._failure(process, wanted)
 
     def _failure(self, process: Live, wanted: Desired) -> str | None:
-        """How `process` fails while it lives; None when it does not."""
+        """Name the failure of `process` while it lives; None when it does not fail."""
         if wanted.memory_bytes is not None and process.rss_bytes > wanted.memory_bytes:
             taken, allowed = process.rss_bytes / 1e6, wanted.memory_bytes / 1e6
             return f"takes {taken:.0f} MB of memory; it declares {allowed:.0f} MB"
@@ -229,7 +229,7 @@ class _Round:
         return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False)
 
     def _due(self, at: float, longest: float) -> bool:
-        """Whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
+        """Tell whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
         return self._now >= at or at - self._now > longest
 
 

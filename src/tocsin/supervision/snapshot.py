@@ -23,7 +23,7 @@ from tocsin.supervision.switches import Switches, read_switches
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What one look found.
+    """The result of one look.
 
     Attributes:
         at: epoch seconds.

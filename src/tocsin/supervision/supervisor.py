@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What a supervisor has in its charge.
+    """The jobs in the charge of a supervisor.
 
     Attributes:
         name: of the lock and the memory in `state`.
@@ -93,7 +93,7 @@ class Supervisor:
         return frozenset(changed | {action.job for action in actions})
 
     def under_way(self, desired: Mapping[str, Desired], seconds: float) -> bool:
-        """Whether a job still stops, or one is to be started within `seconds`, so that another look is soon due."""
+        """Tell whether a job still stops, or one is to be started within `seconds`, so that a look is soon due."""
         return under_way(desired, read_history(self._memory), self._clock() + seconds)
 
     def restart(self, job: str) -> bool:
@@ -247,5 +247,5 @@ class Supervisor:
 
 
 def _life(past: Past | None) -> object:
-    """What of a job's memory tells how it fares; the exact time of a start, say, does not."""
+    """Select from a job's memory what tells of its state; the exact time of a start, say, does not."""
     return past and (past.expected, past.failures, past.works)

@@ -1,4 +1,4 @@
-"""Which detectors were switched off by an operator, kept outside the database of whoever shows the switches.
+"""Keep which detectors an operator has switched off, outside the database of whoever shows the switches.
 
 A new metadata DB knows of no pause; what is kept here says which detectors must not start all the same.
 """
@@ -43,7 +43,7 @@ class Switches:
 
 
 def read_switches(state: Path) -> Switches:
-    """What the state folder keeps; nothing when there is no such file, or a broken one."""
+    """Read the switches in the state folder; empty if there is no such file, or a broken one."""
     return state_file.read(state / "supervision" / "desired.json", Switches, Switches())
 
 
@@ -89,5 +89,5 @@ def note_turn(state: Path) -> None:
 
 
 def turned_since(state: Path, switches: Switches) -> bool:
-    """Whether a switch was turned after `switches` were read."""
+    """Tell whether a switch was turned after `switches` were read."""
     return state_file.read(state / "supervision" / "turned.json", float, 0.0) >= switches.read_at > 0

@@ -1,4 +1,4 @@
-"""What the pages know of an installation: the last look that worked, and what is got in the background."""
+"""Gather what the pages know of an installation: the last look that worked, and what is read in the background."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Installation:
         )
 
     def parity(self, dag: str) -> Parity:
-        """Whether stream and backfill of the detector that `dag` handles find the same."""
+        """Compare the findings of stream and backfill for the detector that `dag` handles."""
         own = map(JobName.parse, self.jobs_of(dag))
         detector = next((job.name for job in own if job.kind == DETECTOR), None)
         return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)

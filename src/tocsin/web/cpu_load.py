@@ -1,4 +1,4 @@
-"""How many cores each job keeps busy now: what its CPU time has grown by between its last signs of life."""
+"""Measure how many cores each job keeps busy now: the growth of its CPU time between its last signs of life."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Load:
 
     @property
     def busy(self) -> bool:
-        """Whether it stands out, and has for long enough."""
+        """Tell whether it stands out, and has for long enough."""
         return self.cores >= BUSY_CORES and self.seconds >= _SURE_SECONDS
 
 

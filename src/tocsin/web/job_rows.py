@@ -20,7 +20,7 @@ from tocsin.web.usage_query import Taken
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known beside a look.
+    """The facts known beside a look.
 
     Attributes:
         taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
@@ -44,7 +44,7 @@ def rows(snapshot: Snapshot, known: Known) -> list[Row]:
 
 
 def declared_facts(spec: DetectorSpec) -> list[Fact]:
-    """What the file of a detector declares."""
+    """List what the file of a detector declares."""
     limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
     told = {
         "what it catches": spec.doc,
@@ -119,7 +119,7 @@ def _process(facts: JobFacts, found: Health, declared: int | None, load: Load | 
 
 
 def _switch_matters(facts: JobFacts) -> bool:
-    """Whether the job would come or go with its switch."""
+    """Tell whether the job would come or go with its switch."""
     return (facts.stage is not None and facts.stage.runs) or facts.leader is not None
 
 

@@ -1,4 +1,4 @@
-"""What the pages are told, as JSON. All times are epoch seconds, what is not known is null.
+"""Define the JSON of the pages. All times are epoch seconds, what is not known is null.
 
 Text that comes from logs, files or errors has passed `printable`; the pages show it as text and never as markup.
 """
@@ -16,7 +16,7 @@ class _Shape(BaseModel):
 
 
 class Today(_Shape):
-    """What the job took today, UTC, as far as the alerts DB knows."""
+    """The resources that the job took today, UTC, as far as the alerts DB knows."""
 
     cpu_seconds: float
     rows_in: int
@@ -136,7 +136,7 @@ class Stories(_Shape):
 
 
 class Said(_Shape):
-    """What one side says of a finding; `at_least` marks a lower bound."""
+    """The word of one side on a finding; `at_least` marks a lower bound."""
 
     level: str
     score: float
@@ -164,7 +164,7 @@ class Unlike(_Shape):
 
 
 class Compared(_Shape):
-    """How stream and backfill compare on one UTC day.
+    """The comparison of stream and backfill on one UTC day.
 
     Attributes:
         day: which one.
@@ -184,7 +184,7 @@ class Compared(_Shape):
 
 
 class Parity(_Shape):
-    """Whether stream and backfill of a detector find the same.
+    """The comparison of the findings of stream and backfill of a detector.
 
     Attributes:
         now: the clock of the server.

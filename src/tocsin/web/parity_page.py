@@ -1,4 +1,4 @@
-"""Whether stream and backfill of a detector find the same, as `tocsin parity` has kept it: read from files alone."""
+"""Show the comparison of stream and backfill that `tocsin parity` has kept: read from files alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW_DIFFERENCES = 5
 
 
 class Comparisons:
-    """What is kept of the comparisons of each detector; read again only when one has come in."""
+    """The kept comparisons of each detector; read again only when one has come in."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class Comparisons:
         return known[1].model_copy(update={"now": time.time()})
 
     def unexplained(self, detector: str) -> int:
-        """How many findings differ without a reason on these days."""
+        """Count the findings that differ without a reason on these days."""
         return sum(day.unexplained for day in self.of(detector).days)
 
     def _stamp(self, detector: str) -> int:
@@ -59,7 +59,7 @@ def _parity(state: Path, detector: str) -> Parity:
 
 
 def _report(state: Path, detector: str, day: date) -> ParityReport | str:
-    """What is kept of `day`, or why that cannot be read."""
+    """Read the comparison of `day`, or why it cannot be read."""
     try:
         return read(state, detector, day) or "what was kept cannot be read; compare the day again"
     except OSError as error:

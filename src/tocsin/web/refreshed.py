@@ -16,7 +16,7 @@ _STALE = 2
 
 @dataclass(frozen=True)
 class Got(Generic[_Value]):
-    """What is known of a value.
+    """The known state of a value.
 
     Attributes:
         value: as it was got last; None before the first time.
@@ -41,7 +41,7 @@ class Refreshed(Generic[_Value]):
         self._thread: threading.Thread | None = None
 
     def known(self, patience: float = 0.0) -> Got[_Value]:
-        """What is known now.
+        """Return what is known now.
 
         Args:
             patience: seconds to wait for the attempt under way, where nothing is known or nobody asked for long.

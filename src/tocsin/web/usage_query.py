@@ -1,4 +1,4 @@
-"""What the jobs took: from the alerts DB, which only the jobs' own environment can read, through the command."""
+"""Read what the jobs took from the alerts DB, which only the jobs' own environment can read, through the command."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _WORDS = 300
 
 @dataclass(frozen=True)
 class Taken:
-    """What one job took today, and when its detector last found something; None where nothing is known."""
+    """The resources of one job today, and when its detector last found something; None where nothing is known."""
 
     today: Today | None = None
     last_finding_at: float | None = None
 
 
 class _JobDay(BaseModel):
-    """What is used here of the array that `tocsin usage --json` writes."""
+    """The part used here of the array that `tocsin usage --json` writes."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -50,7 +50,7 @@ _DAYS_OF_JOBS = TypeAdapter(list[_JobDay])
 
 
 def read_usage(settings: Settings) -> dict[str, Taken]:
-    """What each job took, by job. Takes seconds: it starts a process.
+    """Read the resources of each job, by job. Takes seconds: it starts a process.
 
     Raises:
         TransientError: the command failed, or wrote something else; says what it said.
@@ -70,7 +70,7 @@ def read_usage(settings: Settings) -> dict[str, Taken]:
 
 
 def parse_usage(told: bytes, today: date) -> dict[str, Taken]:
-    """What the array that the command wrote says of each job.
+    """Take what the command's array says of each job.
 
     Raises:
         TransientError: it is something else.

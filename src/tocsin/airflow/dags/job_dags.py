@@ -56,7 +56,7 @@ def _dag(card: Card) -> DAG:
 
 
 def _form(card: Card) -> dict[str, Param]:
-    """What can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
+    """List what can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
     if len(card.jobs) > 1:
         job = Param(card.jobs[0], type="string", enum=list(card.jobs))
         return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}

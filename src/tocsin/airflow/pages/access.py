@@ -1,4 +1,4 @@
-"""Who may see and do what: the one place that asks Airflow, whose functions for this are not a public interface."""
+"""Decide who may see and do what: the one place that asks Airflow, whose functions for this are no public interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Rights:
-    """What one user may do with the DAGs that were asked about: which to see, which to pause, whether to start runs."""
+    """Rights of one user on the DAGs that were asked about: see, pause, start runs."""
 
     seen: frozenset[str]
     switched: frozenset[str]
@@ -51,7 +51,7 @@ def rights(user: Any, dags: Iterable[str]) -> Rights:
 
 
 def switches(dags: Iterable[str]) -> dict[str, bool]:
-    """Whether each of `dags` is paused; one that Airflow has not read yet is missing."""
+    """Tell of each of `dags` if it is paused; one that Airflow has not read yet is missing."""
     with create_session() as session:
         query = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(list(dags)))
         return {dag: bool(paused) for dag, paused in session.execute(query)}

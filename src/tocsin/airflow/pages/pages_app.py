@@ -93,7 +93,7 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
 
     @app.get("/api/parity")
     def parity(dag_id: str) -> Parity:
-        """Whether stream and backfill of the detector of one DAG find the same."""
+        """Compare the findings of stream and backfill for the detector of one DAG."""
         return installation.parity(dag_id)
 
     @app.get("/api/log", dependencies=[Depends(may_see_log)])

@@ -1,4 +1,4 @@
-"""What the tasks of the jobs' DAGs do: restart a job, describe it, or carry news of it to its owner by failing."""
+"""Run the tasks of the jobs' DAGs: restart a job, describe it, or tell its owner news by failing."""
 
 from __future__ import annotations
 

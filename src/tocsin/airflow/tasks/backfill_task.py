@@ -51,7 +51,7 @@ class Backfill(GatedProgram):
 
 
 def is_due(detector: str, context: Any) -> bool:
-    """Whether a run has something to do. Starts no Spark."""
+    """Tell whether a run has something to do. Starts no Spark."""
     if asked(context) is not None:
         return True
     due = due_days(tocsin("backfill", "--detector", detector, "--plan", "--json"))

@@ -19,7 +19,7 @@ _ALWAYS = re.compile(r"^WARNING: Using incubator modules: .*\n?", re.MULTILINE)
 
 
 def tocsin(*words: str) -> str:
-    """What `tocsin WORDS...` wrote to its standard output; what it said besides goes to the log of the task.
+    """Run `tocsin WORDS...` and return its standard output; its other output goes to the log of the task.
 
     It finds nothing of Airflow's own in its environment: neither the metadata DB, nor its secrets, nor its Python path.
 

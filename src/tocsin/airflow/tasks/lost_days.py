@@ -33,7 +33,7 @@ class LostDaysMail(ABC):
 
     @abstractmethod
     def outcomes(self, run_id: str) -> list[DayOutcome]:
-        """What became of the days of the run."""
+        """List the outcomes of the days of the run."""
 
     def __call__(self, context: Any) -> None:
         """Let them leave; one that can neither be kept nor leave is in the log of the task, and keeps no other back."""

@@ -95,7 +95,7 @@ def ended(program: str, code: int, said: str) -> str:
 
 
 def _java_options() -> list[str]:
-    """How the driver logs, and the archive of Spark's classes if there is one."""
+    """Give the driver's logging options, and the archive of Spark's classes if there is one."""
     paths, logging = here(), f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if not load_settings().spark.archive:
         return [logging]
@@ -120,7 +120,7 @@ class GatedProgram(Program):
 
     @abstractmethod
     def outcomes(self, run_id: str) -> list[DayOutcome]:
-        """What became of the days of the run."""
+        """List the outcomes of the days of the run."""
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""

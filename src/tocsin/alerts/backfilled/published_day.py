@@ -43,7 +43,7 @@ class Backfilled:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a day changed: `recorded`, and how many findings it no longer reproduces that counted until now."""
+    """The changes of a day: `recorded`, and the number of findings that counted and that it no longer reproduces."""
 
     recorded: Recorded
     superseded: int

@@ -60,7 +60,7 @@ class StagedDay:
 
 @dataclass(frozen=True)
 class Merged:
-    """What one chunk changed: `recorded`, how many findings it superseded, and how many staged rows it took."""
+    """The changes of one chunk: `recorded`, the findings it superseded, and the staged rows it took."""
 
     recorded: Recorded
     superseded: int
@@ -165,7 +165,7 @@ def _rows(connection: Connection, ids: Collection[str]) -> dict[str, RowMapping]
 
 
 def _is_shown() -> ColumnElement[bool]:
-    """Whether a staged row counts."""
+    """Select staged rows that count."""
     table = backfilled_days.c
     same = (table.detector == _staged.detector, table.day == _staged.day, table.run == _staged.run)
     return exists().where(*same)

@@ -1,4 +1,4 @@
-"""What people are told, as a message, and what carries it to them: the interface that each kind of receiver implements.
+"""Define a message to people, and the channel that carries it: the interface that each kind of receiver implements.
 
 To add one, write a module with its `Channel` and enter it in `channel_registry`.
 """
@@ -19,7 +19,7 @@ PICTURE = "chart@tocsin"
 
 
 class Message(BaseModel):
-    """What one recipient is told, in every form that a channel may need.
+    """Message to one recipient, in every form that a channel may need.
 
     Attributes:
         id: a Message-ID with its angle brackets; the same at each attempt, so that a receiver knows a repetition.
@@ -48,7 +48,7 @@ class Message(BaseModel):
 
 
 class Result(StrEnum):
-    """What became of a message, by what to do about it."""
+    """Outcome of a message, by what to do about it."""
 
     SENT = "sent"
     """It was accepted: never send it again."""
@@ -62,7 +62,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of a message, and why if it was not sent."""
+    """Delivery of a message, and why if it was not sent."""
 
     result: Result
     reason: str = ""

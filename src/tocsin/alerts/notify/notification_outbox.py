@@ -35,7 +35,7 @@ class WaitingEmail:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What may be claimed: what is due `now`, for `lease`, by recipients that are not `unreachable`."""
+    """Choice of what to claim: what is due `now`, for `lease`, by recipients that are not `unreachable`."""
 
     now: datetime
     lease: timedelta
@@ -43,13 +43,13 @@ class Wanted:
 
     @property
     def reachable(self) -> ColumnElement[bool]:
-        """Whether a notification may be claimed as to its recipient."""
+        """Select notifications that may be claimed as to their recipient."""
         return _table.recipient.not_in(self.unreachable)
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """What leaves in one mail: one notification of an alert, or all lines of a delayed summary.
+    """The content of one mail: one notification of an alert, or all lines of a delayed summary.
 
     Attributes:
         notifications: with the alert of each, in the same order in `alerts`.

@@ -113,7 +113,7 @@ class Notification(_View):
 
 
 class Alert(_View):
-    """What people handle: the findings of one entity in one dedup period.
+    """The unit that people handle: the findings of one entity in one dedup period.
 
     Attributes:
         level: the highest of its findings.
@@ -155,7 +155,7 @@ class AlertDetails(_View):
 
 
 class JobUsage(_View):
-    """What one job took on one day, as far as its reports were read.
+    """The resources that one job took on one day, as far as its reports were read.
 
     Attributes:
         job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
@@ -196,7 +196,7 @@ def finding_of(row: Mapping[Any, Any]) -> Finding:
 
 
 def kept_of(row: Mapping[Any, Any]) -> Kept:
-    """What a row of `findings` keeps of a finding."""
+    """Take from a row of `findings` what is kept of a finding."""
     return Kept(
         finding=finding_of(row),
         points=[(int(time), float(score)) for time, score in row["trajectory"]],

@@ -103,7 +103,7 @@ class Database:
                 command.upgrade(config, "head")
 
     def is_ready(self) -> bool:
-        """Whether the DB exists with this code's schema; False when the indexer has yet to make or migrate it.
+        """Tell whether the DB exists with this code's schema; False until the indexer has made or migrated it.
 
         Raises:
             ConfigError: the schema is newer than this code.
@@ -200,7 +200,7 @@ def _postgres(url: URL, busy_seconds: float) -> Engine:
 
 
 def _reason(error: Exception) -> str:
-    """What happened, in one line, and what helps."""
+    """Explain in one line what happened, and what helps."""
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(cause).split())
     hints = {

@@ -1,4 +1,4 @@
-"""What each job takes, by UTC day: its reports added up.
+"""Add up the reports of each job by UTC day: the resources it took.
 
 Counters in a report begin at 0 with each process and only grow, so a day is given what they have grown by since the
 last report that counted. That one is remembered with the sums, in one transaction: reports that come again change
@@ -46,7 +46,7 @@ class _Counters:
 
 @dataclass(frozen=True)
 class _Span:
-    """What the reports of one process said on one day: the last time, the highest counters and memory."""
+    """The reports of one process on one day: the last time, the highest counters and memory."""
 
     at: datetime
     counters: _Counters
@@ -82,7 +82,7 @@ class Usage:
             _add(connection, process, day, span)
 
     def written(self) -> None:
-        """What was written is committed."""
+        """Forget what was written: it is committed."""
         self._spans.clear()
 
 

@@ -1,4 +1,4 @@
-"""What the CLI, the stack and the mails read from the alerts DB. Nothing here writes.
+"""Read the alerts DB for the CLI, the stack and the mails. Nothing here writes.
 
 Before the indexer has made the DB there is nothing to read, and every list is empty.
 """
@@ -39,7 +39,7 @@ SHOWN_FINDINGS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class FindingFilter:
-    """Which findings to list; None leaves a side open.
+    """Choice of findings to list; None leaves a side open.
 
     Attributes:
         entity: the value of one of its columns, exactly.
@@ -58,7 +58,7 @@ class FindingFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertFilter:
-    """Which alerts to list; None leaves a side open. `since`: changed at or after it, UTC."""
+    """Choice of alerts to list; None leaves a side open. `since`: changed at or after it, UTC."""
 
     state: str | None = None
     detector: str | None = None
@@ -187,7 +187,7 @@ def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
 
 
 def list_usage(database: Database, since: date) -> list[JobUsage]:
-    """What each job took on each day from `since` on: the newest day first, and of a day what took most CPU first.
+    """List the resources of each job and day from `since` on: the newest day first, then the job with the most CPU.
 
     Errors as for `list_findings`.
     """
@@ -212,7 +212,7 @@ def _last_findings(connection: Connection, rows: FromClause) -> dict[str, dateti
 
 
 def _found_on(connection: Connection, rows: FromClause, day: date) -> dict[str, int]:
-    """How many findings that count each detector's job first detected on `day`, UTC."""
+    """Count the findings that each detector's job first detected on `day`, UTC, and that count."""
     detected = rows.c.first_detected_at
     query = select(rows.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
     query = query.where(_by_a_job(rows), _counts(rows))

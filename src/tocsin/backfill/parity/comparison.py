@@ -1,4 +1,4 @@
-"""What differs between the findings of the stream and those of a backfill. Pure."""
+"""Compare the findings of the stream with those of a backfill. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAME = 1e-9
 
 
 class Told(BaseModel):
-    """What one side said of a finding.
+    """A finding as one side reported it.
 
     Attributes:
         version: of the detector that said it.
@@ -35,12 +35,12 @@ class Told(BaseModel):
 
     @classmethod
     def of(cls, finding: Finding) -> Told:
-        """What `finding` says."""
+        """Take what `finding` says."""
         return cls(version=finding.version, level=finding.level, score=finding.score, at_least=finding.at_least)
 
 
 class Side(StrEnum):
-    """Where a finding is."""
+    """The sides that have a finding."""
 
     STREAM = "only in the stream"
     BATCH = "only in the batch"
@@ -104,7 +104,7 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides compare.
+    """The comparison of two sides.
 
     Attributes:
         stream, batch: how many findings each has.
@@ -136,7 +136,7 @@ def compare(stream: Iterable[Streamed], batch: Iterable[Finding]) -> Comparison:
 
 
 def agree(stream: Told | None, final: Told | None) -> bool:
-    """Whether what a stream said is what the whole of its events give; None is no finding.
+    """Tell whether a stream said what the whole of its events give; None is no finding.
 
     Levels are compared exactly, and scores too, but for sums in another order. Above the highest limit a stream's
     `at_least` is a lower bound within one rung (ADR 0005).

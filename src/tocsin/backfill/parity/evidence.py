@@ -1,4 +1,4 @@
-"""What history and the catalog of versions say about a day that was backfilled."""
+"""Read what history and the catalog of versions say about a day that was backfilled."""
 
 from __future__ import annotations
 

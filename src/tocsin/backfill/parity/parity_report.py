@@ -17,7 +17,7 @@ KEPT = 1000
 
 
 class ParityReport(BaseModel):
-    """How stream and backfill compare on one day.
+    """The comparison of stream and backfill on one day.
 
     Attributes:
         detector, day: the UTC day on which the windows begin.
@@ -79,7 +79,7 @@ def keep(state: Path, report: ParityReport) -> None:
 
 
 def read(state: Path, detector: str, day: date) -> ParityReport | None:
-    """What was kept last; None when there is nothing, or nothing that can be understood.
+    """Read the latest report; None when there is none, or none that can be understood.
 
     Raises:
         OSError: the file cannot be read.

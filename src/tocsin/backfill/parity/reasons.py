@@ -28,14 +28,14 @@ class Lack:
     what: str
 
     def touches(self, start: datetime, end: datetime) -> bool:
-        """Whether the window from `start` to `end` may lack events; a single event has both at its time."""
+        """Tell whether the window from `start` to `end` may lack events; a single event has both at its time."""
         begins_in_time = self.until is None or start < self.until
         return begins_in_time and (self.since is None or end > self.since or start >= self.since)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is known of both sides, besides their findings.
+    """All that is known of both sides besides their findings.
 
     Attributes:
         version: of the detector, that made the backfill.
@@ -54,7 +54,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Trial:
-    """What the detector finds when some events of the day are left out.
+    """The findings of a detector when some events of the day are left out.
 
     Attributes:
         reason: that is proved where this is what the stream said.
@@ -102,7 +102,7 @@ def _explained(one: Difference, known: Circumstances) -> Difference:
 
 
 def _another_version(one: Difference, known: Circumstances) -> str | None:
-    """Who else computed the stream's side; None when that was the version of the backfill, as far as is known."""
+    """Name the version that computed the stream's side; None when it was that of the backfill, as far as is known."""
     batch = f"the backfill is of {known.version}"
     if one.stream is not None:
         other = one.stream.version
@@ -135,7 +135,7 @@ def _equal(now: Told | None, published: Told | None) -> bool:
 
 
 def _tried(one: Difference, trials: Sequence[Trial]) -> str:
-    """What was looked at in vain."""
+    """List what was looked at in vain."""
     if not trials:
         return "no event of these windows was late, quarantined or imported"
     found = {_said(trial.found.get(one.finding_id)) for trial in trials}

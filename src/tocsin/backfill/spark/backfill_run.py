@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 @dataclass
 class Outcome:
-    """What became of the days of one run; each by detector and day.
+    """The outcome of the days of one run; each by detector and day.
 
     Attributes:
         published: with a verdict that lets them pass.
@@ -127,7 +127,7 @@ class _Work:
         self.outcome = Outcome()
 
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
-        """Which days to run: those asked for as far as they can be computed, else all that need it."""
+        """Choose the days to run: those asked for as far as they can be computed, else all that need it."""
         looked_at = days or [day for day in self._versions if day >= self._kept_from]
         sealed = Sealed(self._versions, self.rows, why_not(self._settings, self._source))
         planned = plan(Backfills(self._settings, spec.name).read(), spec, sealed, looked_at)

@@ -31,7 +31,7 @@ MOST_FINDINGS = 200_000
 
 @dataclass(frozen=True)
 class Found:
-    """What one query found.
+    """The findings of one query.
 
     Attributes:
         by_day: each day that was asked for, with its findings in an order that is the same each time.

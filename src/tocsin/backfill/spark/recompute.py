@@ -46,7 +46,7 @@ _FILE = "file:"
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """What is to be recomputed.
+    """The windows to be recomputed.
 
     Attributes:
         spec: the detector, in the version that made the backfill.
@@ -85,7 +85,7 @@ def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[T
 
 
 def recomputed(spark: SparkSession, settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
-    """What the detector finds in the windows of `doubt` with all events, by finding_id, and with some left out.
+    """Find in the windows of `doubt` with all events, by finding_id, and with some left out.
 
     Only the stretches of the days in which the windows lie are read. There is a trial only for events that are there:
     those later than the lateness, those that were quarantined first, those that were imported.
@@ -121,7 +121,7 @@ class _Trials:
         self._range = Range(start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity")
 
     def found(self, left_out: Column | None) -> dict[str, Told]:
-        """What the detector finds in the windows in question without the events for which `left_out` is true."""
+        """Find in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
         read = EventReader(lambda _: events.drop(_QUARANTINED))
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}

@@ -39,7 +39,7 @@ Ctrl-C stops everything"""
 
 @dataclass
 class DemoReport:
-    """What has happened so far; each thing is written once.
+    """The events of the demo so far; each is written once.
 
     Attributes:
         say: writes a sentence for people, with the time.

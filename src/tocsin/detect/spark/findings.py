@@ -28,7 +28,7 @@ _OF_FIXED_SIZE = (BooleanType, DateType, NumericType, TimestampNTZType, Timestam
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """Which values become findings.
+    """The choice of values that become findings.
 
     Attributes:
         ladder: above the highest limit only about each +10 % is written, as a lower bound; right only for a count

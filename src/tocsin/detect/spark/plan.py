@@ -58,7 +58,7 @@ class StreamOnly(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What follows from a detector's plan.
+    """The consequences of a detector's plan.
 
     Attributes:
         mode: "real-time" or "micro-batch".

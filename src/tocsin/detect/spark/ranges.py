@@ -20,7 +20,7 @@ from tocsin.sparkjob.events import prepare_events
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """What to compute: the windows that begin from `start` up to, not including, `end`, in UTC.
+    """The windows to compute: those that begin from `start` up to, not including, `end`, in UTC.
 
     Without windows: the events of that time. `run_id` and `origin` are put into each finding.
     """
@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True)
 class EventReader:
-    """Where events come from: a session to a DataFrame of events, each once, with the column `tick`.
+    """A source of events: a session to a DataFrame of events, each once, with the column `tick`.
 
     `is_exact` says that no event and no window lies outside of the range, so nothing has to be left out.
     """

@@ -155,7 +155,7 @@ class Component:
         return f"{PREFIX}{self.component}"
 
     def launch(self, instance: str) -> Launch:
-        """How to start it.
+        """Describe the process to start.
 
         Raises:
             ConfigError: Airflow is not installed, or the address of its metadata DB cannot be read.
@@ -177,12 +177,12 @@ class Component:
         )
 
     def waiting_for(self) -> str | None:
-        """What is missing until it works; None when nothing is."""
+        """Name what it still lacks to work; None when nothing."""
         return missing(self.airflow.url, self.component, self.airflow.since)
 
 
 def missing(url: str, component: str, since: datetime) -> str | None:
-    """What is missing until `component` works, in words; None when nothing is.
+    """Name what `component` still lacks to work, in words; None when nothing.
 
     Args:
         url: of the API server.

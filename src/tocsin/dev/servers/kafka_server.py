@@ -85,11 +85,11 @@ class Kafka:
 
     @property
     def client(self) -> KafkaSettings:
-        """How to reach it."""
+        """Give the address of the broker."""
         return KafkaSettings(bootstrap_servers=f"{LOOPBACK}:{self.port}")
 
     def launch(self, instance: str) -> Launch:
-        """How to start it; writes its configuration, and formats its storage the first time (2 s).
+        """Describe the process to start; writes its configuration, and formats its storage the first time (2 s).
 
         Raises:
             ConfigError: the storage cannot be formatted, or its cluster id cannot be read.
@@ -105,7 +105,7 @@ class Kafka:
         return Launch(labels=labels, command=command, environment=_environment(), directory=self.folder, log=self.log)
 
     def waiting_for(self) -> str | None:
-        """What is missing until it serves clients; None when it does."""
+        """Name what it still lacks to serve clients; None when nothing."""
         if not accepts(self.port):
             return f"port {self.port}"
         try:

@@ -39,7 +39,7 @@ class MailSink:
         return f"http://{LOOPBACK}:{self.web_port}"
 
     def launch(self, instance: str) -> Launch:
-        """How to start it.
+        """Describe the process to start.
 
         Raises:
             ConfigError: it is not installed.
@@ -60,7 +60,7 @@ class MailSink:
         )
 
     def waiting_for(self) -> str | None:
-        """What is missing until it takes and shows mail; None when nothing is."""
+        """Name what it still lacks to take and show mail; None when nothing."""
         if not accepts(self.smtp_port):
             return f"port {self.smtp_port}"
         try:

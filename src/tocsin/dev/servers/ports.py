@@ -22,7 +22,7 @@ _TRIES = 200
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the servers of a stack listen, all on loopback.
+    """The ports of a stack's servers, all on loopback.
 
     Attributes:
         kafka: for Kafka's clients.
@@ -104,7 +104,7 @@ def owner_of(port: int) -> str:
 
 
 def accepts(port: int) -> bool:
-    """Whether something accepts connections on `port` of loopback."""
+    """Tell whether something accepts connections on `port` of loopback."""
     with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1.0):
         return True
     return False

@@ -27,7 +27,7 @@ class Server(Protocol):
     """One server; see `tocsin.dev.servers.kafka_server.Kafka`."""
 
     def launch(self, instance: str) -> Launch:
-        """How to start it.
+        """Describe the process to start.
 
         Raises:
             ConfigError: the set-up lacks something, or what it needs cannot be made.
@@ -35,7 +35,7 @@ class Server(Protocol):
         """
 
     def waiting_for(self) -> str | None:
-        """What is missing until it serves; None when it does."""
+        """Name what it still lacks to serve; None when nothing."""
 
 
 class Servers:
@@ -90,7 +90,7 @@ class Servers:
         return self.announced or not any(self._waiting.values())
 
     def lines(self) -> list[Part]:
-        """How each server is."""
+        """Describe each server in a line."""
         return [
             Part(name, waits is None, "ready" if waits is None else f"waiting for {waits}")
             for name, waits in self._waiting.items()

@@ -26,7 +26,7 @@ _BITS = {"int": 31, "bigint": 63}
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a chunk of records holds.
+    """The content of a chunk of records.
 
     Attributes:
         table: the events; the declared columns behind those of the envelope, and PARTITION.

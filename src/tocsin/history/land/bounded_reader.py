@@ -22,7 +22,7 @@ class TopicAnew(TocsinError):
 
 @dataclass
 class Stretch:
-    """What is to be read of one partition, and how far it is.
+    """The part of one partition that is to be read, and how far it has come.
 
     Attributes:
         start, end: the first offset to read, and the first not to read.

@@ -128,7 +128,7 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: d
 
 
 def _quarantined(settings: Settings, source: Source, before: Entry | None) -> Quarantined:
-    """What has gone to quarantine since the run `before`."""
+    """Count what has gone to quarantine since the run `before`."""
     now, topic = datetime.now(UTC), settings.names.quarantine(source.name)
     known = before.quarantined if before else None
     with BoundedReader(settings, topic, landing_job(source.name)) as reader:
@@ -207,7 +207,7 @@ class LandingWriter:
 
 @dataclass
 class _Tally:
-    """What the chunks of a run held, by partition."""
+    """The counts of the chunks of a run, by partition."""
 
     events: dict[int, int] = field(default_factory=dict)
     unreadable: dict[int, int] = field(default_factory=dict)

@@ -54,7 +54,7 @@ class LandedFile(BaseModel):
 
 
 class Span(BaseModel):
-    """What one run read of one partition.
+    """The part of one partition that one run read.
 
     Attributes:
         from_offset, to_offset: the first that it had to read, and the first that is left to the next run.
@@ -77,7 +77,7 @@ class Span(BaseModel):
 
 
 class Quarantined(BaseModel):
-    """What one run counted in `quarantine.<source>`.
+    """The counts of one run in `quarantine.<source>`.
 
     Attributes:
         positions: of each partition the first offset that is left to the next run.
@@ -91,7 +91,7 @@ class Quarantined(BaseModel):
 
 
 class ImportedFile(BaseModel):
-    """Where the rows of an import came from.
+    """The file that rows of an import came from.
 
     Attributes:
         name: as it was given.
@@ -111,7 +111,7 @@ class ImportedFile(BaseModel):
 
 
 class Entry(BaseModel):
-    """What one run landed.
+    """The result of one run of landing.
 
     Attributes:
         run: its name; those of landing sort by time.

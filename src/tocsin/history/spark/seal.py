@@ -55,7 +55,7 @@ class Gate(Protocol):
 
 
 class Unsealable(TocsinError):
-    """What landed for a day cannot be sealed; the message says what to do. Other days are not affected."""
+    """Raised when what landed for a day cannot be sealed; the message says what to do. Other days are not affected."""
 
 
 @dataclass(frozen=True)

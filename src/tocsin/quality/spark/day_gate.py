@@ -32,7 +32,7 @@ class Gate:
         self._records = Records(settings.state)
 
     def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
-        """What is to be said of `day`, kept as record and page below `<state>/quality/<source>/<day>/`.
+        """Judge `day`, and keep record and page below `<state>/quality/<source>/<day>/`.
 
         Args:
             day: the UTC day.

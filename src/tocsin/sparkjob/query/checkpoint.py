@@ -72,7 +72,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Reached:
-    """How far a checkpoint has come.
+    """The place that a checkpoint has reached.
 
     Attributes:
         offsets: the next of each partition.
@@ -87,7 +87,7 @@ class _Reached:
 
 @dataclass(frozen=True)
 class _Beginning:
-    """Where a checkpoint begins; see `Checkpoint`.
+    """The place at which a checkpoint begins; see `Checkpoint`.
 
     Attributes:
         count: how often it has begun.

@@ -55,7 +55,7 @@ class Hole(BaseModel):
 
 
 class Gap(BaseModel):
-    """What one start of a detector left out.
+    """The records that one start of a detector left out.
 
     Attributes:
         topic: that it reads.

@@ -105,7 +105,7 @@ def chunks_of(span: Span) -> Iterator[Span]:
 
 
 class Poison:
-    """What a job does not read since it ends its query. `folder` is the job's checkpoint folder.
+    """The records that a job leaves out since they end its query. `folder` is the job's checkpoint folder.
 
     Raises:
         ValueError: the file is not what this class has written.

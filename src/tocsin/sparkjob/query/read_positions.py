@@ -160,7 +160,7 @@ class _Beans:
 
 
 class ReadPositions:
-    """What the query of a job has read since its last boundary. For the job's main thread."""
+    """The progress of a job's query since its last boundary. For the job's main thread."""
 
     def __init__(self, topic: TopicReader, group: str) -> None:
         """Watch the query that reads `topic` with consumers whose group's name begins with `group`."""

@@ -1,4 +1,4 @@
-"""What supervision did to each job and why, for people who look later: one line for each event, in a file of each job.
+"""Record what supervision did to each job and why, for people who look later: one line an event, a file a job.
 
 Nothing is decided from it: what supervision must remember is in `history`. A file is cut to its newer half when it has
 grown too long, so a job that crashes for weeks hides neither its own last crash nor that of another job.
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class What(StrEnum):
-    """What happened to a job."""
+    """The kind of event in the life of a job."""
 
     START = "start"
     STOP = "stop"
@@ -77,7 +77,7 @@ class Look:
     actions: Sequence[Action]
 
     def events(self) -> list[tuple[str, Event]]:
-        """What happened, each with its job: ends, then what is done about them, in order."""
+        """List the events, each with its job: ends, then what is done about them, in order."""
         alive = {(process.job, process.spec) for process in self.actual.live}
         ended = [job for job, past in self.before.jobs.items() if past.expected and (job, past.spec) not in alive]
         before = {job: past.works for job, past in self.before.jobs.items()}
@@ -140,7 +140,7 @@ def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
 
 
 def read_events(state: Path, job: str) -> list[Event]:
-    """What happened to `job`, oldest first; nothing when nothing is known, or it cannot be read.
+    """Read the events of `job`, oldest first; empty when there are none, or they cannot be read.
 
     A line that was torn by a crash is left out.
     """

@@ -33,7 +33,7 @@ _COARSE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Where conditions begin: seconds behind, share of late records, seconds without input by ingest job."""
+    """The limits at which conditions begin: seconds behind, share of late records, seconds without input."""
 
     lag: float
     late_share: float
@@ -93,7 +93,7 @@ class Incident:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What must outlive the process that watches.
+    """The memory that must outlive the process that watches.
 
     Attributes:
         incidents: those that stand, by job and condition.
@@ -142,7 +142,7 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
 
 
 def is_due(one: Incident, now: float) -> bool:
-    """Whether its mail is to be written now."""
+    """Tell whether its mail is to be written now."""
     return not one.written and now - one.at >= _HOLD.get(one.condition, 0.0)
 
 

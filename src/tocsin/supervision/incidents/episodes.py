@@ -63,7 +63,7 @@ class _Ended:
     count: int = 1
 
     def is_told_again_by(self, event: Event) -> bool:
-        """Whether `event` is about the same process: one that was asked ends by force, or is found gone."""
+        """Tell whether `event` is about the same process: one that was asked ends by force, or is found gone."""
         return self.restarted_at is None and self.event.what is What.STOP and event.what is not What.REFUSED
 
 

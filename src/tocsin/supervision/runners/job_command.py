@@ -1,4 +1,4 @@
-"""How a job is started: its command, its environment, its log."""
+"""Build the start of a job: its command, its environment, its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE
 
 
 def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False) -> Launch:
-    """How to start the job that `labels` names; `beside` the process that leads it, to take over from that one.
+    """Build the start of the job that `labels` names; `beside` the process that leads it, to take over from that one.
 
     Raises:
         ConfigError: PySpark is not installed.

@@ -134,7 +134,7 @@ def _kill(leader: psutil.Process) -> None:
 
 
 def _has_ancestor(row: Row, seen: dict[int, Row]) -> bool:
-    """Whether a process above `row` belongs to the same job."""
+    """Tell whether a process above `row` belongs to the same job."""
     above = seen.get(row.parent)
     while above is not None and above.labels.job != row.labels.job:
         above = seen.get(above.parent)

@@ -1,4 +1,4 @@
-"""How a process is told from all others: by labels on its command line, and in the environment of its children.
+"""Tell a process from all others: by labels on its command line, and in the environment of its children.
 
 The live process list is the only truth about what runs. A pid file outlives its process, and its number is given again.
 """
@@ -21,7 +21,7 @@ _PROPERTY = "-Dtocsin.labels="
 
 @dataclass(frozen=True)
 class Labels:
-    """What a process is.
+    """The identity of a process.
 
     Attributes:
         instance: the installation it belongs to, see `instance_of`.

@@ -1,4 +1,4 @@
-"""Where jobs run: one interface for this machine now and for a cluster later."""
+"""Define where jobs run: one interface for this machine now and for a cluster later."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process and all its children take.
+    """The resources of a process and all its children.
 
     Attributes:
         rss_bytes: resident memory, shared pages counted once per process.
@@ -76,10 +76,10 @@ class Runner(Protocol):
         """The live processes of this installation."""
 
     def exit_code(self, job: str) -> int | None:
-        """How the last process of `job` ended: minus the signal, or the code; None when this runner cannot know."""
+        """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""
 
     def usage(self, process: Process) -> Usage | None:
-        """What `process` takes; None when it is gone."""
+        """Measure the resources of `process`; None when it is gone."""
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """The last `lines` lines of the log of `job`."""

@@ -1,1 +1,1 @@
-"""How a notification looks: `compose` builds the message, `chart` draws, `plain` makes text from logs harmless."""
+"""Build the mail of a notification: `compose` the message, `chart` the picture, `plain_text` makes logs harmless."""

@@ -49,7 +49,7 @@ def _begin(one: StoredFinding) -> datetime:
 
 
 def _place(time: datetime) -> float:
-    """Where `time` stands on the axis: days since 1970, as matplotlib counts."""
+    """Convert `time` to a place on the axis: days since 1970, as matplotlib counts."""
     return time.timestamp() / 86_400
 
 
@@ -58,7 +58,7 @@ def _end(one: StoredFinding) -> datetime:
 
 
 def _is_close(shown: list[StoredFinding]) -> bool:
-    """Whether the windows are few and near enough for their insides to be seen."""
+    """Tell whether the windows are few and near enough for their insides to be seen."""
     length = _end(shown[0]) - _begin(shown[0])
     return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
 

@@ -39,7 +39,7 @@ _OTHER_WINDOWS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """What a message needs besides its content; see `Message`."""
+    """Address of a message: all that it needs besides its content; see `Message`."""
 
     recipient: str
     message_id: str
@@ -48,7 +48,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What an owner is told about a job or a run: plain text, whose hidden characters are escaped on the way.
+    """News for an owner about a job or a run: plain text, whose hidden characters are escaped on the way.
 
     Attributes:
         subject: one line.
@@ -188,7 +188,7 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
 
 
 def _commands(alert: Alert) -> list[str]:
-    """How to look further, to be pasted into a shell."""
+    """List commands that look further, to be pasted into a shell."""
     more = [f"tocsin alerts show {alert.id}"]
     entity = next(iter(alert.entity.values()))
     if len(alert.entity) == 1 and plain_text.plain(entity, 100) == entity:

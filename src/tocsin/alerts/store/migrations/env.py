@@ -1,4 +1,4 @@
-"""How alembic runs the migrations: over the connection, and inside the transaction, of the caller."""
+"""Run alembic's migrations over the connection, and inside the transaction, of the caller."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""What each job took on each day, and when findings were first detected, to be counted by day."""
+"""Add the resources of each job and day, and the time at which findings were first detected, to count them by day."""
 
 import sqlalchemy as sa
 from alembic import op

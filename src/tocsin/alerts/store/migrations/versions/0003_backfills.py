@@ -1,4 +1,4 @@
-"""What backfills say of findings, and which of their days are in the DB."""
+"""Add what backfills say of findings, and which of their days are in the DB."""
 
 import sqlalchemy as sa
 from alembic import op
