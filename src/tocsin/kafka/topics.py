@@ -50,6 +50,9 @@ _NO_LEADER = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    # The client and the broker that it asks do not know of the same election yet.
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
 )
 
 _Result = TypeVar("_Result")
@@ -184,9 +187,11 @@ def _leaderless(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> l
     found = []
     for place, future in admin.list_offsets(places, request_timeout=timeout).items():
         try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER:
+            _asked(future.result)
+        except TransientError:
+            found.append(place.topic)
+        except _Refused as refused:
+            if refused.code not in _NO_LEADER:
                 raise
             found.append(place.topic)
     return sorted(set(found))
