@@ -17,7 +17,7 @@ from typing import Any
 from bench.figures import Goal, table
 from bench.fleet import LIGHT, REAL, Fleet, running
 from bench.processes import Memory, await_that
-from tocsin.airflow.installation import Jobs
+from tocsin.airflow.installation import InstalledJobs
 from tocsin.model.names import dag_of, detector_job
 from tocsin.provision.paths import here
 
@@ -71,7 +71,7 @@ def measure(folder: Path, rounds: int) -> Found:
     with running(folder) as fleet:
         time.sleep(_SETTLE_SECONDS)
         found.memory = fleet.airflow_memory()
-        jobs = Jobs(fleet.settings)
+        jobs = InstalledJobs(fleet.settings)
         jobs.drift()
         for _ in range(20):
             found.drift.append(_timed(jobs.drift))

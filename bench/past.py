@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, Span, record
+from tocsin.history.land.landing_ledger import Entry, OffsetSpan, record
 from tocsin.history.places import Places, begin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -79,7 +79,7 @@ def land_past(settings: Settings, source: Source, past: Past) -> Expected:
             table = events(source, day, people, some)
             writer.write(table.append_column(PARTITION, pa.array(np.zeros(table.num_rows, np.int32))))
         moment, begins_at = begin(day) + timedelta(days=1, hours=2), _first_offset(past, day)
-        span = Span(from_offset=begins_at, to_offset=begins_at + past.rows, events=past.rows, newest_tick=moment)
+        span = OffsetSpan(from_offset=begins_at, to_offset=begins_at + past.rows, events=past.rows, newest_tick=moment)
         record(
             places,
             Entry(

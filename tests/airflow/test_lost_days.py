@@ -22,8 +22,8 @@ from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import note
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord
 from tocsin.supervision.incidents.mail_outbox import Outbox
 
 DAY = date(2026, 1, 31)
@@ -53,7 +53,7 @@ class Mails:
         at, records = datetime.now(UTC), Records(self.settings.state)
         report = records.place("logins", day, "v1")
         verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=at, checks=broken, report=report)
-        records.write(Record(verdict=verdict), "page")
+        records.write(VerdictRecord(verdict=verdict), "page")
         own = {"sealed_at": at, "report": str(report)}
         made = version("v1", severity=verdict.severity.value, published=None).model_copy(update=own)
         write_version(Places.of(self.settings, "logins"), day, made)
@@ -161,7 +161,7 @@ def test_a_mail_that_cannot_be_kept_leaves_at_once(mails: Mails) -> None:
 def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_reports(mails: Mails) -> None:
     begin_sealing(mails.settings, "logins", "mine")
     note(mails.settings.state, "logins", DAY - timedelta(days=1), "a landed file is <broken>")
-    rule = {"stage": Stage.DAY, "severity": Severity.CRITICAL, "passed": False}
+    rule = {"stage": CheckStage.DAY, "severity": Severity.CRITICAL, "passed": False}
     arrived = Check(name="events_arrived", about="rows", observed="0", limit="at least 1", **rule)
     lost = Check(name="nothing_lost", about="missing_offsets", observed="7", limit="<= 0", **rule)
     mails.refuse(DAY, arrived, lost)

@@ -18,7 +18,7 @@ from tests.browser.visiting import DETECTOR as NAME
 from tests.rig.airflow_api import Api
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.waiting import await_that, patient
-from tocsin.backfill.parity.comparison import Reason, compare
+from tocsin.backfill.parity.comparison import DifferenceReason, compare
 from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.detect.drain_request import asked_at, finish_drain, read_drains
 
@@ -201,7 +201,10 @@ def compared(state: Path) -> ParityReport:
         [found(60), found(90, 10, user="late"), found(110, 20, user="<img src=x>")],
     )
     late, hidden = comparison.differences
-    differences = [late.because(Reason.LATE, "late"), hidden.because(Reason.UNEXPLAINED, "no event was late")]
+    differences = [
+        late.because(DifferenceReason.LATE, "late"),
+        hidden.because(DifferenceReason.UNEXPLAINED, "no event was late"),
+    ]
     about = {"detector": NAME, "day": NOON.date(), "run": "r", "version": V1, "compared_at": datetime.now(UTC)}
     report = ParityReport(**about, **summed(comparison, differences))
     keep(state, report)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.backfill.backfill_ledger import Backfills, End, Ledger
+from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
 from tocsin.history.places import Places, begin
 from tocsin.project.setting_blocks import HistorySettings
 from tocsin.project.settings import Settings
@@ -33,7 +33,7 @@ class Installation:
     settings: Settings
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> BackfillLedger:
         return Backfills(self.settings, DETECTOR).read()
 
     def found(self, day: date, detector: str = DETECTOR) -> dict[str, float]:

@@ -16,7 +16,7 @@ from tests.rig.waiting import await_that, patient
 from tocsin.history.care import verify
 from tocsin.history.land.bounded_reader import BoundedReader, TopicAnew
 from tocsin.history.land.landing import land, land_again, landing_lock
-from tocsin.history.land.landing_ledger import Entry, Span, read_ledger
+from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger
 from tocsin.history.places import Places
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import ConfigError, TransientError
@@ -194,4 +194,4 @@ def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
     with pytest.raises(TransientError, match="cannot reach Kafka"):
         land(away, source)
     assert read_ledger(Places.of(job.settings, "logins")).entries == ()
-    assert Span(from_offset=0, to_offset=1, events=1).events == land(job.settings, source).events
+    assert OffsetSpan(from_offset=0, to_offset=1, events=1).events == land(job.settings, source).events

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.detect.spark.plan import Plan, read_plan
+from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.model.detector import DetectorSpec, Levels, Stage
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import parse_events, prepare_events
@@ -27,7 +27,7 @@ SPEC = DetectorSpec(
 Detect = Callable[[DataFrame], DataFrame]
 
 
-def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str = "a:1", **spec: Any) -> Plan:
+def plan_of(spark: SparkSession, detect: Detect, *, delay: int = 10, server: str = "a:1", **spec: Any) -> DetectorPlan:
     kafka = (
         spark.readStream.format("kafka").option("kafka.bootstrap.servers", server).option("subscribe", "events.logins")
     )

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tocsin.history.day_table import DayTable
 from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, Quarantined, Span, read_ledger, record
+from tocsin.history.land.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.seal import Gate, SealedDay, Sealer
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 
 ROOT = Path(__file__).parents[2]
 DAY = date(2026, 11, 19)
@@ -41,7 +41,7 @@ class Judge:
         bad = self.severity is not Severity.PASS
         check = Check(
             name="test",
-            stage=Stage.DAY,
+            stage=CheckStage.DAY,
             severity=self.severity if bad else Severity.INFO,
             passed=not bad,
             observed="1",
@@ -83,7 +83,7 @@ class History:
         table = pa.Table.from_pylist(rows, arrow_schema(columns))
         writer.write(table.append_column(PARTITION, pa.array([0] * len(rows), pa.int32())))
         moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
-        span = Span(from_offset=0, to_offset=0, events=len(rows), newest_append=moment, newest_tick=moment)
+        span = OffsetSpan(from_offset=0, to_offset=0, events=len(rows), newest_append=moment, newest_tick=moment)
         entry = Entry(
             run=writer.run,
             began=moment,

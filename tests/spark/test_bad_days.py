@@ -28,9 +28,9 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_profile import Profile
-from tocsin.quality.spark.day_gate import Gate
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Verdict
-from tocsin.quality.verdict_files import INDEX, Record, Records
+from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 from tocsin.runtime import logs
 
 BEFORE, AFTER = DAY - timedelta(days=1), DAY + timedelta(days=1)
@@ -50,10 +50,10 @@ class Program:
     """`spark_jobs/seal.py` on a project of its own, which is the shipped one but keeps its history for ten years."""
 
     history: History
-    outcomes: list[sealing.Outcome] = field(default_factory=list)
+    outcomes: list[sealing.SealingOutcome] = field(default_factory=list)
 
     @property
-    def outcome(self) -> sealing.Outcome:
+    def outcome(self) -> sealing.SealingOutcome:
         return self.outcomes[-1]
 
     def land(self, *runs: Events) -> None:
@@ -63,7 +63,7 @@ class Program:
     def seal(self, *days: date) -> int:
         """Its exit code."""
         given = [f"--day={day}" for day in days or (BEFORE, DAY, AFTER)]
-        return sealing.main(["logins", *given], doc="", gate_of=Gate, afterwards=tidy_after_sealing)
+        return sealing.main(["logins", *given], doc="", gate_of=DayGate, afterwards=tidy_after_sealing)
 
     def published(self) -> dict[date, int]:
         """How many events of each day count; by the files, and by what the versions say of them."""
@@ -107,7 +107,7 @@ def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def session(_settings: Settings, _job: str) -> Iterator[SparkSession]:
         yield spark
 
-    def recorded(*given: Any, sealed: Any = sealing.seal) -> sealing.Outcome:
+    def recorded(*given: Any, sealed: Any = sealing.seal) -> sealing.SealingOutcome:
         made.outcomes.append(sealed(*given))
         return made.outcome
 
@@ -123,7 +123,7 @@ def remember(state: Path) -> None:
     for day in weekdays_before(DAY):
         verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
         profile = Profile(source="logins", day=day, version="v1", figures={"rows": EVENTS, "hours": 24})
-        records.write(Record(verdict=verdict, profile=profile), "")
+        records.write(VerdictRecord(verdict=verdict, profile=profile), "")
 
 
 def _text(path: Path) -> str:

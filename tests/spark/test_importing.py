@@ -22,7 +22,7 @@ from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.spark import import_files
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import ConfigError
-from tocsin.quality.spark.day_gate import Gate
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
 from tocsin.sparkjob.session import clean_scratch
 
@@ -155,7 +155,7 @@ def test_the_gate_holds_a_day_of_which_an_import_has_refused_most(
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(one) for one in [*logins(500), *logins(501, action=None)]))
     bring_in(history, path)
-    sealed = history.seal(spark, Gate(history.settings, history.source), DAY)
+    sealed = history.seal(spark, DayGate(history.settings, history.source), DAY)
     (check,) = [one for one in sealed.verdict.failed if one.name == "quarantine"]
     assert (check.observed, check.severity) == ("50.05%, 501 of 1,001 records", Severity.CRITICAL)
     assert sealed.version.published_at is None

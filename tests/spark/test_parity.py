@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import DAY, ROOT, History, login
-from tocsin.backfill.parity.comparison import Difference, Reason, Streamed, Told, compare
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Streamed, compare
 from tocsin.backfill.parity.reasons import proved
 from tocsin.backfill.spark.recompute import Doubt, recomputed
 from tocsin.history.day_versions import DayVersion
@@ -90,7 +90,7 @@ def answers(
     whole = dict(mallory=80, eve=60, walter=80, oscar=80, trent=65, peggy=60, victor=80, sybil=80, judy=60)
     batch = [found(user, whole[user]) for user in stream]
     ours = [found(user, score) for user, score in stream.items() if score is not None]
-    compared = compare([Streamed(one, Told.of(one)) for one in ours], batch)
+    compared = compare([Streamed(one, ReportedFinding.of(one)) for one in ours], batch)
     doubt = Doubt(
         spec=SPEC,
         source=history.source,
@@ -110,15 +110,15 @@ def test_each_reason_is_claimed_where_leaving_out_its_events_gives_what_the_stre
         mallory=60, eve=None, walter=70, oscar=70, trent=60, peggy=58, victor=70, sybil=76, judy=None,
     )  # fmt: skip
     assert {user: one.reason for user, one in told.items()} == {
-        "mallory": Reason.LATE,
-        "eve": Reason.LATE,
-        "walter": Reason.LATE,
-        "oscar": Reason.LATE,
-        "trent": Reason.QUARANTINED,
-        "peggy": Reason.QUARANTINED,  # and late
-        "victor": Reason.UNEXPLAINED,
-        "sybil": Reason.UNEXPLAINED,  # late events are there, but do not give what the stream found
-        "judy": Reason.MISSING,
+        "mallory": DifferenceReason.LATE,
+        "eve": DifferenceReason.LATE,
+        "walter": DifferenceReason.LATE,
+        "oscar": DifferenceReason.LATE,
+        "trent": DifferenceReason.QUARANTINED,
+        "peggy": DifferenceReason.QUARANTINED,  # and late
+        "victor": DifferenceReason.UNEXPLAINED,
+        "sybil": DifferenceReason.UNEXPLAINED,  # late events are there, but do not give what the stream found
+        "judy": DifferenceReason.MISSING,
     }
     assert "more than 10 s late" in told["mallory"].why
     assert "more than 72 s late" in told["walter"].why
@@ -129,7 +129,7 @@ def test_each_reason_is_claimed_where_leaving_out_its_events_gives_what_the_stre
 
 def test_without_events_to_leave_out_nothing_is_proved(spark: SparkSession, history: History, day: DayVersion) -> None:
     told = answers(spark, history, day, [], victor=70)
-    assert told["victor"].reason is Reason.UNEXPLAINED
+    assert told["victor"].reason is DifferenceReason.UNEXPLAINED
     assert "the stream found email 70" in told["victor"].why
 
 
@@ -139,4 +139,4 @@ def test_a_backfill_that_history_no_longer_gives_is_told(
     compared = compare([], [found("victor", 81)])
     doubt = Doubt(spec=SPEC, source=history.source, days={DAY: day}, differences=compared.differences)
     (one,) = proved(compared.differences, *recomputed(spark, history.settings, doubt))
-    assert (one.reason, "finds email 80 in history now" in one.why) == (Reason.UNEXPLAINED, True)
+    assert (one.reason, "finds email 80 in history now" in one.why) == (DifferenceReason.UNEXPLAINED, True)

@@ -20,7 +20,7 @@ from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
 from tocsin.quality.day_profile import HOURS, Profile, figure_types
-from tocsin.quality.spark.day_gate import Gate
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.spark.profile_query import profile_of, samples_of
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Severity, Verdict
@@ -135,7 +135,7 @@ def test_how_long_before_midnight_a_day_fell_quiet(spark: SparkSession, tmp_path
     write(
         tmp_path, "day", expect("column_values_to_be_between", "warning", "fresh", column="quiet_minutes", max_value=90)
     )
-    gate = Gate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
+    gate = DayGate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
     assert _failed(gate.judge(DAY, frame(spark, rows), facts(len(rows)))) == {"fresh": "warning"}
     later = [*rows, row(3, at=START + timedelta(hours=22, minutes=30))]
     assert _failed(gate.judge(DAY, frame(spark, later), facts(len(later), version="v2"))) == {}
@@ -195,7 +195,7 @@ def day_of(spark: SparkSession, day: Any = DAY, rows: int = 240, hours: int = 24
     return frame(spark, [row(number, at=begin + gap * number, page=page) for number in range(rows)])
 
 
-def gate_of(tmp_path: Path) -> Gate:
+def gate_of(tmp_path: Path) -> DayGate:
     write(
         tmp_path, "rows", expect("column_values_to_be_in_set", "warning", "known_page", column="page", value_set=["/"])
     )
@@ -208,7 +208,7 @@ def gate_of(tmp_path: Path) -> Gate:
         expect(between, "warning", "every_hour", column="completeness", min_value=1),
         expect(between, name="nothing_lost", column="missing_offsets", max_value=0),
     )
-    return Gate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
+    return DayGate(Settings(project=tmp_path, state=tmp_path / "state"), VISITS)
 
 
 def test_the_gate_judges_days_beside_those_before(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tocsin.quality.expectation_run import outcomes
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.quality.verdict import Stage
+from tocsin.quality.verdict import CheckStage
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON = "2026-11-21T12:00:30Z"
@@ -124,7 +124,7 @@ def broken_for_gx(rows: list[dict[str, Any]], rules: tuple[RowRule, ...]) -> dic
 
 
 def test_every_rule_for_rows_is_tried() -> None:
-    possible = {name for name, known in KNOWN.items() if Stage.ROW in known.stages}
+    possible = {name for name, known in KNOWN.items() if CheckStage.ROW in known.stages}
     assert {entry["type"] for entry in RULES.values()} == possible
 
 

@@ -101,6 +101,9 @@ def test_a_folder_is_seen_at_a_glance_and_each_module_is_found_by_its_name() -> 
     folders = Counter(path.parent for path in python_files("src"))
     assert {where(folder): files for folder, files in folders.items() if files > FILES_A_FOLDER} == {}
     assert [name for name, times in Counter(path.stem for path in modules).items() if times > 1] == []
+    bodies = [node for path in modules for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    classes = Counter(node.name for node in bodies if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    assert [name for name, times in classes.items() if times > 1] == []
 
 
 # A test module may hold long tables of cases.

@@ -12,7 +12,7 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from tocsin.airflow.diff_events import Sender
-from tocsin.airflow.installation import Jobs
+from tocsin.airflow.installation import InstalledJobs
 from tocsin.project.settings import load_settings
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ class Drift(BaseEventTrigger):
         sender, jobs = Sender(), None
         while True:
             try:
-                jobs = jobs or Jobs(await asyncio.to_thread(load_settings))
+                jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings))
                 found = await asyncio.to_thread(jobs.drift)
             except Exception:
                 log.exception("the jobs cannot be looked at")

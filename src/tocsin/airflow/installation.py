@@ -39,7 +39,7 @@ _PAUSE_SECONDS = 0.5
 _SHOWN_SECONDS = 86_400.0
 
 
-class Jobs:
+class InstalledJobs:
     """All jobs of one installation.
 
     Attributes:

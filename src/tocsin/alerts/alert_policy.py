@@ -33,7 +33,7 @@ BACKFILLS_ARE_NEWS = timedelta(days=2)
 is in it with hours to spare, and a first run over months of history lists nothing that nobody can act on any more."""
 
 
-class Kind(StrEnum):
+class NotificationKind(StrEnum):
     """The way in which a notification leaves."""
 
     URGENT = "urgent"
@@ -77,7 +77,7 @@ class DetectorFacts(BaseModel):
 
 
 @dataclass(frozen=True)
-class Told:
+class SentBefore:
     """The messages about an alert that people were sent, or are about to be.
 
     Attributes:
@@ -88,11 +88,11 @@ class Told:
     at_once: str = ""
     delayed: str = ""
 
-    def plus(self, kind: Kind, level: str) -> Told:
+    def plus(self, kind: NotificationKind, level: str) -> SentBefore:
         """The same after a notification of `kind` about a finding of `level`."""
-        if kind is Kind.DELAYED:
-            return Told(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
-        return Told(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
+        if kind is NotificationKind.DELAYED:
+            return SentBefore(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
+        return SentBefore(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
 
 
 def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
@@ -165,14 +165,14 @@ def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, 
     return dict(opened)
 
 
-def notification(finding: Finding, facts: DetectorFacts, told: Told, now: datetime) -> Kind | None:
+def notification(finding: Finding, facts: DetectorFacts, told: SentBefore, now: datetime) -> NotificationKind | None:
     """Choose the notification for `finding`, given what people were `told` about its alert; None for none."""
     if not notifies(finding, facts, now):
         return None
     rank = _LEVELS[finding.level]
     if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
-        return Kind(finding.level) if rank > _LEVELS[told.at_once] else None
-    return Kind.DELAYED if rank > max(_LEVELS[told.at_once], _LEVELS[told.delayed]) else None
+        return NotificationKind(finding.level) if rank > _LEVELS[told.at_once] else None
+    return NotificationKind.DELAYED if rank > max(_LEVELS[told.at_once], _LEVELS[told.delayed]) else None
 
 
 def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
@@ -184,9 +184,9 @@ def _end(finding: Finding) -> datetime:
     return finding.window_end or finding.moment
 
 
-def recipients(kind: Kind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:
+def recipients(kind: NotificationKind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:
     """List who gets a notification, without repetition: the owner, and for an urgent one those to be `paged` too."""
-    return tuple(dict.fromkeys([owner, *(paged if kind is Kind.URGENT else ())]))
+    return tuple(dict.fromkeys([owner, *(paged if kind is NotificationKind.URGENT else ())]))
 
 
 def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta, now: datetime) -> datetime:
@@ -216,14 +216,16 @@ class Closing:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class LastReports:
     """The last reports of the two jobs that must be done with a window before its e-mail leaves; None when unheard."""
 
     detector: JobReport | None
     indexer: JobReport | None
 
 
-def closing(window_end: datetime, until: datetime, jobs: Jobs, now: datetime, closed_at: datetime | None) -> Closing:
+def closing(
+    window_end: datetime, until: datetime, jobs: LastReports, now: datetime, closed_at: datetime | None
+) -> Closing:
     """Tell whether a window that ends at `window_end` is closed, waiting no longer than `until`.
 
     It is closed once the watermark of the detector's job has passed its end, or the job says between two boundaries
@@ -244,7 +246,7 @@ def closing(window_end: datetime, until: datetime, jobs: Jobs, now: datetime, cl
     return Closing(False, "", closed_at)
 
 
-def _why_open(jobs: Jobs, closed_at: datetime | None) -> str:
+def _why_open(jobs: LastReports, closed_at: datetime | None) -> str:
     late, who = (jobs.detector, "the detector's job") if closed_at is None else (jobs.indexer, "the indexer")
     if late is None:
         return f"{who} has not reported"

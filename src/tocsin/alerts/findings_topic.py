@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from tocsin.alerts.intake import Record
+from tocsin.alerts.intake import FindingRecord
 from tocsin.kafka.reader import Offsets, TopicReader, appended_at
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
@@ -39,7 +39,7 @@ class FollowedTopic:
         self.lag_records = 0
         self.complete_until: datetime | None = None
 
-    def read(self, count: int, wait_seconds: float) -> list[Record]:
+    def read(self, count: int, wait_seconds: float) -> list[FindingRecord]:
         """Up to `count` records, in order per partition; empty when none came within `wait_seconds`.
 
         Raises:
@@ -53,7 +53,7 @@ class FollowedTopic:
             self._next = {}  # what was given with the error comes again
             raise
 
-    def commit(self, records: list[Record]) -> None:
+    def commit(self, records: list[FindingRecord]) -> None:
         """`records` are done with: a restart reads on behind them. A lost commit is made good by the next."""
         for record in records:
             self._next[record.partition] = record.offset + 1
@@ -124,9 +124,9 @@ class FollowedTopic:
         self._next = positions
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> FindingRecord:
     is_dated = message.timestamp()[0] != TIMESTAMP_NOT_AVAILABLE
-    return Record(
+    return FindingRecord(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,

@@ -21,7 +21,7 @@ from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
 from tocsin.alerts.findings_topic import FollowedTopic
-from tocsin.alerts.intake import Record, Rejected, put_aside, read_record
+from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.database import Database
 from tocsin.model.errors import InvalidEvent, TransientError
@@ -56,9 +56,9 @@ class Indexer:
             self._stored_facts = detector_facts.remembered(connection)
         self._declared = detector_facts.DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
-        self.days = published_day.Days(database.read, self._writing, clock)
+        self.days = published_day.StoredDays(database.read, self._writing, clock)
 
-    def store(self, records: list[Record]) -> Recorded:
+    def store(self, records: list[FindingRecord]) -> Recorded:
         """Store a batch, in one transaction; if the DB refuses its content, record by record.
 
         Raises:
@@ -77,7 +77,7 @@ class Indexer:
                 put_aside(connection, [Rejected(record=records[0], reasons=(reason,))], self._clock())
             return Recorded()
 
-    def _transaction(self, records: list[Record]) -> Recorded:
+    def _transaction(self, records: list[FindingRecord]) -> Recorded:
         found: list[Finding] = []
         rejected = []
         for record in records:

@@ -17,7 +17,7 @@ MAX_KEPT_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class FindingRecord:
     """A record as Kafka delivered it; `appended_at` is its time, UTC."""
 
     topic: str
@@ -31,11 +31,11 @@ class Record:
 class Rejected:
     """A record that cannot be used, and why."""
 
-    record: Record
+    record: FindingRecord
     reasons: tuple[str, ...]
 
 
-def read_record(record: Record) -> Finding:
+def read_record(record: FindingRecord) -> Finding:
     """The finding in `record`, detected when it was appended.
 
     Raises:

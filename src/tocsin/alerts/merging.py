@@ -17,7 +17,7 @@ Points = list[tuple[int, float]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Said(BaseModel):
+class StreamWord(BaseModel):
     """The last word of the stream on a finding of which a backfill has the last word.
 
     Attributes:
@@ -35,14 +35,14 @@ class Said(BaseModel):
     detected_at: datetime | None
 
     @classmethod
-    def of(cls, finding: Finding) -> Said:
+    def of(cls, finding: Finding) -> StreamWord:
         """Take what the stream's record `finding` says."""
         return cls(**{name: getattr(finding, name) for name in cls.model_fields})
 
-    def merged(self, new: Finding, declared: str | None) -> Said:
+    def merged(self, new: Finding, declared: str | None) -> StreamWord:
         """The same after one more record of the stream; `declared` as for `policy.merged`."""
-        stored = new.model_copy(update={name: getattr(self, name) for name in Said.model_fields})
-        return self if alert_policy.merged(stored, new, declared) is stored else Said.of(new)
+        stored = new.model_copy(update={name: getattr(self, name) for name in StreamWord.model_fields})
+        return self if alert_policy.merged(stored, new, declared) is stored else StreamWord.of(new)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Kept:
     finding: Finding
     points: Points
     first_detected_at: datetime
-    stream: Said | None = None
+    stream: StreamWord | None = None
     superseded_at: datetime | None = None
     superseded_by: str = ""
 
@@ -95,13 +95,13 @@ def after(kept: Kept, finding: Finding, declared: str | None, last_word: LastWor
     return replace(kept, superseded_at=None, superseded_by="") if _reinstates(finding, declared, last_word) else kept
 
 
-def _said(kept: Kept, best: Finding, finding: Finding, declared: str | None) -> Said | None:
+def _said(kept: Kept, best: Finding, finding: Finding, declared: str | None) -> StreamWord | None:
     if best.origin is not Origin.BACKFILL:
         return None
-    known = kept.stream if kept.finding.origin is Origin.BACKFILL else Said.of(kept.finding)
+    known = kept.stream if kept.finding.origin is Origin.BACKFILL else StreamWord.of(kept.finding)
     if finding.origin is Origin.BACKFILL:
         return known
-    return Said.of(finding) if known is None else known.merged(finding, declared)
+    return StreamWord.of(finding) if known is None else known.merged(finding, declared)
 
 
 def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | None) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
 from tocsin.alerts import alert_policy, merging
-from tocsin.alerts.alert_policy import DetectorFacts, Kind, Told
+from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefore
 from tocsin.alerts.merging import Kept, LastWord
 from tocsin.alerts.store.alert_rows import alert_parts, entity_hash, kept_of, kept_values, message_id
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
@@ -55,7 +55,7 @@ class Recorded:
     findings: int = 0
     alerts: int = 0
     undeclared: int = 0
-    notifications: dict[Kind, int] = field(default_factory=dict)
+    notifications: dict[NotificationKind, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -66,15 +66,15 @@ class _Alert:
     level: str
     facts: DetectorFacts | None = None
     id: int | None = None
-    told: Told = field(default_factory=Told)
+    told: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
-    planned: list[tuple[Kind, Finding]] = field(default_factory=list)
+    planned: list[tuple[NotificationKind, Finding]] = field(default_factory=list)
     changed: bool = False
 
-    def plan(self, kind: Kind, finding: Finding) -> None:
+    def plan(self, kind: NotificationKind, finding: Finding) -> None:
         """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
         self.told, self.changed = self.told.plus(kind, finding.level), True
-        others = [one for one in self.planned if one[0] is not Kind.DELAYED] if kind is Kind.DELAYED else []
+        others = [one for one in self.planned if one[0] is not kind] if kind is NotificationKind.DELAYED else []
         self.planned = [*others, (kind, finding)]
 
 
@@ -131,7 +131,7 @@ class _Work:
         )
         by_id = {}
         for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
-            told = Told(row.told_at_once, row.told_delayed)
+            told = SentBefore(row.told_at_once, row.told_delayed)
             alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, told=told)
             alert.revision = row.revision
             by_id[row.id] = alert
@@ -254,9 +254,9 @@ class _Work:
     def _store_notifications(self, planned: list[_Alert]) -> None:
         """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
         ids = [alert.id for alert in planned]
-        told = [alert.id for alert in planned if any(kind is not Kind.DELAYED for kind, _ in alert.planned)]
+        told = [alert.id for alert in planned if any(kind is not NotificationKind.DELAYED for kind, _ in alert.planned)]
         waiting, alert_id = notifications.c.state == "waiting", notifications.c.alert_id
-        another = and_(alert_id.in_(ids), notifications.c.kind == Kind.DELAYED.value)
+        another = and_(alert_id.in_(ids), notifications.c.kind == NotificationKind.DELAYED.value)
         replaced = update(notifications).where(waiting, or_(alert_id.in_(told), another))
         self._connection.execute(replaced.values(state="replaced"))
         rows = [row for alert in planned for row in self._notifications(alert)]
@@ -276,16 +276,16 @@ class _Work:
             ]
         return rows
 
-    def _leaving(self, kind: Kind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
+    def _leaving(self, kind: NotificationKind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
         """When and why a notification leaves."""
-        waits = kind is Kind.DELAYED or (kind is Kind.EMAIL and finding.window_end is not None)
+        waits = kind is NotificationKind.DELAYED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
         patience = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
         return {
             "kind": kind.value,
             "state": "waiting" if waits else "pending",
             "finding_id": finding.finding_id,
             "window_end": finding.window_end,
-            "wait_until": patience if kind is Kind.EMAIL else None,
+            "wait_until": patience if kind is NotificationKind.EMAIL else None,
             "incomplete": "",
             "created_at": self._now,
             "next_attempt_at": self._now,

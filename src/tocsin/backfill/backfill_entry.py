@@ -9,7 +9,7 @@ from datetime import date
 import structlog
 
 from tocsin.backfill.backfill_ledger import held_by
-from tocsin.backfill.spark.backfill_run import Outcome, backfill
+from tocsin.backfill.spark.backfill_run import BackfillOutcome, backfill
 from tocsin.model.names import backfill_job
 from tocsin.project.settings import load_settings
 from tocsin.runtime import logs, private, process_exit
@@ -46,7 +46,7 @@ def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
     return exit_code(outcome, asked=bool(days))
 
 
-def exit_code(outcome: Outcome, *, asked: bool) -> ExitCode:
+def exit_code(outcome: BackfillOutcome, *, asked: bool) -> ExitCode:
     """Return the code of the worst day; days that were `asked` for and cannot be run are a failure."""
     if outcome.disk:
         return ExitCode.UNWRITABLE

@@ -112,7 +112,7 @@ class Attempt(BaseModel):
     report: str | None = None
 
 
-class Ledger(BaseModel):
+class BackfillLedger(BaseModel):
     """All days of one detector.
 
     Attributes:
@@ -138,9 +138,9 @@ class Backfills:
         """Changes whenever something is published, or an attempt was in vain."""
         return self.folder / "ledger.json"
 
-    def read(self) -> Ledger:
+    def read(self) -> BackfillLedger:
         """Read the ledger; empty before the first run. A broken ledger counts as empty: all days are run again."""
-        return state_file.read(self.file, Ledger, Ledger())
+        return state_file.read(self.file, BackfillLedger, BackfillLedger())
 
     def next_run(self, day: date) -> str:
         """A name for the next run of `day`."""
@@ -163,7 +163,7 @@ class Backfills:
         published = published.model_copy(update=own)
         write_whole(self._findings(day, published.run), content)
         attempts = {other: attempt for other, attempt in ledger.attempts.items() if other != day}
-        self._write(Ledger(published={**ledger.published, day: published}, attempts=attempts))
+        self._write(BackfillLedger(published={**ledger.published, day: published}, attempts=attempts))
         if before is not None and before.run != published.run:
             self._findings(day, before.run).unlink(missing_ok=True)
         return published
@@ -201,16 +201,16 @@ class Backfills:
         Raises:
             OSError: the folder cannot be written; the next time removes the rest.
         """
-        ledger = state_file.read(self.file, Ledger, None)
+        ledger = state_file.read(self.file, BackfillLedger, None)
         if ledger is None:
             if self.file.exists():
                 log.warning("a ledger of backfills cannot be read; it is left alone", file=str(self.file))
                 return
-            ledger = Ledger()
+            ledger = BackfillLedger()
         published = {day: one for day, one in ledger.published.items() if day >= before}
         attempts = {day: one for day, one in ledger.attempts.items() if day >= before}
         if (published, attempts) != (ledger.published, ledger.attempts):
-            self._write(Ledger(published=published, attempts=attempts))
+            self._write(BackfillLedger(published=published, attempts=attempts))
         known = {self._findings(day, one.run) for day, one in published.items()}
         # Hidden files are drafts of runs that were killed, for who writes holds the lock.
         for file in [*self.folder.glob(f".{self.file.name}.*"), *self.folder.glob("dt=*/*")]:
@@ -226,8 +226,8 @@ class Backfills:
     def _findings(self, day: date, run: str) -> Path:
         return self.folder / f"dt={day}" / f"{run}{_FINDINGS}"
 
-    def _write(self, ledger: Ledger) -> None:
-        state_file.write(self.file, Ledger, ledger)
+    def _write(self, ledger: BackfillLedger) -> None:
+        state_file.write(self.file, BackfillLedger, ledger)
 
 
 def folder(settings: Settings) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from tocsin.backfill.backfill_ledger import End, Ledger, Made
+from tocsin.backfill.backfill_ledger import BackfillLedger, End, Made
 from tocsin.history.places import end
 from tocsin.model.detector import DetectorSpec, reach
 
@@ -36,7 +36,7 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BackfillPlan:
     """The work to be done.
 
     Attributes:
@@ -50,7 +50,7 @@ class Plan:
     held: tuple[date, ...] = ()
 
 
-def plan(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> Plan:
+def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> BackfillPlan:
     """Choose those of `days` that need a run.
 
     Args:
@@ -72,7 +72,7 @@ def plan(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date
             held += [day] if day in ledger.attempts else []
         else:
             due[day] = reason
-    return Plan(due, blocked, tuple(held))
+    return BackfillPlan(due, blocked, tuple(held))
 
 
 def made_of(day: date, spec: DetectorSpec, sealed: Mapping[date, str]) -> Made | None:
@@ -102,7 +102,7 @@ def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterato
         yield tuple(chunk)
 
 
-def _reason(ledger: Ledger, day: date, made: Made) -> str | None:
+def _reason(ledger: BackfillLedger, day: date, made: Made) -> str | None:
     attempt, published = ledger.attempts.get(day), ledger.published.get(day)
     if attempt is not None and attempt.end is End.HELD and attempt.made == made:
         return None

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.backfill.backfill_ledger import Attempt, Backfills, Ledger
-from tocsin.backfill.backfill_planning import Plan, Sealed, inputs, plan
+from tocsin.backfill.backfill_ledger import Attempt, BackfillLedger, Backfills
+from tocsin.backfill.backfill_planning import BackfillPlan, Sealed, inputs, plan
 from tocsin.history.day_status import kept_from, published_days, why_not
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
@@ -112,7 +112,7 @@ def list_days(
     return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
 
 
-def standing(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
+def standing(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
     """Each of `days`, the oldest first.
 
     Args:
@@ -149,7 +149,7 @@ def standing(ledger: Ledger, spec: DetectorSpec, sealed: Sealed, days: Iterable[
     return found
 
 
-def _state(day: date, planned: Plan, attempt: Attempt | None) -> tuple[BackfillState, str]:
+def _state(day: date, planned: BackfillPlan, attempt: Attempt | None) -> tuple[BackfillState, str]:
     if day in planned.blocked:
         return BackfillState.BLOCKED, planned.blocked[day]
     if day in planned.days:
@@ -159,7 +159,7 @@ def _state(day: date, planned: Plan, attempt: Attempt | None) -> tuple[BackfillS
     return BackfillState.DONE, ""
 
 
-def _cost(ledger: Ledger) -> float:
+def _cost(ledger: BackfillLedger) -> float:
     """CPU-seconds for each event: those of the days that are published, else the measured ones of a simple detector."""
     rows = sum(one.rows for one in ledger.published.values())
     spent = sum(one.cpu_seconds for one in ledger.published.values())

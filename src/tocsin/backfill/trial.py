@@ -28,7 +28,7 @@ RUN_ID = "backtest"
 
 
 @dataclass
-class Trial:
+class DetectorTrial:
     """The findings of one version of a detector.
 
     Attributes:
@@ -105,7 +105,7 @@ def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> Detecto
     return found
 
 
-def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], most_days: int) -> list[Trial]:
+def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], most_days: int) -> list[DetectorTrial]:
     """Run each of `specs` on the latest `most_days` published days that all of them can be computed for.
 
     Raises:
@@ -121,7 +121,7 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
     job = backtest_job(specs[0].name)
     try:
         with running_batch(settings, job) as spark:
-            trials = [Trial(spec) for spec in specs]
+            trials = [DetectorTrial(spec) for spec in specs]
             for chunk in chunks(able, days.rows, ROWS_AT_ONCE):
                 for trial in trials:
                     began = time.monotonic()
@@ -141,7 +141,7 @@ def _leave_nothing(settings: Settings, job: str) -> None:
         scratch.parent.parent.rmdir()
 
 
-def _take(trial: Trial, days: Days, found: Found) -> None:
+def _take(trial: DetectorTrial, days: Days, found: Found) -> None:
     trial.found |= found.by_day
     trial.events |= {day: days.rows[day] for day in found.by_day}
     trial.cpu_seconds += found.cpu_seconds

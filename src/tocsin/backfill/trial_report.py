@@ -57,7 +57,7 @@ class Backtest(BaseModel):
     seconds: float
 
 
-class Change(BaseModel):
+class TrialChange(BaseModel):
     """One finding that only one of two versions makes, or both make in another way.
 
     Attributes:
@@ -91,7 +91,7 @@ class Diff(BaseModel):
     after: str
     days: int
     same: int
-    changes: list[Change]
+    changes: list[TrialChange]
 
     @property
     def only_before(self) -> int:
@@ -120,7 +120,7 @@ def top_entities(findings: Iterable[Finding]) -> list[TopEntity]:
     ]
 
 
-def changes(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[int, list[Change]]:
+def changes(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[int, list[TrialChange]]:
     """Count the findings that are alike, and list all that are not.
 
     Findings are matched by what they are about, not by their identity: a version under another name has others.
@@ -135,7 +135,7 @@ def changes(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[int, l
         one = was or now
         assert one is not None
         found.append(
-            Change(
+            TrialChange(
                 entity=one.entity,
                 window_start=one.window_start,
                 window_end=one.window_end,

@@ -12,16 +12,16 @@ from pydantic import BaseModel
 
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, Notification, StoredFinding
 from tocsin.backfill.backfill_status import BackfillDay
-from tocsin.backfill.parity.comparison import Difference, Told
+from tocsin.backfill.parity.comparison import Difference, ReportedFinding
 from tocsin.backfill.parity.parity_report import ParityReport
-from tocsin.backfill.trial_report import Backtest, Change, DayCount, Diff, TopEntity
+from tocsin.backfill.trial_report import Backtest, DayCount, Diff, TopEntity, TrialChange
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
 from tocsin.dev.control import ComponentStatus
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion, SealedFile
-from tocsin.ingest.quarantined_record import Origin, QuarantinedRecord
+from tocsin.ingest.quarantined_record import QuarantinedRecord, RawPlace
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobReport
 from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
@@ -70,10 +70,10 @@ ONES: dict[str, type[BaseModel]] = {
 _SHAPES: tuple[type[BaseModel], ...] = (
     *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
     *(DaySummary, ProfileRow, Verdict, Check),
-    *(BackfillDay, Backtest, DayCount, TopEntity, Diff, Change),
-    *(ParityReport, Difference, Told),
+    *(BackfillDay, Backtest, DayCount, TopEntity, Diff, TrialChange),
+    *(ParityReport, Difference, ReportedFinding),
     *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, InvalidFinding, Alert, Notification, AlertDetails),
-    *(QuarantinedRecord, Origin, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
+    *(QuarantinedRecord, RawPlace, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
 )
 
 

@@ -23,7 +23,7 @@ from tocsin.dev.servers.mail_sink import NAME as MAIL
 from tocsin.dev.servers.mail_sink import MailSink
 from tocsin.dev.servers.ports import Ports
 from tocsin.dev.servers.server_set import Server, Servers
-from tocsin.dev.startup_progress import Part, Progress
+from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
@@ -59,7 +59,7 @@ class Options:
     airflow: bool = False
 
 
-def up(project: Path | None, options: Options, progress: Progress, stop: threading.Event) -> None:
+def up(project: Path | None, options: Options, progress: StartupProgress, stop: threading.Event) -> None:
     """Run a stack until `stop` is set. Call it from the main thread, since all processes end with the thread.
 
     Raises:
@@ -128,7 +128,7 @@ def _launcher_lock(state: Path) -> Iterator[None]:
 class _Launcher:
     """One run of a stack."""
 
-    def __init__(self, settings: Settings, chosen: Ports, progress: Progress) -> None:
+    def __init__(self, settings: Settings, chosen: Ports, progress: StartupProgress) -> None:
         java = find_java()
         at = settings.state
         kafka = Kafka(at / "kafka", settings.log("kafka"), chosen.kafka, chosen.controller, java)

@@ -31,7 +31,7 @@ class Part:
     failing: bool = False
 
 
-class Progress(Protocol):
+class StartupProgress(Protocol):
     """Shows how the parts of the stack are."""
 
     def show(self, parts: Sequence[Part]) -> None:
@@ -44,7 +44,7 @@ class Progress(Protocol):
         """From now on show changes only: all is ready, or all is about to stop."""
 
 
-def progress(stream: TextIO | None = None) -> Progress:
+def progress(stream: TextIO | None = None) -> StartupProgress:
     """A table that changes in place on a terminal, plain lines elsewhere."""
     console = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
     return Redrawn(console) if console.is_terminal else Plain(console)
@@ -62,21 +62,21 @@ class Plain:
         self._shown = {part.name: part for part in parts}
 
     def show(self, parts: Sequence[Part]) -> None:
-        """See `Progress.show`."""
+        """See `StartupProgress.show`."""
         for part in parts:
             if self._shown.get(part.name) != part:
                 self.say(f"{part.name}: {_printable(part.text)}")
         self.go_on_from(parts)
 
     def say(self, text: str) -> None:
-        """See `Progress.say`."""
+        """See `StartupProgress.say`."""
         seconds = time.monotonic() - self._began
         for line in text.splitlines():
             self._console.print(f"{seconds:6.1f} s  {line}", soft_wrap=True)
         self._console.file.flush()
 
     def settle(self) -> None:
-        """See `Progress.settle`."""
+        """See `StartupProgress.settle`."""
 
 
 class Redrawn:
@@ -89,7 +89,7 @@ class Redrawn:
         self._parts: Sequence[Part] = ()
 
     def show(self, parts: Sequence[Part]) -> None:
-        """See `Progress.show`."""
+        """See `StartupProgress.show`."""
         if self._live is None:
             self._plain.show(parts)
             return
@@ -97,11 +97,11 @@ class Redrawn:
         self._live.update(_table(parts), refresh=True)
 
     def say(self, text: str) -> None:
-        """See `Progress.say`."""
+        """See `StartupProgress.say`."""
         self._plain.say(text)
 
     def settle(self) -> None:
-        """See `Progress.settle`."""
+        """See `StartupProgress.settle`."""
         if self._live is not None:
             self._live.stop()
             self._live = None

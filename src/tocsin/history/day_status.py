@@ -14,7 +14,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin, end
-from tocsin.history.seal_planning import Known, Plan, due, missing, oldest_kept, plan
+from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, oldest_kept, plan
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import unsealed_days
@@ -79,14 +79,14 @@ class DayStanding(BaseModel):
     note: str = ""
 
 
-def known(settings: Settings, source: Source, table: DayTable) -> Known:
+def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
     """List what is known of the days of `source` now.
 
     Raises:
         BrokenLedger: an entry of the ledger cannot be read.
         TransientError: the catalogue does not answer; a retry helps.
     """
-    return Known(
+    return SealFacts(
         ledger=read_ledger(Places.of(settings, source.name)),
         versions=whole_versions(table.places),
         published=table.published(),
@@ -165,7 +165,7 @@ def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
     return said.get(state, f"{nothing}, then {seal}")
 
 
-def standing(source: str, facts: Known) -> list[DayStanding]:
+def standing(source: str, facts: SealFacts) -> list[DayStanding]:
     """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
     at_once = due(facts, planned.ready)
@@ -176,7 +176,7 @@ def standing(source: str, facts: Known) -> list[DayStanding]:
             for day in sorted(days | gaps.keys())]  # fmt: skip
 
 
-def _standing(source: str, day: date, facts: Known, planned: Plan, at_once: bool) -> DayStanding:
+def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_once: bool) -> DayStanding:
     versions = facts.versions.get(day, ())
     current = next((one for one in versions if one.version == facts.published.get(day)), None)
     latest = versions[-1] if versions else None
@@ -197,7 +197,7 @@ def _standing(source: str, day: date, facts: Known, planned: Plan, at_once: bool
     )
 
 
-def _state(day: date, facts: Known, planned: Plan, current: DayVersion | None) -> DayState:
+def _state(day: date, facts: SealFacts, planned: SealPlan, current: DayVersion | None) -> DayState:
     if day in planned.too_old:
         return DayState.TOO_OLD
     is_open = day in planned.ready or day in planned.waiting

@@ -17,7 +17,7 @@ import structlog
 from tocsin.history.day_table import KEPT, DayTable
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.land.landing import landing_lock, sweep
-from tocsin.history.land.landing_ledger import Ledger, forget, read_ledger
+from tocsin.history.land.landing_ledger import LandingLedger, forget, read_ledger
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.history.seal_planning import oldest_kept
 from tocsin.model.source import Source
@@ -143,7 +143,7 @@ def _tidy_landing(settings: Settings, places: Places, gone: Leftovers, held: Hel
         log.info("landing runs; its folders are tidied up the next time", source=places.source)
 
 
-def _forget(places: Places, ledger: Ledger, edge: datetime) -> None:
+def _forget(places: Places, ledger: LandingLedger, edge: datetime) -> None:
     """Entries without a day that is still history say nothing any more; the last one says where to go on."""
     for entry in ledger.entries:
         if entry is not ledger.last and entry.ended < edge and all(end(file.day) <= edge for file in entry.files):

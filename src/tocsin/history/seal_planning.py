@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import Ledger
+from tocsin.history.land.landing_ledger import LandingLedger
 from tocsin.history.places import end
 from tocsin.quality.unsealed_days import Unsealed
 
@@ -15,7 +15,7 @@ _AGAIN = timedelta(hours=20)
 
 
 @dataclass(frozen=True)
-class Plan:
+class SealPlan:
     """The days to seal, and those that wait.
 
     Attributes:
@@ -30,7 +30,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Known:
+class SealFacts:
     """The facts that a plan follows from.
 
     Attributes:
@@ -43,7 +43,7 @@ class Known:
         unsealed: why days could not be sealed when that was tried last.
     """
 
-    ledger: Ledger
+    ledger: LandingLedger
     versions: Mapping[date, Sequence[DayVersion]]
     published: Mapping[date, str]
     now: datetime
@@ -52,7 +52,7 @@ class Known:
     unsealed: Mapping[date, Unsealed] = field(default_factory=dict)
 
 
-def plan(known: Known) -> Plan:
+def plan(known: SealFacts) -> SealPlan:
     """The days that need sealing.
 
     A day needs it when something has landed for it that its latest version has not, when that version was sealed before
@@ -71,10 +71,10 @@ def plan(known: Known) -> Plan:
             waiting[day] = reason
         else:
             ready.append(day)
-    return Plan(tuple(ready), waiting, tuple(too_old))
+    return SealPlan(tuple(ready), waiting, tuple(too_old))
 
 
-def due(known: Known, ready: Iterable[date]) -> frozenset[date]:
+def due(known: SealFacts, ready: Iterable[date]) -> frozenset[date]:
     """Those of the `ready` days that are to be sealed at once, not in the next night.
 
     Not a day that was sealed or tried within the last 20 hours, and since it was over: late events, and what fails
@@ -83,14 +83,14 @@ def due(known: Known, ready: Iterable[date]) -> frozenset[date]:
     return frozenset(day for day in ready if known.now - _tried_at(day, known) >= _AGAIN)
 
 
-def _tried_at(day: date, known: Known) -> datetime:
+def _tried_at(day: date, known: SealFacts) -> datetime:
     never = datetime.min.replace(tzinfo=known.now.tzinfo)
     tries = [version.sealed_at for version in known.versions.get(day, ())]
     tries += [known.unsealed[day].at] if day in known.unsealed else []
     return max((at for at in tries if at >= end(day)), default=never)
 
 
-def missing(known: Known, days: Iterable[date]) -> tuple[date, ...]:
+def missing(known: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
     """The days between the first and the last of `days` of which there is nothing, as far as they are history.
 
     Those that landing follows are not among them: they are empty, or landing will say so.
@@ -113,7 +113,7 @@ def oldest_kept(now: datetime, kept: timedelta) -> datetime:
     return (now - kept).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _covered(known: Known) -> Iterator[date]:
+def _covered(known: SealFacts) -> Iterator[date]:
     """Days that landing has followed from begin to end, as far as they are history."""
     first, through = known.ledger.first, known.ledger.read_through
     if first is None or through is None:
@@ -124,7 +124,7 @@ def _covered(known: Known) -> Iterator[date]:
         day += timedelta(days=1)
 
 
-def _open(day: date, known: Known) -> bool:
+def _open(day: date, known: SealFacts) -> bool:
     latest = known.versions.get(day, ())[-1:]
     if not latest or not latest[0].whole or not known.ledger.runs(day) <= latest[0].runs:
         return True
@@ -132,7 +132,7 @@ def _open(day: date, known: Known) -> bool:
     return not settled and known.published.get(day) != latest[0].version
 
 
-def _reason_to_wait(day: date, known: Known) -> str | None:
+def _reason_to_wait(day: date, known: SealFacts) -> str | None:
     over = end(day) + known.grace
     if known.now < over:
         return f"is waited for until {over:%Y-%m-%d %H:%M} UTC"

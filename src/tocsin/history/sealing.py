@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Outcome:
+class SealingOutcome:
     """The outcome of the days of one run.
 
     Attributes:
@@ -68,7 +68,9 @@ class Outcome:
         return ExitCode.WARNED if Severity.WARNING in verdicts else ExitCode.OK
 
 
-def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = (), run_id: str = "") -> Outcome:
+def seal(
+    settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = (), run_id: str = ""
+) -> SealingOutcome:
     """Seal `days`, whether they are ready or not; without any, all that need it. Tidies up behind.
 
     A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
@@ -80,7 +82,7 @@ def seal(settings: Settings, source: Source, gate_of: GateOf, days: Iterable[dat
         TransientError: the catalogue does not answer; a retry helps.
         BrokenLedger: an entry of the ledger cannot be read.
     """
-    job, outcome = sealing_job(source.name), Outcome()
+    job, outcome = sealing_job(source.name), SealingOutcome()
     with hold(settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
         table.check()
         run = begin_sealing(settings, source.name, run_id) if run_id else None
@@ -133,7 +135,7 @@ def _run(given: argparse.Namespace, gate_of: GateOf, afterwards: Afterwards) -> 
     return outcome.code
 
 
-def _one(outcome: Outcome, day: date, sealing: Callable[[], SealedDay]) -> None:
+def _one(outcome: SealingOutcome, day: date, sealing: Callable[[], SealedDay]) -> None:
     """Seal one day, whatever becomes of it: the next one is not to suffer."""
     try:
         outcome.sealed.append(sealing())
@@ -157,7 +159,7 @@ def _told(settings: Settings, source: Source, day: date, why: str | None) -> Non
         log.warning("what became of the day cannot be noted", day=str(day), error=str(error))
 
 
-def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: Outcome) -> tuple[date, ...]:
+def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: SealingOutcome) -> tuple[date, ...]:
     now = {one.day for one in outcome.sealed} | outcome.failed.keys()
     since = sealed_since(settings, source.name, run.began_at)
     return tuple(day for day, version in since.items() if version.refused and day not in now)

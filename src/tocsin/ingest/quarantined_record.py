@@ -29,7 +29,7 @@ RATIO_RECORDS = 1_000
 """The ratio is taken over at least so many of the latest records."""
 
 
-class Origin(BaseModel):
+class RawPlace(BaseModel):
     """The place at which the record was first appended; `timestamp` is its append time, UTC."""
 
     model_config = ConfigDict(frozen=True)
@@ -82,7 +82,7 @@ class QuarantinedRecord(BaseModel):
     payload_sha256: str | None = None
     reasons: tuple[str, ...]
     error: str = ""
-    origin: Origin
+    origin: RawPlace
     source: str
     schema_version: int
     rules_version: str

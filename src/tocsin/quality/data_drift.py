@@ -14,7 +14,7 @@ from statistics import median
 
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.suites.suite import shown
-from tocsin.quality.verdict import Check, Severity, Stage
+from tocsin.quality.verdict import Check, CheckStage, Severity
 
 WEEKS = 8
 """So many weeks are looked back."""
@@ -98,7 +98,7 @@ def _check(profile: Profile, name: str, usual: Usual) -> Check:
     metric = name.rpartition(".")[2]
     return Check(
         name=f"usual {name}",
-        stage=Stage.DRIFT,
+        stage=CheckStage.DRIFT,
         about=name,
         severity=Severity.WARNING,
         passed=number is not None and usual.low <= number <= usual.high,
@@ -112,7 +112,7 @@ def _half(profile: Profile, usual: Usual, severity: Severity) -> Check:
     rows = profile.number("rows") or 0.0
     return Check(
         name="half of the usual rows",
-        stage=Stage.DRIFT,
+        stage=CheckStage.DRIFT,
         about="rows",
         severity=severity,
         passed=rows >= usual.middle * _HALF,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """The result of one rule.
 
     Attributes:
@@ -38,7 +38,7 @@ class Outcome:
     error: str = ""
 
 
-def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = None) -> dict[str, Outcome]:
+def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = None) -> dict[str, RuleOutcome]:
     """Run `rules` on `table`; return the results by the name of the rule.
 
     Args:
@@ -72,12 +72,12 @@ def _load() -> tuple[Any, Any]:
     return great_expectations, ExpectationSuite
 
 
-def _outcome(result: Any, index: str | None) -> Outcome:
+def _outcome(result: Any, index: str | None) -> RuleOutcome:
     found = result.result or {}
     rows = found.get("unexpected_index_list") or []
     samples = dict.fromkeys(str(row[index]) for row in rows) if index is not None else {}
     judged = found.get("element_count")
-    return Outcome(
+    return RuleOutcome(
         passed=bool(result.success),
         observed=found.get("observed_value"),
         unexpected=found.get("unexpected_count"),

@@ -13,7 +13,7 @@ from tocsin.quality.judging import finding_checks
 from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Verdict
-from tocsin.quality.verdict_files import Record, Records, subject_of
+from tocsin.quality.verdict_files import Records, VerdictRecord, subject_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FindingGate:
             checks=tuple(finding_checks(self._suite, found.findings, found.day, found.before)),
             report=self._records.place(subject, found.day, found.run_id),
         )
-        record = Record(verdict=verdict)
+        record = VerdictRecord(verdict=verdict)
         self._records.write(record, day_page(record, self._records, [], self._source))
         self._records.write_index(index_page(self._records))
         return verdict

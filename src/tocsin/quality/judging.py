@@ -11,12 +11,12 @@ from tocsin.model.finding import Finding, canonical_entity
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile, bounds
-from tocsin.quality.expectation_run import Outcome, outcomes
+from tocsin.quality.expectation_run import RuleOutcome, outcomes
 from tocsin.quality.suites.parameters import DAY_HOURS, usual
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite import Rule, Suite, shown
 from tocsin.quality.suites.suite_catalog import FINDING_COLUMNS
-from tocsin.quality.verdict import Check, Severity, Stage
+from tocsin.quality.verdict import Check, CheckStage, Severity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str,
         checks.append(
             Check(
                 name=rule.name,
-                stage=Stage.ROW,
+                stage=CheckStage.ROW,
                 about=" and ".join(rule.rule.columns),
                 severity=rule.rule.severity,
                 passed=share is None or 1 - share >= rule.mostly,
@@ -82,7 +82,7 @@ def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
     return [
         Check(
             name="quarantine",
-            stage=Stage.DAY,
+            stage=CheckStage.DAY,
             about=_QUARANTINE_RATIO,
             severity=Severity.CRITICAL if share > MOST else Severity.WARNING,
             passed=share <= MUCH or facts.records < LEAST_RECORDS,
@@ -100,7 +100,7 @@ def schema_checks(facts: DayFacts) -> list[Check]:
     return [
         Check(
             name="one_declaration",
-            stage=Stage.DAY,
+            stage=CheckStage.DAY,
             about=" and ".join(dict.fromkeys(change.column for change in facts.changes)),
             severity=Severity.WARNING if any(change.lost for change in facts.changes) else Severity.INFO,
             passed=False,
@@ -135,12 +135,12 @@ def _filled(suite: Suite, parameters: Mapping[str, Any]) -> dict[str, Rule]:
     return {name: rule for name, rule in filled.items() if rule is not None}
 
 
-def _day_check(rule: Rule, profile: Profile, outcome: Outcome | None) -> Check:
+def _day_check(rule: Rule, profile: Profile, outcome: RuleOutcome | None) -> Check:
     seen = [profile.figures.get(name) for name in rule.columns]
     empty = None in seen and rule.expectation != "expect_column_values_to_be_null"
     return Check(
         name=rule.name,
-        stage=Stage.DAY,
+        stage=CheckStage.DAY,
         about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or (outcome.passed and not empty),
@@ -155,14 +155,14 @@ def _later(rule: Rule) -> str:
     return ", once the day is over" if DAY_HOURS in rule.limit else ", as soon as four such days are known"
 
 
-def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
+def _finding_check(rule: Rule, outcome: RuleOutcome | None) -> Check:
     seen = "not judged"
     if outcome is not None:
         counted = f"{shown(outcome.unexpected)} of {shown(outcome.judged)} break it"
         seen = shown(outcome.observed) if outcome.unexpected is None else counted
     return Check(
         name=rule.name,
-        stage=Stage.FINDING,
+        stage=CheckStage.FINDING,
         about=" and ".join(rule.columns),
         severity=rule.severity,
         passed=outcome is None or outcome.passed,
@@ -174,7 +174,7 @@ def _finding_check(rule: Rule, outcome: Outcome | None) -> Check:
     )
 
 
-def _observed(seen: str, outcome: Outcome | None) -> str:
+def _observed(seen: str, outcome: RuleOutcome | None) -> str:
     return f"not judged: {outcome.error}" if outcome is not None and outcome.error else seen
 
 

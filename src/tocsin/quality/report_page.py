@@ -17,8 +17,8 @@ from tocsin.model.source import Source
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.profile_figures import by_hour, columns, drift, tiles
 from tocsin.quality.unsealed_days import Unsealed, unsealed_days
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 _pages = Environment(
     loader=PackageLoader("tocsin.quality"),
@@ -36,13 +36,13 @@ _SIGNS = {Severity.PASS: "✓", Severity.WARNING: "!", Severity.CRITICAL: "✕"}
 _UNJUDGED = {"link": "", "tone": "", "words": "not judged", "sign": ""}
 _UNSEALED = {"tone": "critical", "words": "not sealed", "sign": "?"}
 _STAGES = {
-    Stage.DAY: "Rules for the day",
-    Stage.ROW: "Rules for rows",
-    Stage.FINDING: "Rules for findings",
+    CheckStage.DAY: "Rules for the day",
+    CheckStage.ROW: "Rules for rows",
+    CheckStage.FINDING: "Rules for findings",
 }
 
 
-def day_page(record: Record, records: Records, before: Sequence[Profile], source: Source) -> str:
+def day_page(record: VerdictRecord, records: Records, before: Sequence[Profile], source: Source) -> str:
     """The page of one verdict.
 
     Args:

@@ -33,7 +33,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Stage(StrEnum):
+class CheckStage(StrEnum):
     """The stage at which a check runs."""
 
     ROW = "row"
@@ -65,7 +65,7 @@ class Check(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    stage: Stage
+    stage: CheckStage
     about: str = ""
     severity: Severity
     passed: bool
@@ -167,6 +167,6 @@ class DaySummary(BaseModel):
 
 
 def _sentence(check: Check) -> str:
-    seen = f"{check.about} is {check.observed}" if check.about and check.stage is not Stage.ROW else check.observed
+    seen = f"{check.about} is {check.observed}" if check.about and check.stage is not CheckStage.ROW else check.observed
     what = f"{check.severity.capitalize()}: {check.name}: {seen}, allowed is {check.limit}."
     return f"{what} {check.meaning.rstrip('.')}." if check.meaning else what

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.model.errors import ConfigError, nearest
 from tocsin.quality.day_profile import Profile
-from tocsin.quality.verdict import Severity, Stage, Verdict
+from tocsin.quality.verdict import CheckStage, Severity, Verdict
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
 
@@ -26,7 +26,7 @@ _OF_FINDINGS = "findings."
 log = structlog.get_logger()
 
 
-class Record(BaseModel):
+class VerdictRecord(BaseModel):
     """One verdict, and the profile that it is about; None for a verdict about findings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ class Records:
         """File of a run, relative to the state folder."""
         return Path(FOLDER) / subject / str(day) / f"{run_id}.{ending}"
 
-    def write(self, record: Record, page: str) -> None:
+    def write(self, record: VerdictRecord, page: str) -> None:
         """Keep a record and its page; each is whole or not there, and a repetition replaces them.
 
         Raises:
@@ -55,7 +55,7 @@ class Records:
         verdict = record.verdict
         where = (verdict.subject, verdict.day, verdict.run_id)
         write_whole(self.state / self.place(*where), page)
-        state_file.write(self.state / self.place(*where, ending="json"), Record, record)
+        state_file.write(self.state / self.place(*where, ending="json"), VerdictRecord, record)
 
     def write_index(self, page: str) -> None:
         """Keep the page of all subjects and days."""
@@ -83,7 +83,7 @@ class Records:
         what = f"no day of '{subject}' has been judged" + (f"; did you mean '{near}'?" if near else "")
         raise ConfigError.one(self.folder, what)
 
-    def of_day(self, subject: str, day: date | None = None) -> Record:
+    def of_day(self, subject: str, day: date | None = None) -> VerdictRecord:
         """Read the latest record of `day`, of the latest judged day if None.
 
         Raises:
@@ -119,10 +119,10 @@ class Records:
         if (self.folder / subject).exists() and not any((self.folder / subject).iterdir()):
             (self.folder / subject).rmdir()
 
-    def latest(self, subject: str, day: date) -> Record | None:
+    def latest(self, subject: str, day: date) -> VerdictRecord | None:
         """Read the last verdict on `day`; None if there is none that can be read."""
         paths = (self.folder / subject / str(day)).glob("*.json")
-        found = [record for path in paths if (record := state_file.read(path, Record, None)) is not None]
+        found = [record for path in paths if (record := state_file.read(path, VerdictRecord, None)) is not None]
         return max(found, key=lambda record: record.verdict.judged_at, default=None)
 
     def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:
@@ -147,7 +147,7 @@ def detector_of(subject: str) -> str | None:
 
 def _is_readable(path: Path) -> bool:
     try:
-        Record.model_validate_json(path.read_bytes())
+        VerdictRecord.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
         log.warning("an old verdict cannot be read; it is left alone", file=str(path), error=str(error).splitlines()[0])
         return False
@@ -155,4 +155,4 @@ def _is_readable(path: Path) -> bool:
 
 
 def _is_bad(verdict: Verdict) -> bool:
-    return any(check.severity is Severity.CRITICAL and check.stage is not Stage.DRIFT for check in verdict.failed)
+    return any(check.severity is Severity.CRITICAL and check.stage is not CheckStage.DRIFT for check in verdict.failed)

@@ -13,9 +13,9 @@ from tocsin.project.settings import Settings
 from tocsin.supervision.health import Standing
 from tocsin.supervision.snapshot import Snapshot
 from tocsin.web.cpu_load import Loads
-from tocsin.web.job_rows import Known, declared_facts, rows
+from tocsin.web.job_rows import RowFacts, declared_facts, rows
 from tocsin.web.looker import Looker
-from tocsin.web.page_shapes import Board, Note, Parity, Row, Stories, Story
+from tocsin.web.page_shapes import Board, JobRow, Note, Parity, Stories, Story
 from tocsin.web.parity_page import Comparisons
 from tocsin.web.refreshed import Refreshed
 from tocsin.web.usage_query import read_usage
@@ -53,7 +53,7 @@ class Installation:
         """All jobs.
 
         Args:
-            off: by DAG, whether it is paused; see `Known`.
+            off: by DAG, whether it is paused; see `RowFacts`.
         """
         snapshot = self._look()
         looked_at = snapshot.at if snapshot else None
@@ -84,11 +84,11 @@ class Installation:
         snapshot = self._look()
         return [job for job in snapshot.jobs if dag_of(job) == dag] if snapshot else []
 
-    def _rows(self, snapshot: Snapshot | None, off: Mapping[str, bool]) -> list[Row]:
+    def _rows(self, snapshot: Snapshot | None, off: Mapping[str, bool]) -> list[JobRow]:
         if snapshot is None:
             return []
         usage = self._usage.known(_PATIENCE_SECONDS)
-        known = Known(
+        known = RowFacts(
             taken=usage.value or {},
             taken_at=usage.at,
             load=self._loads.of,
@@ -134,6 +134,6 @@ class Installation:
             found.append(Note(severity=warning, text=text))
         return found
 
-    def _story(self, snapshot: Snapshot, row: Row) -> Story:
+    def _story(self, snapshot: Snapshot, row: JobRow) -> Story:
         spec = snapshot.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
         return Story(row=row, episodes=self._looker.episodes(row.job), facts=declared_facts(spec) if spec else [])

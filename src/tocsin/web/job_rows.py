@@ -14,18 +14,18 @@ from tocsin.supervision.incidents.episodes import Episode, last_restart
 from tocsin.supervision.job_kinds import KINDS, JobKind
 from tocsin.supervision.snapshot import Snapshot
 from tocsin.web.cpu_load import Load
-from tocsin.web.page_shapes import Fact, Row
+from tocsin.web.page_shapes import Fact, JobRow
 from tocsin.web.usage_query import Taken
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class RowFacts:
     """The facts known beside a look.
 
     Attributes:
         taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
         load: of a job.
-        unexplained: of a detector, see `Row`.
+        unexplained: of a detector, see `JobRow`.
         episodes: of a job, the newest first.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
@@ -38,7 +38,7 @@ class Known:
     off: Mapping[str, bool] = field(default_factory=dict)
 
 
-def rows(snapshot: Snapshot, known: Known) -> list[Row]:
+def rows(snapshot: Snapshot, known: RowFacts) -> list[JobRow]:
     """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
     return sorted((_row(snapshot, job, known) for job in snapshot.jobs), key=_rank)
 
@@ -61,7 +61,7 @@ def declared_facts(spec: DetectorSpec) -> list[Fact]:
     return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in told.items()]
 
 
-def _rank(row: Row) -> int:
+def _rank(row: JobRow) -> int:
     """The place of a row among the others; those of one rank keep their order."""
     if row.severity is Standing.PROBLEM:
         return 0
@@ -70,7 +70,7 @@ def _rank(row: Row) -> int:
     return 1 if row.kind == DETECTOR else 2
 
 
-def _row(snapshot: Snapshot, job: str, known: Known) -> Row:
+def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     known_as = JobName.parse(job)
     kind, name = known_as.kind, known_as.name
     spec = snapshot.catalog.detectors.get(name) if kind == DETECTOR else None
@@ -79,7 +79,7 @@ def _row(snapshot: Snapshot, job: str, known: Known) -> Row:
     facts = snapshot.facts(job, off)
     taken = known.taken.get(job, Taken())
     found = health(facts)
-    return Row(
+    return JobRow(
         job=job,
         name=name or kind,
         kind=kind,

@@ -25,7 +25,7 @@ class Today(_Shape):
     restarts: int
 
 
-class Row(_Shape):
+class JobRow(_Shape):
     """One job.
 
     Attributes:
@@ -102,7 +102,7 @@ class Board(_Shape):
     now: float
     looked_at: float | None
     notes: list[Note]
-    rows: list[Row]
+    rows: list[JobRow]
 
 
 class Fact(_Shape):
@@ -121,7 +121,7 @@ class Story(_Shape):
         facts: of its file.
     """
 
-    row: Row
+    row: JobRow
     episodes: list[Episode]
     facts: list[Fact]
 
@@ -135,7 +135,7 @@ class Stories(_Shape):
     jobs: list[Story]
 
 
-class Said(_Shape):
+class SideShown(_Shape):
     """The word of one side on a finding; `at_least` marks a lower bound."""
 
     level: str
@@ -158,8 +158,8 @@ class Unlike(_Shape):
     entity: str
     start: float
     end: float
-    stream: Said | None
-    batch: Said | None
+    stream: SideShown | None
+    batch: SideShown | None
     why: str
 
 

@@ -6,10 +6,10 @@ import time
 from datetime import date
 from pathlib import Path
 
-from tocsin.backfill.parity.comparison import Difference, Reason, Told
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
 from tocsin.backfill.parity.parity_report import ParityReport, latest, read
 from tocsin.model.printable import printable
-from tocsin.web.page_shapes import Compared, Parity, Said, Unlike
+from tocsin.web.page_shapes import Compared, Parity, SideShown, Unlike
 
 FEW_DAYS = 7
 FEW_DIFFERENCES = 5
@@ -52,7 +52,7 @@ def _parity(state: Path, detector: str) -> Parity:
         report = _report(state, detector, day)
         compared.append(_compared(day, report))
         if isinstance(report, ParityReport):
-            unexplained = [one for one in report.differences if one.reason is Reason.UNEXPLAINED]
+            unexplained = [one for one in report.differences if one.reason is DifferenceReason.UNEXPLAINED]
             unlike += [_unlike(day, one) for one in unexplained[:FEW_DIFFERENCES]]
     earlier = len(days) - len(compared)
     return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unlike)
@@ -90,5 +90,5 @@ def _unlike(day: date, one: Difference) -> Unlike:
     )
 
 
-def _said(told: Told | None) -> Said | None:
-    return None if told is None else Said(level=printable(told.level), score=told.score, at_least=told.at_least)
+def _said(told: ReportedFinding | None) -> SideShown | None:
+    return None if told is None else SideShown(level=printable(told.level), score=told.score, at_least=told.at_least)

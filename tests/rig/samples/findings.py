@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tocsin.backfill.parity.comparison import Streamed, Told
+from tocsin.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.model.finding import Finding, Origin, finding_id
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
@@ -34,4 +34,4 @@ def streamed(
     score: float, at: int = 0, *, user: str = "mallory", version: str = V1, at_least: bool = False
 ) -> Streamed:
     finding = found(score, at, user=user, version=version, at_least=at_least)
-    return Streamed(finding, Told.of(finding))
+    return Streamed(finding, ReportedFinding.of(finding))

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, Ledger, Span
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, LandingLedger, OffsetSpan
 from tocsin.quality.day_facts import DayFacts, Hole
 
 DAY = date(2026, 11, 19)
@@ -17,7 +17,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 def entry(run: str, *days: date, tick: datetime | None = NOON, at: int = 0, holes: Iterable[Hole] = ()) -> Entry:
     """A run of landing that brought one event for each of `days`, from offset `at` of partition 0 on."""
     end = at + len(days)
-    span = Span(from_offset=at, to_offset=end, events=len(days), newest_tick=tick, holes=tuple(holes))
+    span = OffsetSpan(from_offset=at, to_offset=end, events=len(days), newest_tick=tick, holes=tuple(holes))
     return Entry(
         run=run,
         began=datetime(2026, 11, 18, 12, tzinfo=UTC),
@@ -48,8 +48,8 @@ def landed(run: str, day: date, *, partition: int = 0) -> LandedFile:
     )
 
 
-def ledger(*entries: Entry) -> Ledger:
-    return Ledger("logins", entries)
+def ledger(*entries: Entry) -> LandingLedger:
+    return LandingLedger("logins", entries)
 
 
 def facts_of(version: str, rows: int, landed: int | None = None) -> DayFacts:

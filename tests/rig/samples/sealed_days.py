@@ -13,7 +13,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
 from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, Span, read_ledger, record
+from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, begin
 from tocsin.model.source import Source
@@ -41,7 +41,7 @@ def landed(settings: Settings, run: str, count: int, *, at: int = 0, source: Sou
         began=datetime(2026, 11, 18, 12, tzinfo=UTC),
         ended=NOON,
         topic="events.logins",
-        partitions={0: Span(from_offset=at, to_offset=at + count, events=count, newest_tick=NOON)},
+        partitions={0: OffsetSpan(from_offset=at, to_offset=at + count, events=count, newest_tick=NOON)},
         columns=columns_of(source),
         files=tuple(writer.files),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.airflow.installation import Jobs
+from tocsin.airflow.installation import InstalledJobs
 from tocsin.detect.drain_request import Drains, asked_at, finish_drain, read_drains
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -26,12 +26,12 @@ ALL = {DETECTOR, "ingest:logins", "indexer", "notifier"}
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Jobs:
+def jobs(tmp_path: Path) -> InstalledJobs:
     copy_project(tmp_path)
-    return Jobs(Settings(project=tmp_path, state=tmp_path / "state"))
+    return InstalledJobs(Settings(project=tmp_path, state=tmp_path / "state"))
 
 
-def remember(jobs: Jobs, **pasts: Past) -> None:
+def remember(jobs: InstalledJobs, **pasts: Past) -> None:
     """Let supervision remember so of each job; `__` stands for the colon in its name."""
     desired = desired_jobs(read_catalog(jobs.settings.project), jobs.settings)
     known = {name.replace("__", ":"): past for name, past in pasts.items()}
@@ -39,13 +39,13 @@ def remember(jobs: Jobs, **pasts: Past) -> None:
     write_history(memory_of(jobs.settings.state, "jobs"), history)
 
 
-def test_what_should_run_and_does_not_is_drift_and_nothing_is_done_about_it(jobs: Jobs) -> None:
+def test_what_should_run_and_does_not_is_drift_and_nothing_is_done_about_it(jobs: InstalledJobs) -> None:
     assert jobs.drift() >= ALL - {DETECTOR}, "heavy jobs start one after the other"
     assert jobs.runner.list() == []
     assert not memory_of(jobs.settings.state, "jobs").exists()
 
 
-def test_a_detector_that_is_switched_off_is_no_drift(jobs: Jobs) -> None:
+def test_a_detector_that_is_switched_off_is_no_drift(jobs: InstalledJobs) -> None:
     later = time.time() + 50
     remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
     assert jobs.drift() == {DETECTOR}
@@ -55,7 +55,7 @@ def test_a_detector_that_is_switched_off_is_no_drift(jobs: Jobs) -> None:
     assert jobs.drift() == {"switch"}
 
 
-def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: Jobs) -> None:
+def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: InstalledJobs) -> None:
     later, state = time.time() + 50, jobs.settings.state
     remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
     jobs.drain(DETECTOR)
@@ -68,7 +68,7 @@ def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: Job
 
 
 def test_a_look_ends_the_drains_of_who_is_switched_off_and_of_nobody_else(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_supervisor", Idle())
     jobs.drain(DETECTOR)
@@ -89,7 +89,9 @@ class Idle:
         return False
 
 
-def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
+    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = time.time() + 50
     waiting = {name: Past(retry_at=later) for name in ("indexer", "notifier", "ingest__logins")}
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
@@ -103,7 +105,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(jobs: Jobs, m
     assert jobs.drift() == {"detector:second"}
 
 
-def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(jobs: Jobs) -> None:
+def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(jobs: InstalledJobs) -> None:
     crashed = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
     remember(jobs, detector__failed_logins=crashed, notifier=Past(condition=Condition.NO_ROOM))
     runs = {one["trigger_dag_id"]: one for one in jobs.watch(lambda dag, run: False)}
@@ -114,7 +116,7 @@ def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(jobs: Jobs) -> No
 
 
 def test_an_old_incident_is_not_shown_again_when_its_run_was_removed(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
     assert len(jobs.watch(lambda dag, run: False)) == 1

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tests.unit.alerts.scene import MINUTE, NOON, RULES
 from tocsin.alerts.backfilled import published_day
-from tocsin.alerts.backfilled.published_day import Applied, Days
+from tocsin.alerts.backfilled.published_day import Applied, StoredDays
 from tocsin.alerts.recording import Rules
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import StoredFinding
@@ -38,13 +38,13 @@ def apply(
     return drain(days_of(database, rules, one.at + MINUTE).apply(ready))
 
 
-def days_of(database: Database, rules: Rules = RULES, now: datetime = MORNING + MINUTE) -> Days:
+def days_of(database: Database, rules: Rules = RULES, now: datetime = MORNING + MINUTE) -> StoredDays:
     @contextmanager
     def write() -> Iterator[tuple[Connection, Rules]]:
         with database.write() as connection:
             yield connection, rules
 
-    return Days(database.read, write, lambda: now)
+    return StoredDays(database.read, write, lambda: now)
 
 
 def drain(steps: Generator[None, None, T]) -> T:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tocsin.alerts.alert_policy import DetectorFacts
-from tocsin.alerts.intake import Record
+from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.recording import Rules
 from tocsin.model.finding import Finding, finding_id
 
@@ -59,15 +59,17 @@ def burst(score: int, *, user: str = "mallory", at: datetime = NOON) -> list[Fin
     ]
 
 
-def record(one: Finding, offset: int = 0, partition: int = 0, appended_at: datetime = NOON + 5 * SECOND) -> Record:
+def record(
+    one: Finding, offset: int = 0, partition: int = 0, appended_at: datetime = NOON + 5 * SECOND
+) -> FindingRecord:
     """A finding as Kafka delivers it."""
     value = one.model_copy(update={"detected_at": None}).to_json()
-    return Record(topic="findings", partition=partition, offset=offset, appended_at=appended_at, value=value)
+    return FindingRecord(topic="findings", partition=partition, offset=offset, appended_at=appended_at, value=value)
 
 
-def raw(value: bytes | None, offset: int = 0) -> Record:
+def raw(value: bytes | None, offset: int = 0) -> FindingRecord:
     """Any record of the findings topic."""
-    return Record(topic="findings", partition=3, offset=offset, appended_at=NOON, value=value)
+    return FindingRecord(topic="findings", partition=3, offset=offset, appended_at=NOON, value=value)
 
 
 def broken(**changes: Any) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
 from tocsin.alerts import alert_policy
-from tocsin.alerts.alert_policy import Jobs, Kind, Told
+from tocsin.alerts.alert_policy import LastReports, NotificationKind, SentBefore
 from tocsin.model.detector import Stage
 from tocsin.model.finding import Finding, Origin
 from tocsin.model.job_report import JobReport, JobState
@@ -129,18 +129,18 @@ def test_alerts_of_one_entity_never_overlap_and_take_every_finding(seconds: list
 @pytest.mark.parametrize(
     ("level", "told", "expected"),
     [
-        (60, Told(), Kind.EMAIL),
-        (120, Told(), Kind.URGENT),
-        (60, Told("email"), None),
-        (120, Told("email"), Kind.URGENT),
-        (120, Told("urgent"), None),
-        (60, Told("urgent"), None),
-        (60, Told("", "urgent"), Kind.EMAIL),
-        (120, Told("", "urgent"), Kind.URGENT),
+        (60, SentBefore(), NotificationKind.EMAIL),
+        (120, SentBefore(), NotificationKind.URGENT),
+        (60, SentBefore("email"), None),
+        (120, SentBefore("email"), NotificationKind.URGENT),
+        (120, SentBefore("urgent"), None),
+        (60, SentBefore("urgent"), None),
+        (60, SentBefore("", "urgent"), NotificationKind.EMAIL),
+        (120, SentBefore("", "urgent"), NotificationKind.URGENT),
     ],
 )
 def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
-    level: int, told: Told, expected: Kind | None
+    level: int, told: SentBefore, expected: NotificationKind | None
 ) -> None:
     assert alert_policy.notification(finding(level), FACTS, told, NOON + 12 * SECOND) == expected
 
@@ -148,48 +148,55 @@ def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
 @pytest.mark.parametrize(
     ("level", "told", "expected"),
     [
-        (60, Told(), Kind.DELAYED),
-        (120, Told(), Kind.DELAYED),
-        (120, Told("", "email"), Kind.DELAYED),
-        (120, Told("email"), Kind.DELAYED),
-        (60, Told("", "email"), None),
-        (60, Told("", "urgent"), None),
-        (120, Told("urgent"), None),
+        (60, SentBefore(), NotificationKind.DELAYED),
+        (120, SentBefore(), NotificationKind.DELAYED),
+        (120, SentBefore("", "email"), NotificationKind.DELAYED),
+        (120, SentBefore("email"), NotificationKind.DELAYED),
+        (60, SentBefore("", "email"), None),
+        (60, SentBefore("", "urgent"), None),
+        (120, SentBefore("urgent"), None),
     ],
 )
-def test_an_old_finding_only_ever_goes_to_the_delayed_summary(level: int, told: Told, expected: Kind | None) -> None:
+def test_an_old_finding_only_ever_goes_to_the_delayed_summary(
+    level: int, told: SentBefore, expected: NotificationKind | None
+) -> None:
     late = END + FACTS.page_within + SECOND
     assert alert_policy.notification(finding(level), FACTS, told, late) == expected
 
 
 def test_page_within_is_measured_from_the_end_of_the_window() -> None:
-    assert alert_policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within) == Kind.URGENT
-    assert alert_policy.notification(finding(120), FACTS, Told(), END + FACTS.page_within + SECOND) == Kind.DELAYED
+    assert (
+        alert_policy.notification(finding(120), FACTS, SentBefore(), END + FACTS.page_within) == NotificationKind.URGENT
+    )
+    assert (
+        alert_policy.notification(finding(120), FACTS, SentBefore(), END + FACTS.page_within + SECOND)
+        == NotificationKind.DELAYED
+    )
 
 
 @pytest.mark.parametrize("now", [NOON, NOON + timedelta(days=1)])
 @pytest.mark.parametrize("origin", list(Origin))
 def test_shadow_and_signals_notify_nobody(now: datetime, origin: Origin) -> None:
     silent = FACTS.model_copy(update={"live": False})
-    assert alert_policy.notification(finding(120, origin=origin), silent, Told(), now) is None
-    assert alert_policy.notification(finding(120), FACTS, Told(), now) is not None
+    assert alert_policy.notification(finding(120, origin=origin), silent, SentBefore(), now) is None
+    assert alert_policy.notification(finding(120), FACTS, SentBefore(), now) is not None
 
 
 @pytest.mark.parametrize(
     ("now", "told", "expected"),
     [
-        (NOON, Told(), Kind.DELAYED),
-        (END, Told(), Kind.DELAYED),
-        (END + FACTS.page_within, Told(at_once="email"), Kind.DELAYED),
-        (END + timedelta(hours=20), Told(), Kind.DELAYED),
-        (END + timedelta(hours=20), Told(at_once="urgent"), None),
-        (END + timedelta(hours=20), Told(delayed="urgent"), None),
-        (END + alert_policy.BACKFILLS_ARE_NEWS, Told(), Kind.DELAYED),
-        (END + alert_policy.BACKFILLS_ARE_NEWS + SECOND, Told(), None),
+        (NOON, SentBefore(), NotificationKind.DELAYED),
+        (END, SentBefore(), NotificationKind.DELAYED),
+        (END + FACTS.page_within, SentBefore(at_once="email"), NotificationKind.DELAYED),
+        (END + timedelta(hours=20), SentBefore(), NotificationKind.DELAYED),
+        (END + timedelta(hours=20), SentBefore(at_once="urgent"), None),
+        (END + timedelta(hours=20), SentBefore(delayed="urgent"), None),
+        (END + alert_policy.BACKFILLS_ARE_NEWS, SentBefore(), NotificationKind.DELAYED),
+        (END + alert_policy.BACKFILLS_ARE_NEWS + SECOND, SentBefore(), None),
     ],
 )
 def test_a_backfill_only_ever_goes_to_the_delayed_summary_and_only_while_it_is_news(
-    now: datetime, told: Told, expected: Kind | None
+    now: datetime, told: SentBefore, expected: NotificationKind | None
 ) -> None:
     assert alert_policy.notification(finding(120, origin=Origin.BACKFILL), FACTS, told, now) == expected
 
@@ -198,7 +205,7 @@ def test_the_nightly_backfill_of_the_whole_day_before_is_news() -> None:
     midnight, nightly = datetime(2026, 11, 21, tzinfo=UTC), timedelta(days=1, hours=4.5)
     assert nightly + timedelta(hours=12) <= alert_policy.BACKFILLS_ARE_NEWS
     first = finding(120, at=midnight, origin=Origin.BACKFILL)
-    assert alert_policy.notification(first, FACTS, Told(), midnight + nightly) is Kind.DELAYED
+    assert alert_policy.notification(first, FACTS, SentBefore(), midnight + nightly) is NotificationKind.DELAYED
 
 
 steps = st.lists(st.tuples(st.integers(51, 150), st.booleans()), max_size=20)
@@ -206,24 +213,29 @@ steps = st.lists(st.tuples(st.integers(51, 150), st.booleans()), max_size=20)
 
 @given(steps)
 def test_one_alert_is_told_at_most_twice_at_once_and_never_as_less(findings: list[tuple[int, bool]]) -> None:
-    told, at_once = Told(), []
+    told, at_once = SentBefore(), []
     for score, fresh in findings:
         now = END if fresh else END + timedelta(days=1)
         kind = alert_policy.notification(finding(score), FACTS, told, now)
         if kind is not None:
-            assert fresh == (kind is not Kind.DELAYED)
+            assert fresh == (kind is not NotificationKind.DELAYED)
             told = told.plus(kind, finding(score).level)
             at_once += [kind] if fresh else []
-    assert at_once in ([], [Kind.EMAIL], [Kind.URGENT], [Kind.EMAIL, Kind.URGENT])
+    assert at_once in (
+        [],
+        [NotificationKind.EMAIL],
+        [NotificationKind.URGENT],
+        [NotificationKind.EMAIL, NotificationKind.URGENT],
+    )
     fresh_scores = [score for score, fresh in findings if fresh]
-    assert (Kind.URGENT in at_once) == any(score > 100 for score in fresh_scores)
+    assert (NotificationKind.URGENT in at_once) == any(score > 100 for score in fresh_scores)
 
 
 def test_only_urgent_notifications_reach_those_who_are_paged() -> None:
     paged = ("oncall@example.com", "security@example.com")
-    assert alert_policy.recipients(Kind.EMAIL, "security@example.com", paged) == ("security@example.com",)
-    assert alert_policy.recipients(Kind.DELAYED, "security@example.com", paged) == ("security@example.com",)
-    assert alert_policy.recipients(Kind.URGENT, "security@example.com", paged) == (
+    assert alert_policy.recipients(NotificationKind.EMAIL, "security@example.com", paged) == ("security@example.com",)
+    assert alert_policy.recipients(NotificationKind.DELAYED, "security@example.com", paged) == ("security@example.com",)
+    assert alert_policy.recipients(NotificationKind.URGENT, "security@example.com", paged) == (
         "security@example.com",
         "oncall@example.com",
     )
@@ -247,14 +259,14 @@ def test_an_email_leaves_when_the_job_has_passed_its_window_and_the_indexer_is_a
     behind = report(END + 19 * SECOND, at=END + 21 * SECOND)
     level = report(END + 20 * SECOND, at=END + 21 * SECOND)
     now = END + 21 * SECOND
-    assert not alert_policy.closing(END, UNTIL, Jobs(passed, behind), now, None).ready
-    closed = alert_policy.closing(END, UNTIL, Jobs(passed, level), now, None)
+    assert not alert_policy.closing(END, UNTIL, LastReports(passed, behind), now, None).ready
+    closed = alert_policy.closing(END, UNTIL, LastReports(passed, level), now, None)
     assert closed.ready
     assert closed.incomplete == ""
 
 
 def test_an_email_waits_while_the_watermark_is_before_the_end_of_its_window() -> None:
-    not_yet = Jobs(report(END - SECOND, at=END + 60 * SECOND), report(END + 60 * SECOND, at=END + 60 * SECOND))
+    not_yet = LastReports(report(END - SECOND, at=END + 60 * SECOND), report(END + 60 * SECOND, at=END + 60 * SECOND))
     assert not alert_policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
 
 
@@ -263,30 +275,30 @@ def test_an_email_leaves_too_when_the_job_says_between_two_boundaries_that_the_w
     open_still = report(END - MINUTE, at=said)
     complete = open_still.model_copy(update={"complete_through": END})
     not_yet = open_still.model_copy(update={"complete_through": END - SECOND})
-    assert not alert_policy.closing(END, UNTIL, Jobs(not_yet, report(said, at=said)), said, None).ready
-    assert not alert_policy.closing(END, UNTIL, Jobs(complete, report(said - SECOND, at=said)), said, None).ready
-    assert alert_policy.closing(END, UNTIL, Jobs(complete, report(said, at=said)), said, None).ready
+    assert not alert_policy.closing(END, UNTIL, LastReports(not_yet, report(said, at=said)), said, None).ready
+    assert not alert_policy.closing(END, UNTIL, LastReports(complete, report(said - SECOND, at=said)), said, None).ready
+    assert alert_policy.closing(END, UNTIL, LastReports(complete, report(said, at=said)), said, None).ready
 
 
 def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_reach() -> None:
     """Both report in turns: asking for an indexer beyond the newest report might wait for ever."""
     closed_at = alert_policy.closing(
-        END, UNTIL, Jobs(report(END, at=END + 20 * SECOND), None), END + 20 * SECOND, None
+        END, UNTIL, LastReports(report(END, at=END + 20 * SECOND), None), END + 20 * SECOND, None
     ).closed_at
-    later = Jobs(report(END + 5 * SECOND, at=END + 25 * SECOND), report(END + 24 * SECOND, at=END + 24 * SECOND))
+    later = LastReports(report(END + 5 * SECOND, at=END + 25 * SECOND), report(END + 24 * SECOND, at=END + 24 * SECOND))
     assert alert_policy.closing(END, UNTIL, later, END + 25 * SECOND, closed_at).ready
 
 
 @pytest.mark.parametrize(
     ("jobs", "reason"),
     [
-        (Jobs(None, None), "the detector's job has not reported"),
-        (Jobs(report(END - MINUTE, END, JobState.DRAINING), None), "the detector's job was draining"),
-        (Jobs(report(None, END, JobState.STARTING), None), "has no watermark yet"),
-        (Jobs(report(END, END + SECOND), None), "the indexer has not reported"),
+        (LastReports(None, None), "the detector's job has not reported"),
+        (LastReports(report(END - MINUTE, END, JobState.DRAINING), None), "the detector's job was draining"),
+        (LastReports(report(None, END, JobState.STARTING), None), "has no watermark yet"),
+        (LastReports(report(END, END + SECOND), None), "the indexer has not reported"),
     ],
 )
-def test_patience_ends_and_the_mail_says_why_it_may_be_incomplete(jobs: Jobs, reason: str) -> None:
+def test_patience_ends_and_the_mail_says_why_it_may_be_incomplete(jobs: LastReports, reason: str) -> None:
     assert not alert_policy.closing(END, UNTIL, jobs, UNTIL - SECOND, None).ready
     closing = alert_policy.closing(END, UNTIL, jobs, UNTIL, None)
     assert closing.ready

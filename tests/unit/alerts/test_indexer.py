@@ -16,7 +16,7 @@ from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tocsin.alerts import indexer
 from tocsin.alerts.indexer import Indexer, IndexerJob
-from tocsin.alerts.intake import Record
+from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
@@ -159,14 +159,14 @@ def test_backfilled_days_come_in_while_kafka_is_away(
 class Topic:
     """The findings topic with one batch; offsets are kept, and what the alerts DB held when they were committed."""
 
-    def __init__(self, records: list[Record], stop: threading.Event, reader: Database) -> None:
+    def __init__(self, records: list[FindingRecord], stop: threading.Event, reader: Database) -> None:
         self.records, self.stop, self.reader = records, stop, reader
         self.stored_at_commit: list[int] = []
 
-    def read(self, *_: object) -> list[Record]:
+    def read(self, *_: object) -> list[FindingRecord]:
         return self.records
 
-    def commit(self, _: list[Record]) -> None:
+    def commit(self, _: list[FindingRecord]) -> None:
         self.stored_at_commit.append(len(queries.list_findings(self.reader, FindingFilter())))
         self.stop.set()
 
@@ -186,7 +186,7 @@ def test_offsets_are_committed_behind_their_findings_and_not_without_them(
     topic = Topic([record(finding(60))], stop, opened(settings.alerts_database, read_only=True))
     tries: list[int] = []
 
-    def away_at_first(self: Indexer, records: list[Record]) -> object:
+    def away_at_first(self: Indexer, records: list[FindingRecord]) -> object:
         tries.append(len(topic.stored_at_commit))
         if len(tries) == 1:
             if stopped:

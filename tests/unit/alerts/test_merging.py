@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
 from tocsin.alerts import alert_policy, merging
-from tocsin.alerts.merging import Kept, LastWord, Said
+from tocsin.alerts.merging import Kept, LastWord, StreamWord
 from tocsin.model.finding import Finding, Origin
 
 V1 = LastWord("v1", "nightly")
@@ -46,7 +46,9 @@ def test_what_the_stream_said_last_is_kept_beside_a_backfill_that_has_the_last_w
 
 def test_what_was_said_tells_version_level_limit_and_when() -> None:
     said = kept(finding(120, at_least=True, detected_at=NOON + SECOND), backfill(130)).stream
-    assert said == Said(version="v1", level="urgent", score=120, limit=100, at_least=True, detected_at=NOON + SECOND)
+    assert said == StreamWord(
+        version="v1", level="urgent", score=120, limit=100, at_least=True, detected_at=NOON + SECOND
+    )
 
 
 def test_a_newer_stream_takes_the_place_of_an_older_backfill_and_not_the_other_way_round() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, finding, published
-from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, End, Ledger, Made, backfilled, counts
+from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, BrokenFindings, End, Made, backfilled, counts
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
@@ -26,7 +26,7 @@ def files(backfills: Backfills) -> list[str]:
 
 
 def test_a_day_is_read_back_as_it_was_published_and_replaced_whole(backfills: Backfills, tmp_path: Path) -> None:
-    assert backfills.read() == Ledger()
+    assert backfills.read() == BackfillLedger()
     first = backfills.publish(DAY, [finding("u"), finding("v")], published(MADE, backfills.next_run(DAY)))
     assert backfills.read().published == {DAY: first}
     assert [one.entity["user_id"] for one in backfills.findings(DAY, first)] == ["u", "v"]
@@ -95,7 +95,7 @@ def test_days_beyond_history_and_files_of_killed_runs_are_forgotten(backfills: B
 def test_a_broken_ledger_counts_as_none(backfills: Backfills) -> None:
     backfills.publish(DAY, [], published(MADE))
     backfills.file.write_text("{")
-    assert backfills.read() == Ledger()
+    assert backfills.read() == BackfillLedger()
 
 
 def test_counts_are_those_of_known_days(backfills: Backfills) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
-from tocsin.backfill.backfill_ledger import End, Ledger
+from tocsin.backfill.backfill_ledger import BackfillLedger, End
 from tocsin.backfill.backfill_planning import Sealed, chunks, inputs, made_of, plan
 from tocsin.model.detector import reach
 
@@ -47,19 +47,19 @@ def test_a_long_window_needs_as_many_days_as_it_touches() -> None:
 
 
 def test_what_was_never_run_is_due_and_what_is_done_is_not() -> None:
-    planned = plan(Ledger(), SPEC, Sealed(SEALED), SEALED)
+    planned = plan(BackfillLedger(), SPEC, Sealed(SEALED), SEALED)
     assert planned.days == {DAY: "never run", NEXT: "never run"}
-    done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
+    done = BackfillLedger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
     assert plan(done, SPEC, Sealed(SEALED), SEALED).days == {}
 
 
 def test_another_version_and_another_seal_make_a_day_due_again() -> None:
-    done = Ledger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
+    done = BackfillLedger(published={day: published(made_of(day, SPEC, SEALED)) for day in SEALED})
     newer = replace(SPEC, version="2" * 12)
     assert plan(done, newer, Sealed(SEALED), SEALED).days == dict.fromkeys(SEALED, f"run by version {SPEC.version}")
     assert plan(done, SPEC, Sealed(SEALED | {NEXT: "v2"}), SEALED).days == {NEXT: "sealed again since"}
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
-    own = Ledger(published={DAY: published(made_of(DAY, sliding, SEALED))})
+    own = BackfillLedger(published={DAY: published(made_of(DAY, sliding, SEALED))})
     assert plan(own, sliding, Sealed(SEALED | {NEXT: "v2"}), [DAY]).days == {DAY: "sealed again since"}, (
         "it looks into it"
     )
@@ -68,13 +68,13 @@ def test_another_version_and_another_seal_make_a_day_due_again() -> None:
 def test_a_failed_day_is_tried_again_even_where_an_earlier_run_counts() -> None:
     made = made_of(DAY, SPEC, SEALED)
     failed = {DAY: attempt(End.FAILED, made)}
-    assert plan(Ledger(attempts=failed), SPEC, Sealed(SEALED), [DAY]).days == {DAY: "failed the last time"}
-    both = Ledger(published={DAY: published(made)}, attempts=failed)
+    assert plan(BackfillLedger(attempts=failed), SPEC, Sealed(SEALED), [DAY]).days == {DAY: "failed the last time"}
+    both = BackfillLedger(published={DAY: published(made)}, attempts=failed)
     assert plan(both, SPEC, Sealed(SEALED), [DAY]).days == {DAY: "failed the last time"}
 
 
 def test_a_held_day_waits_until_something_has_changed() -> None:
-    held = Ledger(attempts={DAY: attempt(End.HELD, made_of(DAY, SPEC, SEALED))})
+    held = BackfillLedger(attempts={DAY: attempt(End.HELD, made_of(DAY, SPEC, SEALED))})
     planned = plan(held, SPEC, Sealed(SEALED), [DAY])
     assert (planned.days, planned.held) == ({}, (DAY,))
     newer = replace(SPEC, version="2" * 12)
@@ -84,16 +84,16 @@ def test_a_held_day_waits_until_something_has_changed() -> None:
 
 def test_a_day_that_is_not_whole_is_blocked_and_says_by_what() -> None:
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
-    planned = plan(Ledger(), sliding, Sealed({DAY: "v1"}), [DAY, NEXT])
+    planned = plan(BackfillLedger(), sliding, Sealed({DAY: "v1"}), [DAY, NEXT])
     assert planned.days == {}
     after = NEXT + timedelta(days=1)
     assert planned.blocked == {
         DAY: f"needs {NEXT}, which is not published",
         NEXT: f"needs {NEXT}, which is not published, and {after}, which is not published",
     }
-    assert plan(Ledger(), SPEC, Sealed({}), [DAY]).blocked == {DAY: "is not published"}
+    assert plan(BackfillLedger(), SPEC, Sealed({}), [DAY]).blocked == {DAY: "is not published"}
     why = Sealed({}, why_not=lambda day: f"is not published: {day} is under way")
-    assert plan(Ledger(), SPEC, why, [DAY]).blocked == {DAY: f"is not published: {DAY} is under way"}
+    assert plan(BackfillLedger(), SPEC, why, [DAY]).blocked == {DAY: f"is not published: {DAY} is under way"}
 
 
 def test_neighbours_share_a_query_up_to_so_many_events() -> None:

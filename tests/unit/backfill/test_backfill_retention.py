@@ -19,7 +19,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.quality.verdict import Verdict
-from tocsin.quality.verdict_files import INDEX, Record, Records, subject_of
+from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord, subject_of
 from tocsin.runtime.lock import hold
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
@@ -40,7 +40,7 @@ class Installation:
     def judge(self, subject: str, *days: date) -> None:
         for day in days:
             verdict = Verdict(subject=subject, day=day, run_id=f"run-{day}", judged_at=NOW, checks=())
-            self.records.write(Record(verdict=verdict), "page")
+            self.records.write(VerdictRecord(verdict=verdict), "page")
 
     def publish(self, detector: str, *days: date) -> None:
         ledger = Backfills(self.settings, detector)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
-from tocsin.backfill.backfill_ledger import End, Ledger
+from tocsin.backfill.backfill_ledger import BackfillLedger, End
 from tocsin.backfill.backfill_planning import Sealed, made_of
 from tocsin.backfill.backfill_status import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
 
@@ -17,7 +17,7 @@ ROWS = {DAY: 2_000_000, NEXT: 1_000_000}
 def test_each_day_stands_as_it_is_and_says_why() -> None:
     held, gone = DAY - timedelta(days=1), NEXT + timedelta(days=1)
     sealed = SEALED | {held: "v1"}
-    ledger = Ledger(
+    ledger = BackfillLedger(
         published={DAY: published(made_of(DAY, SPEC, sealed))},
         attempts={held: attempt(End.HELD, made_of(held, SPEC, sealed))},
     )
@@ -33,10 +33,10 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
 
 
 def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
-    first = standing(Ledger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
+    first = standing(BackfillLedger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
     assert first == CPU_SECONDS_PER_DAY + 2 * CPU_SECONDS_PER_MILLION
     ran = published(made_of(NEXT, SPEC, SEALED)).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
-    known = Ledger(published={NEXT: ran})
+    known = BackfillLedger(published={NEXT: ran})
     assert standing(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
     assert standing(known, sliding, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21

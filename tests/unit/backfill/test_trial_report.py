@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tests.rig.samples.backfills import DAY, NEXT, finding
 from tocsin.alerts.alert_policy import alerts_by_day
-from tocsin.backfill.trial_report import Change, changes, day_counts, top_entities
+from tocsin.backfill.trial_report import TrialChange, changes, day_counts, top_entities
 
 HOUR = timedelta(hours=1)
 
@@ -39,7 +39,7 @@ def test_two_versions_differ_by_what_they_find_not_by_their_names() -> None:
         ("gone", "email 60", None),
         ("rises", "email 60", "urgent 120"),
     ]
-    assert isinstance(found[0], Change)
+    assert isinstance(found[0], TrialChange)
 
 
 def test_each_day_has_a_row_also_one_that_finds_nothing() -> None:

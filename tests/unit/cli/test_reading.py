@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.indexer import Indexer
-from tocsin.alerts.intake import Record
+from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, StoredFinding
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import Usage
+from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.schema import findings
 from tocsin.cli.app import app
 from tocsin.model.finding import Finding, finding_id
@@ -150,7 +150,9 @@ def test_rejected_findings_are_listed_with_their_place_and_reasons() -> None:
     database = Database(settings.alerts_database)
     database.migrate()
     bad = b'{"finding_id": 1}'
-    Indexer(settings, database).store([Record(topic="findings", partition=2, offset=7, appended_at=NOW, value=bad)])
+    Indexer(settings, database).store(
+        [FindingRecord(topic="findings", partition=2, offset=7, appended_at=NOW, value=bad)]
+    )
     database.close()
     code, written = call("rejected", "--exit-code")
     assert (code, "findings" in written, "finding_id" in written) == (1, True, True)
@@ -202,7 +204,7 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
 
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
     assert call("usage") == (0, "nothing is known of these days; the notifier writes it\n")
-    usage, database = Usage(), Database(load_settings().alerts_database)
+    usage, database = UsageTally(), Database(load_settings().alerts_database)
     for job, day, cpu in (("notifier", NOW, 1), ("detector:busy", NOW, 98), ("indexer", NOW - timedelta(days=1), 5)):
         began = day - timedelta(seconds=100)
         usage.take(JobReport(job=job, at=day, started_at=began, pid=1, state=JobState.RUNNING, cpu_seconds=cpu))

@@ -10,8 +10,8 @@ from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
 from tocsin.history.day_status import DayStanding, DayState, standing, why_not
-from tocsin.history.land.landing_ledger import Ledger
-from tocsin.history.seal_planning import Known
+from tocsin.history.land.landing_ledger import LandingLedger
+from tocsin.history.seal_planning import SealFacts
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Unsealed
 
@@ -19,10 +19,10 @@ FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 
 SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"
 
 
-def days(known: Ledger, **changed: Any) -> dict[date, DayStanding]:
+def days(known: LandingLedger, **changed: Any) -> dict[date, DayStanding]:
     facts: dict[str, Any] = {"versions": {}, "published": {}, "now": NOON, "grace": timedelta(hours=1)}
     facts |= {"kept": timedelta(days=60)} | changed
-    return {one.day: one for one in standing("logins", Known(ledger=known, **facts))}
+    return {one.day: one for one in standing("logins", SealFacts(ledger=known, **facts))}
 
 
 def back(count: int) -> date:

@@ -4,17 +4,17 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
-from tocsin.history.land.landing_ledger import Ledger
-from tocsin.history.seal_planning import Known, Plan, due, plan
+from tocsin.history.land.landing_ledger import LandingLedger
+from tocsin.history.seal_planning import SealFacts, SealPlan, due, plan
 from tocsin.quality.unsealed_days import Unsealed
 
 NEXT = DAY + timedelta(days=1)
 
 
-def planned(known: Ledger, **changed: Any) -> Plan:
+def planned(known: LandingLedger, **changed: Any) -> SealPlan:
     facts: dict[str, Any] = {"versions": {}, "published": {}, "now": NOON, "grace": timedelta(hours=1)}
     facts |= {"kept": timedelta(days=60)} | changed
-    return plan(Known(ledger=known, **facts))
+    return plan(SealFacts(ledger=known, **facts))
 
 
 def test_a_day_is_ready_when_its_grace_is_over_and_landing_has_read_beyond_it() -> None:
@@ -81,7 +81,7 @@ def test_days_further_back_than_history_is_kept_are_told_and_not_sealed() -> Non
 def test_a_ready_day_is_due_at_any_hour_unless_it_was_just_tried() -> None:
     def is_due(**known: Any) -> bool:
         kept = {"grace": timedelta(hours=1), "kept": timedelta(days=60), "now": NOON, "published": {}, "versions": {}}
-        return due(Known(ledger=ledger(entry("r1", DAY)), **{**kept, **known}), [DAY]) == {DAY}
+        return due(SealFacts(ledger=ledger(entry("r1", DAY)), **{**kept, **known}), [DAY]) == {DAY}
 
     def sealed(at: datetime) -> dict[str, Any]:
         return {"versions": {DAY: [version("v1", "r1").model_copy(update={"sealed_at": at})]}}

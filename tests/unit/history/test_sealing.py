@@ -9,19 +9,19 @@ import pytest
 from tests.rig.samples.history import DAY, version
 from tests.rig.samples.sealed_days import LOGINS
 from tocsin.backfill.backfill_retention import tidy_after_sealing
-from tocsin.history.sealing import Outcome, seal
+from tocsin.history.sealing import SealingOutcome, seal
 from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
-from tocsin.quality.spark.day_gate import Gate
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.spark.day_gate import DayGate
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 
 def sealed(severity: Severity) -> SealedDay:
     passed = severity is Severity.PASS
     check = Check(
         name="a",
-        stage=Stage.DAY,
+        stage=CheckStage.DAY,
         severity=Severity.INFO if passed else severity,
         passed=passed,
         observed="1",
@@ -43,7 +43,7 @@ def sealed(severity: Severity) -> SealedDay:
     ],
 )
 def test_the_exit_code_says_the_worst_of_all_days(severities: list[str], failed: dict[str, Any], code: int) -> None:
-    outcome = Outcome(sealed=[sealed(Severity(one)) for one in severities], **failed)
+    outcome = SealingOutcome(sealed=[sealed(Severity(one)) for one in severities], **failed)
     assert outcome.code == code
 
 
@@ -51,7 +51,7 @@ def test_a_night_without_a_day_to_seal_tidies_up(tmp_path: Path) -> None:
     settings, day = Settings(project=tmp_path, state=tmp_path / "state"), date(2001, 1, 1)
     records = Records(settings.state)
     verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
-    records.write(Record(verdict=verdict), "page")
-    seal(settings, LOGINS, Gate)
+    records.write(VerdictRecord(verdict=verdict), "page")
+    seal(settings, LOGINS, DayGate)
     tidy_after_sealing(settings, LOGINS)
     assert records.subjects() == []

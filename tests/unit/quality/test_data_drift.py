@@ -11,8 +11,8 @@ from tests.rig.samples.visits import DAY, profile
 from tocsin.quality.data_drift import WEEKS, band, drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.suites.parameters import evaluate, names_in
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 NOW = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 
@@ -93,7 +93,7 @@ def test_a_day_that_was_imported_alone_has_no_share_in_quarantine_and_that_is_no
 
 def check(severity: Severity, *, passed: bool = False, name: str = "r") -> Check:
     return Check(
-        name=name, stage=Stage.DAY, about="rows", severity=severity, passed=passed, observed="4", limit="at most 3"
+        name=name, stage=CheckStage.DAY, about="rows", severity=severity, passed=passed, observed="4", limit="at most 3"
     )
 
 
@@ -139,8 +139,8 @@ def test_arithmetic_of_parameters() -> None:
 
 def test_the_last_word_about_a_day_counts(tmp_path: Path) -> None:
     records = Records(tmp_path)
-    first = Record(verdict=verdict(check(Severity.CRITICAL)), profile=profile(rows=1))
-    second = Record(verdict=verdict(run_id="v2", judged_at=NOW + timedelta(hours=1)), profile=profile(rows=2))
+    first = VerdictRecord(verdict=verdict(check(Severity.CRITICAL)), profile=profile(rows=1))
+    second = VerdictRecord(verdict=verdict(run_id="v2", judged_at=NOW + timedelta(hours=1)), profile=profile(rows=2))
     for record in (second, first):
         records.write(record, "<p>page</p>")
     assert records.latest("visits", DAY) == second
@@ -151,8 +151,8 @@ def test_the_last_word_about_a_day_counts(tmp_path: Path) -> None:
 def test_a_day_that_was_not_published_is_no_measure_for_others(tmp_path: Path) -> None:
     records = Records(tmp_path)
     other = DAY - timedelta(weeks=1)
-    records.write(Record(verdict=verdict(check(Severity.CRITICAL)), profile=profile()), "")
-    records.write(Record(verdict=verdict(check(Severity.WARNING), day=other), profile=profile(other)), "")
+    records.write(VerdictRecord(verdict=verdict(check(Severity.CRITICAL)), profile=profile()), "")
+    records.write(VerdictRecord(verdict=verdict(check(Severity.WARNING), day=other), profile=profile(other)), "")
     assert [one.day for one in records.profiles("visits", [DAY, other, date(2020, 1, 1)])] == [other]
 
 
@@ -164,15 +164,15 @@ def test_a_change_that_stays_becomes_what_is_usual(tmp_path: Path) -> None:
         checks = drift_checks(today, usual_figures(records.profiles("visits", weekdays_before(day))))
         judged = verdict(*checks, day=day)
         stopped += [] if judged.publishable else [day]
-        records.write(Record(verdict=judged, profile=today), "")
+        records.write(VerdictRecord(verdict=judged, profile=today), "")
     assert stopped == days[8:12], "four weeks"
 
 
 def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     records = Records(tmp_path)
-    records.write(Record(verdict=verdict(), profile=profile()), "")
+    records.write(VerdictRecord(verdict=verdict(), profile=profile()), "")
     (tmp_path / "quality/visits/2026-11-21/v9.json").write_text('{"verdict": {}}')
-    assert records.latest("visits", DAY) == Record(verdict=verdict(), profile=profile())
+    assert records.latest("visits", DAY) == VerdictRecord(verdict=verdict(), profile=profile())
 
 
 def test_a_profile_is_rows_of_a_table(tmp_path: Path) -> None:

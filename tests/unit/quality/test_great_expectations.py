@@ -25,7 +25,7 @@ from tocsin.quality.judging import day_checks, finding_checks, quarantine_checks
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites
-from tocsin.quality.verdict import Check, Severity, Stage
+from tocsin.quality.verdict import Check, CheckStage, Severity
 from tocsin.quality.verdict_files import Records
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_a_rule_for_the_day_holds_and_fails(tmp_path: Path) -> None:
     suite = day_suite(tmp_path, expect(BETWEEN, "warning", column="rows", min_value=2400))
     held, failed = one(day_checks(suite, profile(), {})), one(day_checks(suite, profile(rows=2399), {}))
     assert (held.passed, failed.passed) == (True, False)
-    assert (failed.stage, failed.severity, failed.about) == (Stage.DAY, Severity.WARNING, "rows")
+    assert (failed.stage, failed.severity, failed.about) == (CheckStage.DAY, Severity.WARNING, "rows")
     assert (failed.observed, failed.limit) == ("2,399", "at least 2,400")
 
 
@@ -142,7 +142,7 @@ def came(refused: int | None, used: int, imported: int = 0) -> DayFacts:
 def test_a_day_of_which_much_went_to_quarantine_warns_and_most_stops_it(
     day: DayFacts, severity: Severity | None
 ) -> None:
-    checks = quarantine_checks(Suite("visits", Stage.DAY), day)
+    checks = quarantine_checks(Suite("visits", CheckStage.DAY), day)
     assert [one.severity for one in checks if not one.passed] == ([severity] if severity else [])
 
 
@@ -210,7 +210,7 @@ def test_the_shipped_rules_stop_bad_findings(broken: dict[str, Any], rule: str) 
     assert rule in failed
     assert failed.keys() <= {rule, "above_its_limit"}, "NaN is above nothing either"
     assert findings[-1].finding_id in failed[rule].samples
-    assert failed[rule].stage is Stage.FINDING
+    assert failed[rule].stage is CheckStage.FINDING
 
 
 def test_the_shipped_rules_let_good_findings_pass_also_when_there_are_none() -> None:

@@ -14,8 +14,8 @@ from tests.rig.samples.visits import DAY, VISITS, profile
 from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.report_page import day_page, index_page
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import INDEX, Record, Records
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
 
@@ -50,13 +50,15 @@ class Read(HTMLParser):
 
 
 def check(name: str = "rule", **fields: Any) -> Check:
-    own: dict[str, Any] = {"stage": Stage.DAY, "severity": Severity.CRITICAL, "passed": False, "observed": "4"}
+    own: dict[str, Any] = {"stage": CheckStage.DAY, "severity": Severity.CRITICAL, "passed": False, "observed": "4"}
     return Check(**(own | {"name": name, "limit": "at most 3"} | fields))
 
 
-def record(day: Any = DAY, *checks: Check, of: Profile | None = None) -> Record:
+def record(day: Any = DAY, *checks: Check, of: Profile | None = None) -> VerdictRecord:
     at = datetime(2026, 11, 22, 2, tzinfo=UTC)
-    return Record(verdict=Verdict(subject="visits", day=day, run_id="v1", judged_at=at, checks=checks), profile=of)
+    return VerdictRecord(
+        verdict=Verdict(subject="visits", day=day, run_id="v1", judged_at=at, checks=checks), profile=of
+    )
 
 
 def test_a_page_tells_what_failed_and_what_held(tmp_path: Path) -> None:

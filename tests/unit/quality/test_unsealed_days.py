@@ -10,7 +10,7 @@ from tests.rig.samples.visits import DAY, profile
 from tocsin.quality.report_page import index_page
 from tocsin.quality.unsealed_days import forget, note, unsealed_days
 from tocsin.quality.verdict import Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 BEFORE = DAY - timedelta(days=1)
 
@@ -49,7 +49,7 @@ def test_the_index_shows_a_day_that_could_not_be_sealed_and_leads_to_what_was_sa
     records = Records(tmp_path)
     verdict = Verdict(subject="visits", day=DAY, run_id="v1", judged_at=unsealed_days(tmp_path, "visits")[DAY].at,
                       checks=())  # fmt: skip
-    records.write(Record(verdict=verdict, profile=profile()), "")
+    records.write(VerdictRecord(verdict=verdict, profile=profile()), "")
     page = index_page(records)
     assert page.count(f'href="visits/{DAY}/v1.html"') == 2, "in the grid, and in what was not well"
     assert f"{DAY}: not sealed" in page

@@ -16,15 +16,15 @@ from tests.rig.samples.history import DAY, entry, version
 from tests.rig.samples.sealed_days import LOGINS
 from tocsin.backfill import backfill_entry
 from tocsin.backfill.backfill_ledger import Backfills, End
-from tocsin.backfill.spark.backfill_run import Outcome
+from tocsin.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.history import sealing
 from tocsin.history.day_versions import DayVersion, write_version
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
-from tocsin.quality.spark.day_gate import Gate
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
+from tocsin.quality.spark.day_gate import DayGate
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.runtime import logs
 from tocsin.runtime.process_exit import ExitCode
 
@@ -52,7 +52,9 @@ class Room:
         judged = _version(severity, "run-1", day)
         write_version(Places.of(self.settings, "logins"), day, judged)
         passed = severity is Severity.PASS
-        check = Check(name="a", stage=Stage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0")
+        check = Check(
+            name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0"
+        )
         at = datetime.now(UTC)
         return SealedDay(day, judged, Verdict(subject="logins", day=day, run_id="v", judged_at=at, checks=(check,)))
 
@@ -81,19 +83,19 @@ def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
 
 
 def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(room: Room) -> None:
-    first = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
+    first = sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT)
     assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (ExitCode.FAILED, [GOOD], [DAY])
     room.is_there = True
-    second = sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT)
+    second = sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT)
     assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
     assert (second.code, second.refused_before) == (ExitCode.REFUSED, (DAY,))
 
 
 def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
     room.is_there = True
-    assert sealing.seal(room.settings, LOGINS, Gate, run_id=NIGHT).code == ExitCode.REFUSED
-    assert sealing.seal(room.settings, LOGINS, Gate).code == ExitCode.OK
-    assert sealing.seal(room.settings, LOGINS, Gate, run_id="the next night").code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT).code == ExitCode.REFUSED
+    assert sealing.seal(room.settings, LOGINS, DayGate).code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, DayGate, run_id="the next night").code == ExitCode.OK
 
 
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
@@ -101,7 +103,7 @@ def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
 ) -> None:
     monkeypatch.setattr(backfill_entry, "load_settings", lambda: settings)
     monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
-    monkeypatch.setattr(backfill_entry, "backfill", lambda *given: Outcome())
+    monkeypatch.setattr(backfill_entry, "backfill", lambda *given: BackfillOutcome())
     held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
     Backfills(settings, "bursts").note(DAY, held)
     words = ["quiet", "bursts", "--run-id"]

@@ -13,7 +13,7 @@ from tocsin.supervision.job_kinds import KINDS, JobKind
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
-from tocsin.web.job_rows import Known, rows
+from tocsin.web.job_rows import RowFacts, rows
 from tocsin.web.looker import Looker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
     assert command[1:4] == ("-m", "tocsin.archive", "cold")
     assert owners(catalog, ())[job] == catalog.sources["logins"].owner
     title = catalog.sources["logins"].title
-    (row,) = [row for row in rows(Looker(settings).look(), Known()) if row.job == job]
+    (row,) = [row for row in rows(Looker(settings).look(), RowFacts()) if row.job == job]
     assert (row.kind, row.name, row.title, row.state) == ("archiver", "cold", title, "not running")
 
 

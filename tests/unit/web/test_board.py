@@ -29,7 +29,7 @@ from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.switches import ask_switches
 from tocsin.web import board as module
 from tocsin.web.board import Installation
-from tocsin.web.page_shapes import Board, Row, Today
+from tocsin.web.page_shapes import Board, JobRow, Today
 from tocsin.web.usage_query import Taken
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,7 +85,7 @@ class Place:
         self.page._looked = float("-inf")
         return self.page.board(off)
 
-    def row(self, job: str, **off: bool) -> Row:
+    def row(self, job: str, **off: bool) -> JobRow:
         (row,) = [row for row in self.board(**off).rows if row.job == job]
         return row
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.samples.project import copy_project
-from tocsin.backfill.parity.comparison import Difference, Reason, compare
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, compare
 from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.project.settings import Settings
 from tocsin.web import board
 from tocsin.web.board import Installation
-from tocsin.web.page_shapes import Said
+from tocsin.web.page_shapes import SideShown
 from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +41,10 @@ def differing(count: int) -> list[Difference]:
         [streamed(60, user="late"), streamed(70, 10, user="x\x1b[31m")],
         [found(80, user="late"), *(found(110, 10 * number) for number in range(2, count + 1))],
     ).differences
-    return [late.because(Reason.LATE, "late"), *(one.because(Reason.UNEXPLAINED, "why") for one in (alone, *others))]
+    return [
+        late.because(DifferenceReason.LATE, "late"),
+        *(one.because(DifferenceReason.UNEXPLAINED, "why") for one in (alone, *others)),
+    ]
 
 
 def test_nothing_was_compared_yet(tmp_path: Path) -> None:
@@ -65,9 +68,9 @@ def test_of_the_unexplained_ones_some_are_told_in_full(tmp_path: Path) -> None:
     assert len(told) == FEW_DIFFERENCES
     first, second = told[:2]
     assert (first.day, first.start, first.end - first.start) == (str(DAY), NOON.timestamp() + 10, 10)
-    assert (first.stream, first.batch) == (Said(level="email", score=70, at_least=False), None)
+    assert (first.stream, first.batch) == (SideShown(level="email", score=70, at_least=False), None)
     assert (first.entity, first.why) == (r"user_id: x\x1b[31m", "why")
-    assert (second.stream, second.batch) == (None, Said(level="urgent", score=110, at_least=False))
+    assert (second.stream, second.batch) == (None, SideShown(level="urgent", score=110, at_least=False))
 
 
 def test_of_sixty_days_those_that_were_compared_last_are_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import DRIFT
-from tocsin.airflow.installation import Jobs
+from tocsin.airflow.installation import InstalledJobs
 from tocsin.airflow.switch import is_paused
 from tocsin.model.names import MAILS_DAG, dag_of, detector_job
 from tocsin.project.settings import load_settings
@@ -66,7 +66,7 @@ def _look(ti: Any) -> list[dict[str, Any]]:
         return bool(ti.get_dr_count(dag_id=dag, run_ids=[run], states=states))
 
     settings = load_settings()
-    jobs = Jobs(settings)
+    jobs = InstalledJobs(settings)
     jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
     shown = jobs.watch(has_run)
     mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]

@@ -13,7 +13,7 @@ from tocsin.airflow.pages.report_pages import add_reports
 from tocsin.project.settings import Settings
 from tocsin.web.board import Installation
 from tocsin.web.log_tail import tail_of
-from tocsin.web.page_shapes import Board, LogTail, Parity, Row, Stories
+from tocsin.web.page_shapes import Board, JobRow, LogTail, Parity, Stories
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
@@ -104,7 +104,7 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
         return tail_of(installation.settings.log(job))
 
 
-def _for(row: Row, own: Rights) -> Row:
+def _for(row: JobRow, own: Rights) -> JobRow:
     """`row` with what one user may do, out of what makes sense."""
     switched = row.dag in own.switched
     may = {"may_switch": row.may_switch and switched, "may_restart": row.may_restart and switched and own.runs}

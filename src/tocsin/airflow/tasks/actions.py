@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
-from tocsin.airflow.installation import Jobs
+from tocsin.airflow.installation import InstalledJobs
 from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
 from tocsin.supervision.health import health
@@ -29,13 +29,13 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
         ConfigError: there is no version to go back to.
-        TransientError, OSError: see `Jobs.restart`, `Jobs.drain`.
+        TransientError, OSError: see `InstalledJobs.restart`, `InstalledJobs.drain`.
     """
     event = (context["dag_run"].conf or {}).get("event")
     if event:
         raise AirflowFailException(f"{event['job']}: {event['condition']}: {event['reason']}")
     params = context["params"]
-    job, installation = params.get("job", jobs[0]), Jobs(load_settings())
+    job, installation = params.get("job", jobs[0]), InstalledJobs(load_settings())
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("asked to stop; it is started again at once" if ran else "did not run; its back-off is over", job=job)
@@ -52,7 +52,7 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
         _describe(installation, job)
 
 
-def _describe(installation: Jobs, job: str) -> None:
+def _describe(installation: InstalledJobs, job: str) -> None:
     """Write how `job` fares, and the end of its log, into the log of the task."""
     facts = installation.facts(job)
     found, process, beat = health(facts), facts.leader, facts.own_beat

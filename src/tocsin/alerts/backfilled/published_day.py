@@ -79,7 +79,7 @@ def read(detector: str, day: date, published: Published, found: list[Finding]) -
     return Backfilled(detector, day, published, usable)
 
 
-class Days:
+class StoredDays:
     """Brings backfilled days into the alerts DB. Each step of a generator here is a transaction or a few short ones."""
 
     def __init__(self, read: Read, write: Write, clock: Callable[[], datetime]) -> None:

@@ -23,7 +23,7 @@ from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notification_outbox import Claimed
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import Usage
+from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import alert_details
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.model.errors import ConfigError, TransientError
@@ -96,7 +96,7 @@ class Notifier:
         except TransientError as error:
             trouble = error
         for email in waiting:
-            jobs = alert_policy.Jobs(reports.get(detector_job(email.detector)), reports.get(INDEXER))
+            jobs = alert_policy.LastReports(reports.get(detector_job(email.detector)), reports.get(INDEXER))
             closed_at = self._closed_at.get(email.id)
             closing = alert_policy.closing(email.window_end, email.wait_until, jobs, self._clock(), closed_at)
             if closing.closed_at is not None:
@@ -193,7 +193,7 @@ class Notifier:
             del self._unwritten[0]
 
     def _composed(self, claimed: Claimed) -> Message:
-        is_summary = claimed.notifications[0].kind == alert_policy.Kind.DELAYED
+        is_summary = claimed.notifications[0].kind == alert_policy.NotificationKind.DELAYED
         shown = claimed.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
             details = [alert_details(connection, alert) for alert in shown]
@@ -213,7 +213,7 @@ class NotifierJob:
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._reader: ReportReader | None = None
-        self._usage = Usage()
+        self._usage = UsageTally()
         self._reports_after = self._tidy_after = 0.0
         self._reports_trouble = ""
         self._said: str | None = None

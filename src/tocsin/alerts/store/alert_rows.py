@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from tocsin.alerts.merging import Kept, Points, Said
+from tocsin.alerts.merging import Kept, Points, StreamWord
 from tocsin.model.finding import Finding, canonical_entity
 
 _SAME_NAME = (
@@ -43,7 +43,7 @@ class StoredFinding(_View):
     trajectory: Points
     superseded_at: datetime | None = None
     superseded_by: str = ""
-    stream: Said | None = None
+    stream: StreamWord | None = None
 
 
 class InvalidFinding(_View):
@@ -201,7 +201,7 @@ def kept_of(row: Mapping[Any, Any]) -> Kept:
         finding=finding_of(row),
         points=[(int(time), float(score)) for time, score in row["trajectory"]],
         first_detected_at=row["first_detected_at"],
-        stream=None if row["stream"] is None else Said.model_validate(row["stream"]),
+        stream=None if row["stream"] is None else StreamWord.model_validate(row["stream"]),
         superseded_at=row["superseded_at"],
         superseded_by=row["superseded_by"],
     )

@@ -57,7 +57,7 @@ _Process = tuple[str, int, datetime]
 """Job, pid and start."""
 
 
-class Usage:
+class UsageTally:
     """Gathers reports, and adds them to the alerts DB from time to time."""
 
     def __init__(self) -> None:

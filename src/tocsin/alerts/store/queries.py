@@ -27,7 +27,7 @@ from tocsin.alerts.store.alert_rows import (
 )
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, backfilled_days, invalid_findings, job_usage, notifications
-from tocsin.backfill.parity.comparison import Streamed, Told
+from tocsin.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.history.places import begin, end
 from tocsin.model.finding import Origin, canonical_entity
 from tocsin.model.names import detector_job
@@ -125,9 +125,9 @@ def streamed_findings(settings: Settings, detector: str, day: date) -> list[Stre
     streamed = []
     for stored in found:
         if stored.finding.origin is not Origin.BACKFILL:
-            streamed.append(Streamed(stored.finding, Told.of(stored.finding)))
+            streamed.append(Streamed(stored.finding, ReportedFinding.of(stored.finding)))
         elif stored.stream is not None:
-            said = Told.model_validate(stored.stream, from_attributes=True)
+            said = ReportedFinding.model_validate(stored.stream, from_attributes=True)
             streamed.append(Streamed(stored.finding, said))
     return streamed
 

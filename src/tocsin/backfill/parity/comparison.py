@@ -16,7 +16,7 @@ _SAME = 1e-9
 """Sums of fractions come out a little different when they are added in another order."""
 
 
-class Told(BaseModel):
+class ReportedFinding(BaseModel):
     """A finding as one side reported it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Told(BaseModel):
     at_least: bool = False
 
     @classmethod
-    def of(cls, finding: Finding) -> Told:
+    def of(cls, finding: Finding) -> ReportedFinding:
         """Take what `finding` says."""
         return cls(version=finding.version, level=finding.level, score=finding.score, at_least=finding.at_least)
 
@@ -48,7 +48,7 @@ class Side(StrEnum):
     """It is in both, and level or score differ."""
 
 
-class Reason(StrEnum):
+class DifferenceReason(StrEnum):
     """Why stream and batch differ."""
 
     VERSION = "another version"
@@ -67,7 +67,7 @@ class Difference(BaseModel):
         start, end: of its window, UTC; for a detector of single events both are the time of its event.
         stream, batch: what they say; null where it is not.
         side: where it is.
-        reason, why: see `Reason`, and one sentence for people.
+        reason, why: see `DifferenceReason`, and one sentence for people.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -76,9 +76,9 @@ class Difference(BaseModel):
     entity: dict[str, str]
     start: datetime
     end: datetime
-    stream: Told | None
-    batch: Told | None
-    reason: Reason = Reason.UNEXPLAINED
+    stream: ReportedFinding | None
+    batch: ReportedFinding | None
+    reason: DifferenceReason = DifferenceReason.UNEXPLAINED
     why: str = ""
 
     @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
@@ -89,7 +89,7 @@ class Difference(BaseModel):
             return Side.BATCH
         return Side.STREAM if self.batch is None else Side.BOTH
 
-    def because(self, reason: Reason, why: str) -> Difference:
+    def because(self, reason: DifferenceReason, why: str) -> Difference:
         """The same with a reason."""
         return self.model_copy(update={"reason": reason, "why": why})
 
@@ -99,7 +99,7 @@ class Streamed:
     """A finding and what the stream said of it last, whatever has replaced it since."""
 
     finding: Finding
-    told: Told
+    told: ReportedFinding
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def compare(stream: Iterable[Streamed], batch: Iterable[Finding]) -> Comparison:
     differences = []
     for key in streamed.keys() | batched.keys():
         ours, theirs = streamed.get(key), batched.get(key)
-        told, final = ours.told if ours else None, Told.of(theirs) if theirs else None
+        told, final = ours.told if ours else None, ReportedFinding.of(theirs) if theirs else None
         if not agree(told, final):
             finding = theirs or (ours.finding if ours else None)
             assert finding is not None
@@ -135,7 +135,7 @@ def compare(stream: Iterable[Streamed], batch: Iterable[Finding]) -> Comparison:
     return Comparison(len(streamed), len(batched), known - len(differences), tuple(differences))
 
 
-def agree(stream: Told | None, final: Told | None) -> bool:
+def agree(stream: ReportedFinding | None, final: ReportedFinding | None) -> bool:
     """Tell whether a stream said what the whole of its events give; None is no finding.
 
     Levels are compared exactly, and scores too, but for sums in another order. Above the highest limit a stream's
@@ -150,7 +150,7 @@ def agree(stream: Told | None, final: Told | None) -> bool:
     return stream.at_least and stream.score <= final.score < next_rung(int(stream.score))
 
 
-def _difference(finding: Finding, stream: Told | None, batch: Told | None) -> Difference:
+def _difference(finding: Finding, stream: ReportedFinding | None, batch: ReportedFinding | None) -> Difference:
     start = finding.window_start or finding.event_time_max
     if start is None:
         raise ValueError(f"finding {finding.finding_id} has neither a window nor an event time")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 
 from tocsin.backfill.backfill_ledger import Backfills, Published
-from tocsin.backfill.parity.comparison import Difference, Reason, Streamed, compare
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, Streamed, compare
 from tocsin.backfill.parity.evidence import inputs, lacks
 from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.backfill.parity.reasons import Circumstances, explained, proved, unexplained
@@ -117,7 +117,8 @@ def _prove(
     if spec.version != version:
         why = f"the backfill is of version {version}, now it is {spec.version}: backfill the day again"
         return [
-            one.because(Reason.UNEXPLAINED, why) if one.reason is Reason.UNEXPLAINED else one for one in differences
+            one.because(DifferenceReason.UNEXPLAINED, why) if one.reason is DifferenceReason.UNEXPLAINED else one
+            for one in differences
         ]
     source, left = catalog.source(spec.source), unexplained(differences)
     doubt = Doubt(

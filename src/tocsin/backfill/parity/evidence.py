@@ -8,7 +8,7 @@ from datetime import date
 from tocsin.backfill.backfill_ledger import Published
 from tocsin.backfill.parity.reasons import Lack
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version
-from tocsin.history.land.landing_ledger import Ledger
+from tocsin.history.land.landing_ledger import LandingLedger
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
@@ -27,7 +27,7 @@ def inputs(places: Places, published: Published) -> dict[date, DayVersion]:
         raise ConfigError.one(f"parity of {published.run_id}", what) from error
 
 
-def lacks(ledger: Ledger, source: Source, read: dict[date, DayVersion]) -> Iterator[Lack]:
+def lacks(ledger: LandingLedger, source: Source, read: dict[date, DayVersion]) -> Iterator[Lack]:
     """Events that the backfill did not have because they are not in the versions that it has `read`."""
     for partition, hole in ledger.holes():
         # Offsets that Kafka never gave to a consumer (aborted, compacted) the stream did not get either.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from tocsin.backfill.parity.comparison import Comparison, Difference, Reason
+from tocsin.backfill.parity.comparison import Comparison, Difference, DifferenceReason
 from tocsin.runtime import state_file
 
 KEPT = 1000
@@ -40,14 +40,14 @@ class ParityReport(BaseModel):
     stream: int
     batch: int
     same: int
-    reasons: dict[Reason, int]
+    reasons: dict[DifferenceReason, int]
     differences: tuple[Difference, ...]
 
     @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property
     def unexplained(self) -> int:
         """See above."""
-        return self.reasons.get(Reason.UNEXPLAINED, 0)
+        return self.reasons.get(DifferenceReason.UNEXPLAINED, 0)
 
     @computed_field  # type: ignore[prop-decorator]  # likewise
     @property
@@ -58,8 +58,8 @@ class ParityReport(BaseModel):
 
 def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, Any]:
     """The fields of a report that follow from the comparison and its `differences` with their reasons."""
-    reasons = {reason: sum(one.reason is reason for one in differences) for reason in Reason}
-    ordered = sorted(differences, key=lambda one: one.reason is not Reason.UNEXPLAINED)
+    reasons = {reason: sum(one.reason is reason for one in differences) for reason in DifferenceReason}
+    ordered = sorted(differences, key=lambda one: one.reason is not DifferenceReason.UNEXPLAINED)
     return {
         "stream": comparison.stream,
         "batch": comparison.batch,

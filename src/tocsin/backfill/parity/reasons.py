@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tocsin.backfill.parity.comparison import Difference, Reason, Side, Told, agree
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Side, agree
 from tocsin.runtime.detector_versions import Version
 
 
@@ -53,7 +53,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Recomputation:
     """The findings of a detector when some events of the day are left out.
 
     Attributes:
@@ -62,9 +62,9 @@ class Trial:
         found: what it finds then, by finding_id; what is not there is no finding.
     """
 
-    reason: Reason
+    reason: DifferenceReason
     why: str
-    found: Mapping[str, Told] = field(default_factory=dict)
+    found: Mapping[str, ReportedFinding] = field(default_factory=dict)
 
 
 def explained(differences: Sequence[Difference], known: Circumstances) -> list[Difference]:
@@ -74,10 +74,12 @@ def explained(differences: Sequence[Difference], known: Circumstances) -> list[D
 
 def unexplained(differences: Sequence[Difference]) -> list[Difference]:
     """Those that have no reason yet."""
-    return [one for one in differences if one.reason is Reason.UNEXPLAINED]
+    return [one for one in differences if one.reason is DifferenceReason.UNEXPLAINED]
 
 
-def proved(differences: Sequence[Difference], whole: Mapping[str, Told], trials: Sequence[Trial]) -> list[Difference]:
+def proved(
+    differences: Sequence[Difference], whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]
+) -> list[Difference]:
     """Those of `differences` that have no reason with the one that a trial proves.
 
     Args:
@@ -86,18 +88,20 @@ def proved(differences: Sequence[Difference], whole: Mapping[str, Told], trials:
             trial proves nothing.
         trials: in the order in which they are believed.
     """
-    return [one if one.reason is not Reason.UNEXPLAINED else _proved(one, whole, trials) for one in differences]
+    return [
+        one if one.reason is not DifferenceReason.UNEXPLAINED else _proved(one, whole, trials) for one in differences
+    ]
 
 
 def _explained(one: Difference, known: Circumstances) -> Difference:
     if (why := _another_version(one, known)) is not None:
-        return one.because(Reason.VERSION, why)
+        return one.because(DifferenceReason.VERSION, why)
     if known.windowed and known.watermark is not None and known.watermark < one.end:
         mark = f"{known.watermark:%Y-%m-%d %H:%M:%S} UTC"
-        return one.because(Reason.OPEN, f"what the stream has found is complete up to {mark} so far")
+        return one.because(DifferenceReason.OPEN, f"what the stream has found is complete up to {mark} so far")
     for lack in known.lacks:
         if lack.touches(one.start, one.end):
-            return one.because(Reason.MISSING, lack.what)
+            return one.because(DifferenceReason.MISSING, lack.what)
     return one
 
 
@@ -119,22 +123,22 @@ def _another_version(one: Difference, known: Circumstances) -> str | None:
     return f"{batch}; {later[-1].version} had taken its place in the stream" if later else None
 
 
-def _proved(one: Difference, whole: Mapping[str, Told], trials: Sequence[Trial]) -> Difference:
+def _proved(one: Difference, whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]) -> Difference:
     now = whole.get(one.finding_id)
     if not _equal(now, one.batch):
         what = "not what the backfill has published; run the day again"
-        return one.because(Reason.UNEXPLAINED, f"the detector finds {_said(now)} in history now, {what}")
+        return one.because(DifferenceReason.UNEXPLAINED, f"the detector finds {_said(now)} in history now, {what}")
     for trial in trials:
         if agree(one.stream, trial.found.get(one.finding_id)):
             return one.because(trial.reason, trial.why)
-    return one.because(Reason.UNEXPLAINED, _tried(one, trials))
+    return one.because(DifferenceReason.UNEXPLAINED, _tried(one, trials))
 
 
-def _equal(now: Told | None, published: Told | None) -> bool:
+def _equal(now: ReportedFinding | None, published: ReportedFinding | None) -> bool:
     return agree(now, published) and (now is None or not now.at_least)
 
 
-def _tried(one: Difference, trials: Sequence[Trial]) -> str:
+def _tried(one: Difference, trials: Sequence[Recomputation]) -> str:
     """List what was looked at in vain."""
     if not trials:
         return "no event of these windows was late, quarantined or imported"
@@ -144,5 +148,5 @@ def _tried(one: Difference, trials: Sequence[Trial]) -> str:
     return f"{left_out}; the stream found {said}"
 
 
-def _said(told: Told | None) -> str:
+def _said(told: ReportedFinding | None) -> str:
     return "nothing" if told is None else f"{told.level} {told.score:g}"

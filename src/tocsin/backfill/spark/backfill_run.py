@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Outcome:
+class BackfillOutcome:
     """The outcome of the days of one run; each by detector and day.
 
     Attributes:
@@ -54,7 +54,7 @@ class Outcome:
     disk: bool = False
 
 
-def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = (), run_id: str = "") -> Outcome:
+def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = (), run_id: str = "") -> BackfillOutcome:
     """Run the detectors `names` over `days`, needed or not; without any, over all days that need it.
 
     A (detector, day) that fails harms no other. A detector that another backfill works on is left to that.
@@ -80,7 +80,7 @@ def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = ()
     return work.outcome
 
 
-def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> Iterator[Outcome]:
+def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> Iterator[BackfillOutcome]:
     """Run each detector's chosen days; detectors with the same days share a session.
 
     Raises:
@@ -124,7 +124,7 @@ class _Work:
         self._versions = self._days.versions
         self._kept_from = kept_from(source)
         self.rows = self._days.rows
-        self.outcome = Outcome()
+        self.outcome = BackfillOutcome()
 
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
         """Choose the days to run: those asked for as far as they can be computed, else all that need it."""

@@ -14,8 +14,8 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.backfill.parity.comparison import Difference, Reason, Told
-from tocsin.backfill.parity.reasons import Lack, Trial
+from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
+from tocsin.backfill.parity.reasons import Lack, Recomputation
 from tocsin.detect.drain import SLACK
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import DayVersion
@@ -67,12 +67,12 @@ class Doubt:
 class _LeftOut:
     """Events that a trial leaves out, and what it proves."""
 
-    reason: Reason
+    reason: DifferenceReason
     why: str
     events: Column
 
 
-def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, ReportedFinding], list[Recomputation]]:
     """`recomputed` in a Spark session of its own.
 
     Raises:
@@ -84,7 +84,9 @@ def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[T
         return recomputed(spark, settings, doubt)
 
 
-def recomputed(spark: SparkSession, settings: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+def recomputed(
+    spark: SparkSession, settings: Settings, doubt: Doubt
+) -> tuple[dict[str, ReportedFinding], list[Recomputation]]:
     """Find in the windows of `doubt` with all events, by finding_id, and with some left out.
 
     Only the stretches of the days in which the windows lie are read. There is a trial only for events that are there:
@@ -93,7 +95,7 @@ def recomputed(spark: SparkSession, settings: Settings, doubt: Doubt) -> tuple[d
     trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist())
     whole = trials.found(None)
     batch = timedelta(seconds=settings.spark.trigger_seconds)
-    return whole, [Trial(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
+    return whole, [Recomputation(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
 
 
 def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version]) -> Iterator[Lack]:
@@ -120,14 +122,14 @@ class _Trials:
         starts = [one.start for one in doubt.differences]
         self._range = Range(start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity")
 
-    def found(self, left_out: Column | None) -> dict[str, Told]:
+    def found(self, left_out: Column | None) -> dict[str, ReportedFinding]:
         """Find in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
         read = EventReader(lambda _: events.drop(_QUARANTINED))
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
         rows = find_in_range(self._spark, read, doubt.spec, doubt.source, self._range)
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
-        return {finding.finding_id: Told.of(finding) for finding in found}
+        return {finding.finding_id: ReportedFinding.of(finding) for finding in found}
 
     def worth(self, batch: timedelta) -> Iterator[_LeftOut]:
         """Trials that leave out something, in the order in which they are believed.
@@ -145,17 +147,19 @@ class _Trials:
         slow, files, gives = "what was replayed from quarantine", "what was imported", "gives what the stream has found"
         for by, events in later.items():
             if counts[by] not in (0, told):
-                yield _LeftOut(Reason.LATE, f"leaving out what came {by} late {gives}", events)
+                yield _LeftOut(DifferenceReason.LATE, f"leaving out what came {by} late {gives}", events)
                 told = counts[by]
         if counts["quarantined"]:
-            yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} {gives}", quarantined)
+            yield _LeftOut(DifferenceReason.QUARANTINED, f"leaving out {slow} {gives}", quarantined)
         if counts["quarantined"] and told:
-            yield _LeftOut(Reason.QUARANTINED, f"leaving out {slow} and what was late {gives}", quarantined | late)
+            yield _LeftOut(
+                DifferenceReason.QUARANTINED, f"leaving out {slow} and what was late {gives}", quarantined | late
+            )
         if counts["imported"]:
-            yield _LeftOut(Reason.MISSING, f"leaving out {files} {gives}", imported)
+            yield _LeftOut(DifferenceReason.MISSING, f"leaving out {files} {gives}", imported)
         if counts["imported"] and (counts["quarantined"] or told):
             what = f"{files}, {slow} and what was late"
-            yield _LeftOut(Reason.MISSING, f"leaving out {what} {gives}", imported | quarantined | late)
+            yield _LeftOut(DifferenceReason.MISSING, f"leaving out {what} {gives}", imported | quarantined | late)
 
     def _counted(self, kinds: Mapping[str, Column]) -> dict[str, int]:
         counts = self._events.agg(*[F.count_if(kind).alias(name) for name, kind in kinds.items()]).head()

@@ -13,7 +13,7 @@ from tocsin.model.errors import nearest
 
 if TYPE_CHECKING:
     from tocsin.quality.verdict import Check
-    from tocsin.quality.verdict_files import Record, Records
+    from tocsin.quality.verdict_files import Records, VerdictRecord
 
 app = typer.Typer(help="What the gates have said of the days, and the figures behind it.", no_args_is_help=True)
 
@@ -88,7 +88,7 @@ def _records() -> Records:
     return Records(load_settings().state)
 
 
-def _chosen(records: Records, subject: str, text: str | None) -> Record:
+def _chosen(records: Records, subject: str, text: str | None) -> VerdictRecord:
     """Read the record of the day that `text` names, of the latest if None."""
     try:
         day = None if text is None else date.fromisoformat(text)

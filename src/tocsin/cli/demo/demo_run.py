@@ -18,7 +18,7 @@ from tocsin.cli.output import line
 from tocsin.dev.generator import Burst, Traffic, wait_for_times
 from tocsin.dev.running_stack import Running, read_running
 from tocsin.dev.servers.mailbox import Mailbox
-from tocsin.dev.startup_progress import Part, Progress
+from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.model.errors import TransientError
@@ -44,7 +44,7 @@ class DemoRun(threading.Thread):
         faults: what did not happen as announced; empty if all did, or before the end.
     """
 
-    def __init__(self, progress: Progress, stop: threading.Event, *, exit_when_done: bool) -> None:
+    def __init__(self, progress: StartupProgress, stop: threading.Event, *, exit_when_done: bool) -> None:
         super().__init__(name="demo")
         self.faults: list[str] = []
         self._progress, self._stop_asked, self._exit_when_done = progress, stop, exit_when_done
@@ -55,19 +55,19 @@ class DemoRun(threading.Thread):
     # --- progress of the stack ----------------------------------------------------------------------------------------
 
     def show(self, parts: Sequence[Part]) -> None:
-        """See `Progress.show`; once all is ready, show failures only."""
+        """See `StartupProgress.show`; once all is ready, show failures only."""
         self._parts = parts
         if not self._ready.is_set() or self._failing():
             self._progress.show(parts)
 
     def say(self, text: str) -> None:
-        """See `Progress.say`. With the first sentence after all has settled, the stack says that it is ready."""
+        """See `StartupProgress.say`. With the first sentence after all has settled, the stack says that it is ready."""
         self._progress.say(text)
         if self._settled:
             self._ready.set()
 
     def settle(self) -> None:
-        """See `Progress.settle`."""
+        """See `StartupProgress.settle`."""
         self._progress.settle()
         self._settled = bool(self._parts) and all(part.ready or part.failing for part in self._parts)
 

@@ -16,7 +16,7 @@ from tocsin.model.durations import span
 
 if TYPE_CHECKING:
     from tocsin.backfill.backfill_status import BackfillDay
-    from tocsin.backfill.spark.backfill_run import Outcome
+    from tocsin.backfill.spark.backfill_run import BackfillOutcome
 
 _DAY = ["%Y-%m-%d"]
 _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
@@ -89,7 +89,7 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
         line(f"expected: {spent:,.0f} CPU-seconds, {span(spent / cores)} on {counted(cores, 'core')}")
 
 
-def _tell(outcome: Outcome) -> bool:
+def _tell(outcome: BackfillOutcome) -> bool:
     """Say what became of each day; returns whether one is not published."""
     for (name, day), one in outcome.published.items():
         line(f"{name} {day}: {counted(one.findings, 'finding')}, verdict {one.severity}")

@@ -13,7 +13,7 @@ from tocsin.model.durations import span
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import DetectorShape
-    from tocsin.detect.spark.plan import Plan
+    from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.model.detector import DetectorSpec
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
@@ -48,7 +48,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
     faults = _faults(catalog) + others
     files, well = len(catalog.broken) + len({fault.where for fault in others}), len(catalog.detectors)
-    plans: dict[str, Plan] = {}
+    plans: dict[str, DetectorPlan] = {}
     if plan:
         from tocsin.detect.spark.plan_check import plans as planned
         from tocsin.project.settings import load_settings

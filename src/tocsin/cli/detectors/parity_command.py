@@ -13,7 +13,7 @@ from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import as_json, counted, line, number, table, utc
 
 if TYPE_CHECKING:
-    from tocsin.backfill.parity.comparison import Difference, Told
+    from tocsin.backfill.parity.comparison import Difference, ReportedFinding
     from tocsin.backfill.parity.parity_report import ParityReport
 
 _Detector = Annotated[str, typer.Option("--detector", help="Its name.")]
@@ -63,5 +63,5 @@ def _row(one: Difference) -> tuple[object, ...]:
     return (*where, _score(one.stream), _score(one.batch), one.reason, one.why)
 
 
-def _score(told: Told | None) -> str | None:
+def _score(told: ReportedFinding | None) -> str | None:
     return None if told is None else f"{told.level} {'at least ' if told.at_least else ''}{number(told.score)}"

@@ -20,7 +20,7 @@ from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.findings import OBSERVATION, WRITTEN, Emission, make_findings
 from tocsin.detect.spark.function import apply_detect, first_line, load_detect
-from tocsin.detect.spark.plan import Plan, choose_mode, read_plan, set_trigger
+from tocsin.detect.spark.plan import DetectorPlan, choose_mode, read_plan, set_trigger
 from tocsin.ingest.backlog import IngestLag
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
@@ -34,7 +34,7 @@ from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints, unread_raw
 from tocsin.sparkjob.query.leadership import await_own
 from tocsin.sparkjob.query.poison import Poison, SetAside
-from tocsin.sparkjob.query.progress import Progress
+from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import consumer_group, findings_sink, kafka_options
 
@@ -66,7 +66,7 @@ class Detection:
         self._requested_drain = RequestedDrain(settings.state, self.job)
         self._poison = Poison(self._folder, self.reads)
         self._exact = ExactScores(settings, self.spec, self.source, self._folder)
-        self._plan: Plan | None = None
+        self._plan: DetectorPlan | None = None
         self._lock: Lock | None = None
         self._refusal = ""
         self._looked_at = 0.0
@@ -102,7 +102,7 @@ class Detection:
             delay_seconds=decision.delay.total_seconds() if self.spec.window is not None else None,
         )
 
-    def _read_plan(self, spark: SparkSession) -> Plan:
+    def _read_plan(self, spark: SparkSession) -> DetectorPlan:
         rows = self._apply_detect(self._read(spark, {}))
         plan = read_plan(rows, self.spec, self.source)
         self._exact.used = used_columns(make_findings(rows, self.spec, Emission()), self.source)
@@ -111,7 +111,7 @@ class Detection:
                  exchanges=plan.exchanges, slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
         return plan
 
-    def _open_checkpoint(self, run: Run, plan: Plan) -> Checkpoint:
+    def _open_checkpoint(self, run: Run, plan: DetectorPlan) -> Checkpoint:
         """Open the checkpoint of `plan`, and note that this version runs on it; count what it leaves unread."""
         memory = (self.spec.window or timedelta(0)) + self.source.lateness + SLACK
         unread = functools.partial(unread_raw, self._settings, self.source.name)
@@ -138,7 +138,7 @@ class Detection:
 
     # --- query --------------------------------------------------------------------------------------------------------
 
-    def _start_query(self, run: Run, plan: Plan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
+    def _start_query(self, run: Run, plan: DetectorPlan, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
         emission = Emission(ladder=plan.score.counts and mode == REAL_TIME, publish_from=checkpoint.publish_from)
         options = {"startingOffsets": checkpoint.start(self.reads, run.partitions)}
         if mode == MICRO_BATCH:
@@ -175,7 +175,7 @@ class Detection:
 
     # --- while the query runs -----------------------------------------------------------------------------------------
 
-    def count_batch(self, progress: Progress) -> dict[str, Any]:
+    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
         """Count what was left out: it had no entity or no score, or was too long for the topic of findings."""
         figures = progress.observed.get(OBSERVATION, {}) | progress.observed.get(WRITTEN, {})
         self._exact.note_batch(figures, progress.next_watermark(self._delay.decision.delay.total_seconds()))

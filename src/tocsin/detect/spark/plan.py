@@ -57,7 +57,7 @@ class StreamOnly(ConfigError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DetectorPlan:
     """The consequences of a detector's plan.
 
     Attributes:
@@ -83,7 +83,7 @@ class Plan:
         return partitions + shuffle_partitions * self.exchanges
 
 
-def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> Plan:
+def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> DetectorPlan:
     """Read the plan behind `found`, which `detect` of `spec` has returned (streaming or static).
 
     Its patterns are tried on what can stand in records of `source`, if that is given; this can take seconds.
@@ -107,7 +107,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
     if source is not None:
         check_detector(tree, found.sparkSession, spec, source)
     mode, output, reason = _mode(tree, score)
-    return Plan(
+    return DetectorPlan(
         mode=mode,
         reason=reason,
         output=output,
@@ -118,7 +118,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
     )
 
 
-def choose_mode(plan: Plan, decision: Decision, refusal: str, needed_slots: int, slots: int) -> tuple[str, str]:
+def choose_mode(plan: DetectorPlan, decision: Decision, refusal: str, needed_slots: int, slots: int) -> tuple[str, str]:
     """Choose the mode of a query for now; returns it and why.
 
     Args:
@@ -140,14 +140,14 @@ def choose_mode(plan: Plan, decision: Decision, refusal: str, needed_slots: int,
     return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
 
 
-def set_trigger(writer: Any, plan: Plan, mode: str, seconds: int) -> Any:
+def set_trigger(writer: Any, plan: DetectorPlan, mode: str, seconds: int) -> Any:
     """Take real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
     if mode == REAL_TIME:
         return writer.trigger(realTime=f"{seconds} seconds")
     return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
 
 
-def check_range(plan: Plan, spec: DetectorSpec) -> None:
+def check_range(plan: DetectorPlan, spec: DetectorSpec) -> None:
     """Check that the detector `spec` with this `plan` finds the same in a range of time as the stream does.
 
     Raises:

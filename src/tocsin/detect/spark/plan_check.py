@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tocsin.detect.spark.function import apply_detect, load_detect
-from tocsin.detect.spark.plan import Plan, read_plan
+from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault
@@ -27,7 +27,7 @@ from tocsin.sparkjob.session import clean_scratch, streaming_session
 _JOB = "check"
 
 
-def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[Fault]]:
+def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:
     """Read the plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
 
     Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
@@ -35,7 +35,7 @@ def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[F
     Raises:
         ConfigError: there is no Java, or the set-up is not complete.
     """
-    found: dict[str, Plan] = {}
+    found: dict[str, DetectorPlan] = {}
     faults: list[Fault] = []
     with _session(settings) as spark:
         for source in catalog.sources.values():
@@ -48,7 +48,7 @@ def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, Plan], list[F
     return found, faults
 
 
-def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> Plan:
+def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> DetectorPlan:
     topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}  # named, but not asked
     records = spark.readStream.format("kafka").options(**topic).load()
     events = prepare_events(parse_events(records, source), spec, source.lateness)

@@ -18,7 +18,15 @@ import structlog
 
 from tocsin.history.land.arrow_events import PARTITION, Parsed, columns_of, parse
 from tocsin.history.land.bounded_reader import BoundedReader, Stretch, TopicAnew
-from tocsin.history.land.landing_ledger import Entry, LandedFile, Ledger, Quarantined, Span, read_ledger, record
+from tocsin.history.land.landing_ledger import (
+    Entry,
+    LandedFile,
+    LandingLedger,
+    OffsetSpan,
+    Quarantined,
+    read_ledger,
+    record,
+)
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, stamp
 from tocsin.kafka.topics import QUARANTINE_DAYS
@@ -103,14 +111,14 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
     return entry
 
 
-def _read(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, Span]) -> Entry:
+def _read(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, OffsetSpan]) -> Entry:
     """Read all there is into files; `known` is what the run before has read."""
     appended = {p: span.newest_append for p, span in known.items() if span.newest_append is not None}
     reader.begin({p: span.to_offset for p, span in known.items()}, appended)
     return _land(reader, writer, source, known)
 
 
-def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, Span]) -> Entry:
+def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, OffsetSpan]) -> Entry:
     began, tally = datetime.now(UTC), _Tally()
     for chunk in reader.chunks(records=RECORDS_AT_ONCE, size=BYTES_AT_ONCE):
         parsed = parse(chunk.values, chunk.partitions, columns_of(source))
@@ -151,7 +159,7 @@ def landing_lock(settings: Settings, source: str) -> Lock:
     return hold(settings.checkpoint(landing_job(source)) / "lock")
 
 
-def sweep(places: Places, ledger: Ledger) -> None:
+def sweep(places: Places, ledger: LandingLedger) -> None:
     """Remove what runs left behind that were killed. Only for the holder of the landing lock."""
     known = {entry.run for entry in ledger.entries}
     for _, run, folder in places.landed_folders():
@@ -223,9 +231,9 @@ class _Tally:
         for partition, moment in parsed.ticks.items():
             self.ticks[partition] = max(moment, self.ticks.get(partition, moment))
 
-    def span(self, partition: int, stretch: Stretch, before: Span | None, began: datetime) -> Span:
+    def span(self, partition: int, stretch: Stretch, before: OffsetSpan | None, began: datetime) -> OffsetSpan:
         ticks = [self.ticks.get(partition), before.newest_tick if before else None]
-        return Span(
+        return OffsetSpan(
             from_offset=stretch.start,
             to_offset=stretch.position,
             events=self.events.get(partition, 0),

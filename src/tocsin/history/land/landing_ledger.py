@@ -53,7 +53,7 @@ class LandedFile(BaseModel):
         return sum(self.rows.values())
 
 
-class Span(BaseModel):
+class OffsetSpan(BaseModel):
     """The part of one partition that one run read.
 
     Attributes:
@@ -130,7 +130,7 @@ class Entry(BaseModel):
     began: datetime
     ended: datetime
     topic: str | None = None
-    partitions: dict[int, Span] = {}
+    partitions: dict[int, OffsetSpan] = {}
     quarantined: Quarantined | None = None
     columns: dict[str, str]
     files: tuple[LandedFile, ...] = ()
@@ -147,7 +147,7 @@ class Entry(BaseModel):
 
 
 @dataclass(frozen=True)
-class Ledger:
+class LandingLedger:
     """All entries of one source, imports first, then the runs of landing in their order."""
 
     source: str
@@ -234,7 +234,7 @@ class Ledger:
         return found
 
 
-def read_ledger(places: Places) -> Ledger:
+def read_ledger(places: Places) -> LandingLedger:
     """All that has landed of one source.
 
     Raises:
@@ -242,7 +242,7 @@ def read_ledger(places: Places) -> Ledger:
     """
     paths = sorted(places.ledger.glob("[!.]*.json"))
     entries = [_read(path) for path in paths]
-    return Ledger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
+    return LandingLedger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
 
 
 def record(places: Places, entry: Entry) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, paths, read_version, write_version
 from tocsin.history.land.arrow_events import columns_of
-from tocsin.history.land.landing_ledger import Entry, LandedFile, Ledger
+from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import Places, stamp
 from tocsin.history.spark.landed_day import LandedDay
@@ -105,7 +105,7 @@ class Sealer:
         """Folders of the source."""
         return self.table.places
 
-    def seal(self, day: date, ledger: Ledger) -> SealedDay:
+    def seal(self, day: date, ledger: LandingLedger) -> SealedDay:
         """Seal `day` as a new version, and publish it unless the gate refuses.
 
         Raises:
@@ -141,7 +141,7 @@ class Sealer:
             log.error("what is published cannot be read; all is taken from landing", error=str(error))
             return None
 
-    def _inputs(self, day: date, ledger: Ledger) -> _Inputs:
+    def _inputs(self, day: date, ledger: LandingLedger) -> _Inputs:
         earlier = self._published(day)
         entries = list(ledger.by_day.get(day, ()))
         gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
@@ -181,7 +181,7 @@ class Sealer:
         writer.saveAsTable(table)
         self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
 
-    def _describe(self, day: date, name: str, ledger: Ledger, given: _Inputs) -> DayVersion:
+    def _describe(self, day: date, name: str, ledger: LandingLedger, given: _Inputs) -> DayVersion:
         base, earlier = given.base, given.earlier
         files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
         landed, rows = ledger.files(day), sum(file.rows for file in files)

@@ -33,7 +33,7 @@ from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.runtime.heartbeat import read_besides
 from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.sparkjob.query.poison import Poison, SetAside
-from tocsin.sparkjob.query.progress import Progress
+from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import consumer_group, kafka_options
 
@@ -98,7 +98,7 @@ class Ingest:
             batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
         )
 
-    def count_batch(self, progress: Progress) -> dict[str, Any]:
+    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
         """Count what was read, and let ticks follow what was committed."""
         self._finished_batch = True
         figures = progress.observed.get(OBSERVATION, {})

@@ -16,10 +16,10 @@ from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.spark.profile_query import profile_of, samples_of
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 
-class Gate:
+class DayGate:
     """Judges sealed days of one source.
 
     Raises:
@@ -63,7 +63,7 @@ class Gate:
             checks=tuple(checks),
             report=self._records.place(self._source.name, day, facts.version),
         )
-        record = Record(verdict=verdict, profile=profile)
+        record = VerdictRecord(verdict=verdict, profile=profile)
         self._records.write(record, day_page(record, self._records, before, self._source))
         self._records.write_index(index_page(self._records))
         return verdict

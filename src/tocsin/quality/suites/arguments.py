@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tocsin.model.errors import nearest
-from tocsin.quality.suites.expectations import NUMBERS, Kind, Known
+from tocsin.quality.suites.expectations import NUMBERS, KnownExpectation, ValueKind
 from tocsin.quality.suites.parameters import Wrong, check_parameter
 from tocsin.quality.suites.suite import is_parameter
-from tocsin.quality.verdict import Stage
+from tocsin.quality.verdict import CheckStage
 
 _IGNORED = {
-    Kind.IGNORED: ("both_values_are_missing", "either_value_is_missing", "neither"),
-    Kind.IGNORED_ROWS: ("all_values_are_missing", "any_value_is_missing", "never"),
+    ValueKind.IGNORED: ("both_values_are_missing", "either_value_is_missing", "neither"),
+    ValueKind.IGNORED_ROWS: ("all_values_are_missing", "any_value_is_missing", "never"),
 }
 _VALUES: dict[str, tuple[type, ...]] = {"string": (str,), "boolean": (bool,), "int": (int,), "bigint": (int,)}
 _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
@@ -29,10 +29,10 @@ _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
 class Place:
     """The place of an argument: its stage, what may be named there, and the expectation around it."""
 
-    stage: Stage
+    stage: CheckStage
     columns: Mapping[str, str]
     parameters: Mapping[str, str]
-    known: Known
+    known: KnownExpectation
     kwargs: Mapping[str, Any]
 
     @property
@@ -53,23 +53,23 @@ def check_argument(place: Place, key: str, value: object) -> None:
         _check_parameter(place, kind, value)
         return
     checks = {
-        Kind.COLUMN: lambda: _check_column(place, key, value),
-        Kind.COLUMNS: lambda: _check_columns(place, value),
-        Kind.LIMIT: lambda: _check_limit(place, value),
-        Kind.VALUES: lambda: _check_values(place, value),
-        Kind.PATTERN: lambda: _check_pattern(value),
+        ValueKind.COLUMN: lambda: _check_column(place, key, value),
+        ValueKind.COLUMNS: lambda: _check_columns(place, value),
+        ValueKind.LIMIT: lambda: _check_limit(place, value),
+        ValueKind.VALUES: lambda: _check_values(place, value),
+        ValueKind.PATTERN: lambda: _check_pattern(value),
     }
     checks.get(kind, lambda: _check_plain(kind, value))()
     if key == "max_value":  # told once
         _check_order(place.kwargs.get("min_value"), value)
 
 
-def _check_parameter(place: Place, kind: Kind, value: Any) -> None:
+def _check_parameter(place: Place, kind: ValueKind, value: Any) -> None:
     if not place.parameters:
         raise Wrong("no $PARAMETER is possible in rules for rows: the stream knows one row at a time")
-    if kind not in (Kind.LIMIT, Kind.COUNT_LIMIT):
+    if kind not in (ValueKind.LIMIT, ValueKind.COUNT_LIMIT):
         raise Wrong(f"must be {kind}; no $PARAMETER is possible here")
-    column = place.kind if kind is Kind.LIMIT and place.known.types else "double"
+    column = place.kind if kind is ValueKind.LIMIT and place.known.types else "double"
     check_parameter(value["$PARAMETER"], place.parameters, column)
 
 
@@ -85,14 +85,18 @@ def _check_column(place: Place, key: str, value: object) -> None:
 
 def _check_columns(place: Place, value: object) -> None:
     if not isinstance(value, list) or len(value) < 2:
-        raise Wrong(f"must be {Kind.COLUMNS}, two at least, not {value!r}")
+        raise Wrong(f"must be {ValueKind.COLUMNS}, two at least, not {value!r}")
     for one in value:
         if not isinstance(one, str) or one not in place.columns:
             raise _no_column(place, one)
 
 
 def _no_column(place: Place, value: object) -> Wrong:
-    what = {Stage.ROW: "a column of the source", Stage.DAY: "a figure of the profile", Stage.FINDING: "a column"}
+    what = {
+        CheckStage.ROW: "a column of the source",
+        CheckStage.DAY: "a figure of the profile",
+        CheckStage.FINDING: "a column",
+    }
     near = nearest(value, place.columns) if isinstance(value, str) else None
     return Wrong(f"{value!r} is not {what.get(place.stage, 'a column')}", near)
 
@@ -115,7 +119,7 @@ def _check_order(low: object, high: object) -> None:
 
 def _check_values(place: Place, value: object) -> None:
     if not isinstance(value, list) or not value:
-        raise Wrong(f"must be {Kind.VALUES}, one at least, not {value!r}")
+        raise Wrong(f"must be {ValueKind.VALUES}, one at least, not {value!r}")
     if place.kind == "timestamp":
         raise Wrong("a set of times is not possible; use expect_column_values_to_be_between")
     types = _VALUES.get(place.kind, (int, float))
@@ -126,7 +130,7 @@ def _check_values(place: Place, value: object) -> None:
 
 def _check_pattern(value: object) -> None:
     if not isinstance(value, str) or not value:
-        raise Wrong(f"must be {Kind.PATTERN}, not {value!r}")
+        raise Wrong(f"must be {ValueKind.PATTERN}, not {value!r}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what patterns may mean one day
@@ -137,12 +141,12 @@ def _check_pattern(value: object) -> None:
         raise Wrong("is read by Java on the stream, which knows neither (?P<name>...) nor (?(1)...)")
 
 
-def _check_plain(kind: Kind, value: object) -> None:
+def _check_plain(kind: ValueKind, value: object) -> None:
     if kind in _IGNORED:
         good, near = value in _IGNORED[kind], nearest(str(value), _IGNORED[kind])
-    elif kind is Kind.FLAG:
+    elif kind is ValueKind.FLAG:
         good, near = isinstance(value, bool), None
-    elif kind is Kind.SHARE:
+    elif kind is ValueKind.SHARE:
         good, near = _is_number(value) and 0 < value <= 1, None  # type: ignore[operator]  # a number, as was asked
     else:
         good, near = type(value) is int and value >= 0, None

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tocsin.quality.verdict import Stage
+from tocsin.quality.verdict import CheckStage
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """The kind of value that an argument takes."""
 
     COLUMN = "the name of a column"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownExpectation:
     """One expectation.
 
     Attributes:
@@ -42,73 +42,77 @@ class Known:
     """
 
     short: str
-    needed: dict[str, Kind] = field(default_factory=dict)
-    optional: dict[str, Kind] = field(default_factory=dict)
+    needed: dict[str, ValueKind] = field(default_factory=dict)
+    optional: dict[str, ValueKind] = field(default_factory=dict)
     one_of: tuple[str, ...] = ()
-    stages: frozenset[Stage] = frozenset((Stage.ROW, Stage.DAY, Stage.FINDING))
+    stages: frozenset[CheckStage] = frozenset((CheckStage.ROW, CheckStage.DAY, CheckStage.FINDING))
     types: tuple[str, ...] = ()
 
     @property
-    def arguments(self) -> dict[str, Kind]:
+    def arguments(self) -> dict[str, ValueKind]:
         """All arguments that it takes."""
         return self.needed | self.optional
 
 
 NUMBERS = ("int", "bigint", "double")
-MOSTLY = {"mostly": Kind.SHARE}
+MOSTLY = {"mostly": ValueKind.SHARE}
 
-_COLUMN = {"column": Kind.COLUMN}
-_STRICT = {"strict_min": Kind.FLAG, "strict_max": Kind.FLAG}
-_PAIR = {"column_A": Kind.COLUMN, "column_B": Kind.COLUMN}
-_BAND = {"min_value": Kind.LIMIT, "max_value": Kind.LIMIT} | _STRICT
-_LENGTHS = {"min_value": Kind.COUNT, "max_value": Kind.COUNT} | _STRICT
+_COLUMN = {"column": ValueKind.COLUMN}
+_STRICT = {"strict_min": ValueKind.FLAG, "strict_max": ValueKind.FLAG}
+_PAIR = {"column_A": ValueKind.COLUMN, "column_B": ValueKind.COLUMN}
+_BAND = {"min_value": ValueKind.LIMIT, "max_value": ValueKind.LIMIT} | _STRICT
+_LENGTHS = {"min_value": ValueKind.COUNT, "max_value": ValueKind.COUNT} | _STRICT
 _EITHER = ("min_value", "max_value")
-_FINDING = frozenset((Stage.FINDING,))
+_FINDING = frozenset((CheckStage.FINDING,))
 _TEXT = ("string",)
 
 
-def _of_values(short: str, **arguments: Kind) -> Known:
+def _of_values(short: str, **arguments: ValueKind) -> KnownExpectation:
     """An expectation about each value of a column."""
-    return Known(short, _COLUMN | arguments, MOSTLY)
+    return KnownExpectation(short, _COLUMN | arguments, MOSTLY)
 
 
-def _of_text(short: str, **arguments: Kind) -> Known:
-    return Known(short, _COLUMN | arguments, MOSTLY, types=_TEXT)
+def _of_text(short: str, **arguments: ValueKind) -> KnownExpectation:
+    return KnownExpectation(short, _COLUMN | arguments, MOSTLY, types=_TEXT)
 
 
-def _of_column(short: str) -> Known:
+def _of_column(short: str) -> KnownExpectation:
     """An expectation about one figure of a whole column of findings."""
-    return Known(short, _COLUMN, _BAND, _EITHER, _FINDING, NUMBERS)
+    return KnownExpectation(short, _COLUMN, _BAND, _EITHER, _FINDING, NUMBERS)
 
 
-KNOWN: dict[str, Known] = {
+KNOWN: dict[str, KnownExpectation] = {
     "expect_column_values_to_not_be_null": _of_values("not_null"),
     "expect_column_values_to_be_null": _of_values("null"),
-    "expect_column_values_to_be_between": Known(
+    "expect_column_values_to_be_between": KnownExpectation(
         "between", _COLUMN, _BAND | MOSTLY, _EITHER, types=(*NUMBERS, "timestamp")
     ),
-    "expect_column_values_to_be_in_set": _of_values("in_set", value_set=Kind.VALUES),
-    "expect_column_values_to_not_be_in_set": _of_values("not_in_set", value_set=Kind.VALUES),
-    "expect_column_values_to_match_regex": _of_text("matches", regex=Kind.PATTERN),
-    "expect_column_values_to_not_match_regex": _of_text("matches_not", regex=Kind.PATTERN),
-    "expect_column_value_lengths_to_be_between": Known("length", _COLUMN, _LENGTHS | MOSTLY, _EITHER, types=_TEXT),
-    "expect_column_value_lengths_to_equal": _of_text("length", value=Kind.COUNT),
-    "expect_column_pair_values_a_to_be_greater_than_b": Known(
-        "above", _PAIR, {"or_equal": Kind.FLAG, "ignore_row_if": Kind.IGNORED} | MOSTLY
+    "expect_column_values_to_be_in_set": _of_values("in_set", value_set=ValueKind.VALUES),
+    "expect_column_values_to_not_be_in_set": _of_values("not_in_set", value_set=ValueKind.VALUES),
+    "expect_column_values_to_match_regex": _of_text("matches", regex=ValueKind.PATTERN),
+    "expect_column_values_to_not_match_regex": _of_text("matches_not", regex=ValueKind.PATTERN),
+    "expect_column_value_lengths_to_be_between": KnownExpectation(
+        "length", _COLUMN, _LENGTHS | MOSTLY, _EITHER, types=_TEXT
     ),
-    "expect_column_pair_values_to_be_equal": Known("equals", _PAIR, {"ignore_row_if": Kind.IGNORED} | MOSTLY),
-    "expect_table_row_count_to_be_between": Known(
-        "row_count", {}, {"min_value": Kind.COUNT_LIMIT, "max_value": Kind.COUNT_LIMIT}, _EITHER, _FINDING
+    "expect_column_value_lengths_to_equal": _of_text("length", value=ValueKind.COUNT),
+    "expect_column_pair_values_a_to_be_greater_than_b": KnownExpectation(
+        "above", _PAIR, {"or_equal": ValueKind.FLAG, "ignore_row_if": ValueKind.IGNORED} | MOSTLY
     ),
-    "expect_column_values_to_be_unique": Known("unique", _COLUMN, MOSTLY, (), _FINDING),
-    "expect_compound_columns_to_be_unique": Known(
-        "unique", {"column_list": Kind.COLUMNS}, {"ignore_row_if": Kind.IGNORED_ROWS}, (), _FINDING
+    "expect_column_pair_values_to_be_equal": KnownExpectation(
+        "equals", _PAIR, {"ignore_row_if": ValueKind.IGNORED} | MOSTLY
+    ),
+    "expect_table_row_count_to_be_between": KnownExpectation(
+        "row_count", {}, {"min_value": ValueKind.COUNT_LIMIT, "max_value": ValueKind.COUNT_LIMIT}, _EITHER, _FINDING
+    ),
+    "expect_column_values_to_be_unique": KnownExpectation("unique", _COLUMN, MOSTLY, (), _FINDING),
+    "expect_compound_columns_to_be_unique": KnownExpectation(
+        "unique", {"column_list": ValueKind.COLUMNS}, {"ignore_row_if": ValueKind.IGNORED_ROWS}, (), _FINDING
     ),
     "expect_column_mean_to_be_between": _of_column("mean"),
     "expect_column_median_to_be_between": _of_column("median"),
     "expect_column_min_to_be_between": _of_column("minimum"),
     "expect_column_max_to_be_between": _of_column("maximum"),
-    "expect_column_unique_value_count_to_be_between": Known("distinct", _COLUMN, _BAND, _EITHER, _FINDING),
+    "expect_column_unique_value_count_to_be_between": KnownExpectation("distinct", _COLUMN, _BAND, _EITHER, _FINDING),
 }
 """By name. `mostly` means nothing on a profile, which has one row: see `arguments_at`."""
 
@@ -120,11 +124,11 @@ TOLD: dict[str, str] = {
 """Expectations that are not needed, and why."""
 
 
-def arguments_at(stage: Stage, known: Known) -> dict[str, Kind]:
+def arguments_at(stage: CheckStage, known: KnownExpectation) -> dict[str, ValueKind]:
     """The arguments of `known` that mean something at `stage`."""
-    return {name: kind for name, kind in known.arguments.items() if stage is not Stage.DAY or name not in MOSTLY}
+    return {name: kind for name, kind in known.arguments.items() if stage is not CheckStage.DAY or name not in MOSTLY}
 
 
-def possible_at(stage: Stage) -> list[str]:
+def possible_at(stage: CheckStage) -> list[str]:
     """Names of the expectations that are possible at `stage`."""
     return [name for name, known in KNOWN.items() if stage in known.stages]

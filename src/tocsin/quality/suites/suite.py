@@ -26,11 +26,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tocsin.quality.suites.expectations import KNOWN, Kind
+from tocsin.quality.suites.expectations import KNOWN, ValueKind
 from tocsin.quality.suites.parameters import evaluate
-from tocsin.quality.verdict import Severity, Stage
+from tocsin.quality.verdict import CheckStage, Severity
 
-FILES = {"rows": Stage.ROW, "day": Stage.DAY, "findings": Stage.FINDING}
+FILES = {"rows": CheckStage.ROW, "day": CheckStage.DAY, "findings": CheckStage.FINDING}
 """The part of a file's name between the source and `.json`, and the stage that it means."""
 
 
@@ -77,7 +77,7 @@ class Rule:
         if not is_parameter(value):
             return value
         number = evaluate(value["$PARAMETER"], parameters)
-        return round(number) if KNOWN[self.expectation].arguments[key] is Kind.COUNT_LIMIT else number
+        return round(number) if KNOWN[self.expectation].arguments[key] is ValueKind.COUNT_LIMIT else number
 
     def as_gx(self) -> dict[str, Any]:
         """The configuration of the expectation for Great Expectations, which keeps no order: `meta.name` tells them."""
@@ -101,7 +101,7 @@ class Suite:
     """
 
     source: str
-    stage: Stage
+    stage: CheckStage
     path: Path | None = None
     rules: tuple[Rule, ...] = ()
     half: Severity = Severity.CRITICAL

@@ -13,7 +13,7 @@ from tocsin.quality.suites.parameters import DAY_HOURS, TIMES, usual
 from tocsin.quality.suites.row_rules import RowRule, row_rules
 from tocsin.quality.suites.suite import FILES, Suite
 from tocsin.quality.suites.suite_file import Scope, read_suite
-from tocsin.quality.verdict import Stage
+from tocsin.quality.verdict import CheckStage
 
 FOLDER = "expectations"
 
@@ -59,7 +59,7 @@ def read_row_rules(project: Path, source: Source) -> tuple[RowRule, ...]:
         ConfigError: with every fault of the file; a retry does not help.
     """
     columns = row_columns(source)
-    return row_rules(_read(project, Scope(source.name, Stage.ROW, columns)), columns)
+    return row_rules(_read(project, Scope(source.name, CheckStage.ROW, columns)), columns)
 
 
 def read_suites(project: Path, source: Source) -> Suites:
@@ -78,8 +78,8 @@ def read_suites(project: Path, source: Source) -> Suites:
     parameters = TIMES | {DAY_HOURS: "double"}
     parameters |= {usual(name): "double" for name, kind in figures.items() if kind != "timestamp"}
     scopes = (
-        Scope(source.name, Stage.DAY, figures, parameters),
-        Scope(source.name, Stage.FINDING, FINDING_COLUMNS, FINDING_PARAMETERS),
+        Scope(source.name, CheckStage.DAY, figures, parameters),
+        Scope(source.name, CheckStage.FINDING, FINDING_COLUMNS, FINDING_PARAMETERS),
     )
     suites = []
     for scope in scopes:

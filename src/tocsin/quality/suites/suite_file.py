@@ -12,10 +12,10 @@ from typing import Any
 
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.quality.suites.arguments import Place, check_argument
-from tocsin.quality.suites.expectations import KNOWN, TOLD, Known, arguments_at, possible_at
+from tocsin.quality.suites.expectations import KNOWN, TOLD, KnownExpectation, arguments_at, possible_at
 from tocsin.quality.suites.parameters import Wrong
 from tocsin.quality.suites.suite import Rule, Suite
-from tocsin.quality.verdict import Severity, Stage
+from tocsin.quality.verdict import CheckStage, Severity
 
 _SUITE_KEYS = ("name", "expectations", "meta", "notes", "id")
 _RULE_KEYS = ("type", "kwargs", "severity", "meta", "description", "notes", "id")
@@ -35,7 +35,7 @@ class Scope:
     """
 
     source: str
-    stage: Stage
+    stage: CheckStage
     columns: Mapping[str, str]
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class _Reader:
         value = meta.get("drift", Severity.CRITICAL) if isinstance(meta, dict) else Severity.CRITICAL
         if value not in list(_SEVERITIES):
             self.fault(f"must be critical, warning or info, not {value!r}", key="meta.drift")
-        elif value != Severity.CRITICAL and self.scope.stage is not Stage.DAY:
+        elif value != Severity.CRITICAL and self.scope.stage is not CheckStage.DAY:
             self.fault("belongs to the suite for the day", key="meta.drift")
         else:
             return Severity(value)
@@ -135,7 +135,7 @@ class _Reader:
         name = self._name(entry, known, kwargs, (where, line))
         return Rule(name, entry["type"], kwargs, severity, self._meaning(entry, where, line)), line
 
-    def _known(self, name: str, where: str, line: int | None) -> Known | None:
+    def _known(self, name: str, where: str, line: int | None) -> KnownExpectation | None:
         key, stage = f"{where}.type", self.scope.stage
         if name in TOLD:
             self.fault(f"{name} is not needed: {TOLD[name]}", key=key, line=line)
@@ -157,7 +157,7 @@ class _Reader:
         self.fault(f"must be critical, warning or info, not {value!r}", key=f"{where}.severity", line=line, near=near)
         return Severity.CRITICAL
 
-    def _good_arguments(self, known: Known, kwargs: dict[str, Any], where: str, line: int | None) -> bool:
+    def _good_arguments(self, known: KnownExpectation, kwargs: dict[str, Any], where: str, line: int | None) -> bool:
         before, taken = len(self.faults), arguments_at(self.scope.stage, known)
         for key in known.needed.keys() - kwargs.keys():
             self.fault("is missing", key=f"{where}.{key}", line=line)
@@ -176,7 +176,9 @@ class _Reader:
                     self.fault(wrong.what, key=f"{where}.{key}", line=line, near=wrong.near)
         return len(self.faults) == before
 
-    def _name(self, entry: dict[str, Any], known: Known, kwargs: dict[str, Any], place: tuple[str, int | None]) -> str:
+    def _name(
+        self, entry: dict[str, Any], known: KnownExpectation, kwargs: dict[str, Any], place: tuple[str, int | None]
+    ) -> str:
         (where, line), meta = place, entry.get("meta") or {}
         if not isinstance(meta, dict):
             self.fault('must be an object, such as {"name": "known_action"}', key=f"{where}.meta", line=line)
@@ -198,7 +200,7 @@ class _Reader:
         return str(entry.get("description") or entry.get("notes") or "").strip()
 
 
-def _default_name(known: Known, kwargs: dict[str, Any]) -> str:
+def _default_name(known: KnownExpectation, kwargs: dict[str, Any]) -> str:
     """`action_in_set`: the column, and what is expected of it."""
     columns = [kwargs.get("column") or kwargs.get("column_A"), *kwargs.get("column_list", [])[:1]]
     parts = [*[column for column in columns if column], known.short]

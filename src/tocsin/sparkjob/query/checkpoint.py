@@ -22,7 +22,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.gaps import Cause, Gap, Hole
+from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
 
 _START = "start.json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -271,7 +271,7 @@ def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause
     for partition, offset in beginning.offsets.items():
         if (reached := last.offsets.get(partition, 0)) < offset:
             moment = topic.appended_at(partition, offset, ends.get(partition, offset)) or now
-            holes[partition] = Hole(from_offset=reached, to_offset=offset, appended_before=moment)
+            holes[partition] = RemovedRange(from_offset=reached, to_offset=offset, appended_before=moment)
     until, wanted = beginning.publish_from or now, beginning.wanted
     if not holes and (wanted is None or until <= wanted):
         return None

@@ -33,7 +33,7 @@ class Cause(StrEnum):
     """It ended the query each time it was read."""
 
 
-class Hole(BaseModel):
+class RemovedRange(BaseModel):
     """The unread records of one partition.
 
     Attributes:
@@ -72,7 +72,7 @@ class Gap(BaseModel):
     found_at: datetime
     since: datetime | None
     until: datetime
-    partitions: dict[int, Hole]
+    partitions: dict[int, RemovedRange]
 
     @property
     def records(self) -> int:
@@ -140,7 +140,7 @@ def make_gap(topic: str, message: Message) -> Gap:
     since: datetime | None = None
     with contextlib.suppress(ValueError, TypeError, KeyError):
         since = datetime.fromisoformat(json.loads(message.value() or b"")["event_time"])
-    hole = Hole(from_offset=offset, to_offset=offset + 1, appended_before=appended + _INSTANT)
+    hole = RemovedRange(from_offset=offset, to_offset=offset + 1, appended_before=appended + _INSTANT)
     until = (since or appended) + _INSTANT
     now = datetime.now(UTC)
     return Gap(topic=topic, cause=Cause.SET_ASIDE, found_at=now, since=since, until=until, partitions={partition: hole})

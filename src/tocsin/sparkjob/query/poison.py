@@ -66,14 +66,14 @@ class SetAside(BaseModel):
     at: datetime
 
 
-class Span(NamedTuple):
+class SuspectSpan(NamedTuple):
     """The records of one partition with offsets from `start` up to, not including, `end`."""
 
     partition: int
     start: int
     end: int
 
-    def split(self) -> tuple[Span, Span]:
+    def split(self) -> tuple[SuspectSpan, SuspectSpan]:
         """Cut it into halves."""
         middle = (self.start + self.end) // 2
         return self._replace(end=middle), self._replace(start=middle)
@@ -86,7 +86,7 @@ class _Kept(BaseModel):
     records: list[SetAside] = Field(default_factory=list)
 
 
-def find_poison(span: Span, failure_of: Callable[[Span], str]) -> Iterator[tuple[Span, str]]:
+def find_poison(span: SuspectSpan, failure_of: Callable[[SuspectSpan], str]) -> Iterator[tuple[SuspectSpan, str]]:
     """Yield each single record of `span` on which `failure_of` tells a failure ("" is none), with that."""
     error = failure_of(span)
     if error and span.end - span.start == 1:
@@ -96,7 +96,7 @@ def find_poison(span: Span, failure_of: Callable[[Span], str]) -> Iterator[tuple
             yield from find_poison(half, failure_of)
 
 
-def chunks_of(span: Span) -> Iterator[Span]:
+def chunks_of(span: SuspectSpan) -> Iterator[SuspectSpan]:
     """Yield `span`, as far as it is searched, in parts that become larger: what ends a query is likely near."""
     start, size, last = span.start, _CHUNK, min(span.end, span.start + _SEARCHED)
     while start < last:
@@ -181,7 +181,7 @@ class Poison:
         if not found and kept.failures >= _FAILURES:
             raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
 
-    def _find(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[SetAside]:
+    def _find(self, run: Run, position: Offsets, failure_of: Callable[[SuspectSpan], str]) -> list[SetAside]:
         """Find the records to blame in the first range that fails; none when no record passes."""
         nearby = self._nearby(run.topic, position)
         witness = next((span for span in nearby if not failure_of(span)), None)
@@ -199,19 +199,19 @@ class Poison:
             for span, error in blamed
         ]
 
-    def _nearby(self, topic: TopicReader, position: Offsets) -> list[Span]:
+    def _nearby(self, topic: TopicReader, position: Offsets) -> list[SuspectSpan]:
         """List some single records around `position` that were not set aside, those that the query has read first."""
         first, ends = topic.bounds()
-        before: list[Span] = []
-        after: list[Span] = []
+        before: list[SuspectSpan] = []
+        after: list[SuspectSpan] = []
         for p, offset in position.items():
             start, end = max(offset, first.get(p, 0)), ends.get(p, 0)
-            before += self._real(topic, Span(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
-            unread = self._real(topic, Span(p, start, min(end, start + _NEARBY)))
+            before += self._real(topic, SuspectSpan(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
+            unread = self._real(topic, SuspectSpan(p, start, min(end, start + _NEARBY)))
             after += unread[:: -(len(unread) // _WITNESSES + 1)]  # what ends the query is likely the first of them
         return [*before, *after]
 
-    def _real(self, topic: TopicReader, span: Span) -> list[Span]:
+    def _real(self, topic: TopicReader, span: SuspectSpan) -> list[SuspectSpan]:
         """List the records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
         if span.start >= span.end:
             return []
@@ -219,15 +219,17 @@ class Poison:
             one.offset for one in self._kept.records if (one.topic, one.partition) == (self._topic, span.partition)
         }
         found = (message.offset() or 0 for message in topic.records(*span) if not is_tick(message.value() or b""))
-        return [Span(span.partition, offset, offset + 1) for offset in found if offset not in known]
+        return [SuspectSpan(span.partition, offset, offset + 1) for offset in found if offset not in known]
 
-    def _suspects(self, run: Run, position: Offsets, failure_of: Callable[[Span], str]) -> list[tuple[Span, str]]:
+    def _suspects(
+        self, run: Run, position: Offsets, failure_of: Callable[[SuspectSpan], str]
+    ) -> list[tuple[SuspectSpan, str]]:
         """List the records that fail in the first range that does, as many as there is room for."""
         first, ends = run.topic.bounds()
         chunks = [
             chunk
             for p, offset in position.items()
-            for chunk in chunks_of(Span(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
+            for chunk in chunks_of(SuspectSpan(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
         ]
         for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
             found = [] if run.is_stopping else list(find_poison(chunk, failure_of))
@@ -235,7 +237,7 @@ class Poison:
                 return found[: max(0, _MOST - self.count)]
         return []
 
-    def _failure(self, run: Run, position: Offsets, span: Span, write: Callable[[DataFrame], None]) -> str:
+    def _failure(self, run: Run, position: Offsets, span: SuspectSpan, write: Callable[[DataFrame], None]) -> str:
         """Say in a line why `write` fails with the records of `span`; "" when it does not."""
         starts, ends = dict(position), dict(position)
         starts[span.partition], ends[span.partition] = span.start, span.end

@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class BatchProgress:
     """One finished batch.
 
     Attributes:
@@ -48,13 +48,13 @@ class Progress:
         return max((moment for moment in (self.watermark, reached) if moment is not None), default=None)
 
 
-def parse_progress(text: str) -> Progress:
+def parse_progress(text: str) -> BatchProgress:
     """Read the progress in the JSON of a `QueryProgressEvent`."""
     event = json.loads(text)
     read = event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"]))
     ticks = event.get("observedMetrics", {}).get("ticks", {}).get("ticks") or 0
     operators = event.get("stateOperators", [])
-    return Progress(
+    return BatchProgress(
         batch_id=event["batchId"],
         run_id=event["runId"],
         rows_in=max(0, read - ticks),
@@ -68,7 +68,7 @@ def parse_progress(text: str) -> Progress:
     )
 
 
-def listen(session: SparkSession, take: Callable[[Progress], None]) -> None:
+def listen(session: SparkSession, take: Callable[[BatchProgress], None]) -> None:
     """Hand the progress of every query of `session` to `take`, on a thread of py4j.
 
     It goes around PySpark's listener, which fetches an event field by field and looks a class up by its bare name for
@@ -84,7 +84,7 @@ def listen(session: SparkSession, take: Callable[[Progress], None]) -> None:
 class _Receiver:
     """Spark calls it; an event is a Java object."""
 
-    def __init__(self, take: Callable[[Progress], None]) -> None:
+    def __init__(self, take: Callable[[BatchProgress], None]) -> None:
         self._take = take
 
     # The names of the interface.

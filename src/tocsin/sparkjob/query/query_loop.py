@@ -24,7 +24,7 @@ from tocsin.runtime.reporter import Reporter
 from tocsin.runtime.stopping import on_signals
 from tocsin.sparkjob import class_archive, jvm
 from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
-from tocsin.sparkjob.query.progress import Progress, listen
+from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
 from tocsin.sparkjob.session import scratch_folder, streaming_session
 
@@ -44,7 +44,7 @@ class QueryLoop:
     def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
         self._settings, self._work, self._reporter, self._stop = settings, work, reporter, stop
         self._run = Run(settings, work, reporter, stop)
-        self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
+        self._progress: queue.SimpleQueue[BatchProgress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._since, self._began = 0.0, time.monotonic()
         self._checked = {"partitions": 0.0, "lag": 0.0}
@@ -205,7 +205,7 @@ class QueryLoop:
             self._run.read_positions.begin(self._run.position, self._run.started.batch_seconds)
         return has_taken
 
-    def _publish(self, progress: Progress) -> None:
+    def _publish(self, progress: BatchProgress) -> None:
         run, topic = self._run, self._run.topic.name
         self._retries, self._since = 0, time.monotonic()
         run.position |= progress.end_offsets.get(topic, {})

@@ -15,7 +15,7 @@ from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.reporter import Reporter
-from tocsin.sparkjob.query.progress import Progress
+from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.read_positions import ReadPositions
 from tocsin.sparkjob.session import consumer_group
 
@@ -115,7 +115,7 @@ class Work(Protocol):
             TransientError: Kafka went away, try again.
         """
 
-    def count_batch(self, progress: Progress) -> dict[str, Any]:
+    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
         """Take note of a finished batch; returns further fields of the report."""
 
     def poll(self, run: Run) -> str | None:

@@ -15,8 +15,8 @@ import structlog
 from tocsin.runtime import child_process, private, process_exit
 from tocsin.supervision.runners.log_rotation import rotate, tail
 from tocsin.supervision.runners.process_labels import Labels
-from tocsin.supervision.runners.process_list import ProcessList, Row
-from tocsin.supervision.runners.runner import Launch, Process, Usage
+from tocsin.supervision.runners.process_list import ProcessList, ProcessRow
+from tocsin.supervision.runners.runner import Launch, Process, ProcessUsage
 
 _SAME_START_SECONDS = 1.0
 
@@ -91,7 +91,7 @@ class LocalRunner:
         child = self._children.get(job)
         return process_exit.read(self._exit(job)) if child is None else child[1].poll()
 
-    def usage(self, process: Process) -> Usage | None:
+    def usage(self, process: Process) -> ProcessUsage | None:
         """See `Runner.usage`."""
         try:
             leader = psutil.Process(process.pid)
@@ -103,7 +103,7 @@ class LocalRunner:
             with contextlib.suppress(psutil.Error), one.oneshot():
                 times = one.cpu_times()
                 rss, cpu = rss + one.memory_info().rss, cpu + times.user + times.system
-        return Usage(rss, cpu)
+        return ProcessUsage(rss, cpu)
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """See `Runner.logs`."""
@@ -133,7 +133,7 @@ def _kill(leader: psutil.Process) -> None:
             process.kill()
 
 
-def _has_ancestor(row: Row, seen: dict[int, Row]) -> bool:
+def _has_ancestor(row: ProcessRow, seen: dict[int, ProcessRow]) -> bool:
     """Tell whether a process above `row` belongs to the same job."""
     above = seen.get(row.parent)
     while above is not None and above.labels.job != row.labels.job:

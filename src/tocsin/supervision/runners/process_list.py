@@ -21,7 +21,7 @@ _FULL_LOOK_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Row:
+class ProcessRow:
     """One row of the process list that carries labels of this installation.
 
     Attributes:
@@ -47,7 +47,7 @@ class ProcessList:
         self._known: dict[tuple[int, float], tuple[Labels, bool]] = {}
         self._full_look_at = 0.0
 
-    def rows(self) -> dict[int, Row]:
+    def rows(self) -> dict[int, ProcessRow]:
         """The processes of now, by pid; what ends, or may not be looked at, is left out."""
         pids, now = set(psutil.pids()), time.monotonic()
         if now >= self._full_look_at:
@@ -65,7 +65,7 @@ class ProcessList:
                 found[pid] = row
         return found
 
-    def _row(self, process: psutil.Process) -> Row | None:
+    def _row(self, process: psutil.Process) -> ProcessRow | None:
         with process.oneshot():
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
@@ -76,7 +76,7 @@ class ProcessList:
                     self._strangers.add(process.pid)
                 else:
                     self._known[process.pid, started_at] = own
-            return None if own is None else Row(process, started_at, own[0], process.ppid(), own[1])
+            return None if own is None else ProcessRow(process, started_at, own[0], process.ppid(), own[1])
 
     def _read_labels(self, process: psutil.Process) -> tuple[Labels, bool] | None:
         """The labels of `process`, and whether it leads; None when it is none of ours."""

@@ -47,7 +47,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Usage:
+class ProcessUsage:
     """The resources of a process and all its children.
 
     Attributes:
@@ -78,7 +78,7 @@ class Runner(Protocol):
     def exit_code(self, job: str) -> int | None:
         """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""
 
-    def usage(self, process: Process) -> Usage | None:
+    def usage(self, process: Process) -> ProcessUsage | None:
         """Measure the resources of `process`; None when it is gone."""
 
     def logs(self, job: str, lines: int) -> Sequence[str]:

@@ -12,8 +12,8 @@ from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import note
-from tocsin.quality.verdict import Check, Severity, Stage, Verdict
-from tocsin.quality.verdict_files import Record, Records
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord
 
 FIRST, SECOND = date(2026, 1, 30), date(2026, 1, 31)
 MADE = Made(version="v1", inputs={})
@@ -127,7 +127,7 @@ def test_a_refused_day_is_told_with_the_rules_that_broke(settings: Settings) -> 
     seal(settings, SECOND, "v2", datetime.now(UTC), "critical")
     check = Check(
         name="events_arrived",
-        stage=Stage.DAY,
+        stage=CheckStage.DAY,
         about="rows",
         severity=Severity.CRITICAL,
         passed=False,
@@ -136,7 +136,7 @@ def test_a_refused_day_is_told_with_the_rules_that_broke(settings: Settings) -> 
         meaning="Nothing arrives",
     )
     verdict = Verdict(subject="logins", day=FIRST, run_id="v2", judged_at=NOW, checks=(check,), report=Path(report))
-    Records(settings.state).write(Record(verdict=verdict), "page")
+    Records(settings.state).write(VerdictRecord(verdict=verdict), "page")
     first, second = sealed(settings, "logins", "night")
     assert first.said == (
         "refused: logins on 2026-01-30 is not published: 1 of 1 check failed. "

@@ -16,7 +16,7 @@ from tocsin.alerts.indexer import Indexer
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
-from tocsin.backfill.backfill_ledger import Backfills, Ledger, Published
+from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, Published
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -81,7 +81,7 @@ def test_while_nothing_changes_nothing_is_read_and_what_is_published_anew_is_see
     followed.step()
     reads, read = [], Backfills.read
 
-    def counted(ledger: Backfills) -> Ledger:
+    def counted(ledger: Backfills) -> BackfillLedger:
         reads.append(ledger.detector)
         return read(ledger)
 
@@ -175,7 +175,7 @@ def test_rows_of_a_day_that_leaves_the_ledger_stay(settings: Settings, database:
     followed = follow(settings, database, clock)
     followed.step()
     Backfills(settings, "failed_logins").forget(DAY + timedelta(days=1))
-    assert Backfills(settings, "failed_logins").read() == Ledger()
+    assert Backfills(settings, "failed_logins").read() == BackfillLedger()
     clock.seconds += 1.5
     followed.step()
     assert users(database) == ["mallory"]

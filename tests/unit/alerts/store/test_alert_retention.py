@@ -5,7 +5,7 @@ from sqlalchemy import func, insert, select
 
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
-from tocsin.alerts.intake import Record, Rejected, put_aside
+from tocsin.alerts.intake import FindingRecord, Rejected, put_aside
 from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import alert_retention, queries
@@ -22,7 +22,7 @@ def fill(database: Database) -> None:
     for now in (OLD, LATER):
         batch = [finding(120, user=f"user-{n}", at=now + n * 10 * SECOND) for n in range(30)]
         alone = [finding(120, user=f"user-{n}", at=now, detector="undeclared") for n in range(30)]
-        aside = Record(topic="findings", partition=0, offset=now.toordinal(), appended_at=now, value=b"x")
+        aside = FindingRecord(topic="findings", partition=0, offset=now.toordinal(), appended_at=now, value=b"x")
         with database.write() as connection:
             record(connection, [*batch, *alone], RULES, now)
             put_aside(connection, [Rejected(record=aside, reasons=("no finding",))], now)

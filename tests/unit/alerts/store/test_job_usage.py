@@ -12,7 +12,7 @@ from tests.unit.alerts.scene import RULES, finding
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import Usage
+from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import list_usage
 from tocsin.alerts.store.schema import findings
 from tocsin.model.errors import TransientError
@@ -32,7 +32,7 @@ def report(at: datetime, *, pid: int = 1, began: datetime = NOON, job: str = JOB
 
 def count(database: Database, *reports: JobReport) -> None:
     """As one writer does that has just started."""
-    usage = Usage()
+    usage = UsageTally()
     for one in reports:
         usage.take(one)
     with database.write() as connection:
@@ -93,7 +93,7 @@ def test_a_writer_that_was_away_loses_nothing_of_a_process_that_goes_on(database
 
 
 def test_a_transaction_that_fails_is_made_up_for(database: Database) -> None:
-    usage = Usage()
+    usage = UsageTally()
     usage.take(report(NOON + 5 * SECOND, cpu_seconds=4))
     with pytest.raises(TransientError), database.write() as connection:
         usage.write(connection)
@@ -105,7 +105,7 @@ def test_a_transaction_that_fails_is_made_up_for(database: Database) -> None:
     assert day(database).cpu_seconds == 5
 
 
-def write(database: Database, usage: Usage) -> None:
+def write(database: Database, usage: UsageTally) -> None:
     with database.write() as connection:
         usage.write(connection)
 

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
-from tocsin.backfill.parity.comparison import Side, Told, agree, compare
+from tocsin.backfill.parity.comparison import ReportedFinding, Side, agree, compare
 from tocsin.detect.spark.findings import rungs
 from tocsin.model.finding import next_rung
 
@@ -21,8 +21,8 @@ def test_what_only_one_side_has_and_what_differs_comes_with_both_sides_by_time()
     assert result.differences[0].start == NOON
     last = result.differences[2]
     assert (last.stream, last.batch) == (
-        Told(version=V1, level="email", score=60),
-        Told(version=V1, level="email", score=61),
+        ReportedFinding(version=V1, level="email", score=60),
+        ReportedFinding(version=V1, level="email", score=61),
     )
 
 
@@ -45,9 +45,9 @@ def test_a_bound_is_a_rung_that_the_stream_really_emits() -> None:
     ladder = list(rungs(100))[:40]
     assert [next_rung(rung) for rung in ladder[:-1]] == ladder[1:]
     for low, high in itertools.pairwise(ladder):
-        bound = Told(version=V1, level="urgent", score=low, at_least=True)
-        assert agree(bound, Told(version=V1, level="urgent", score=high - 1))
-        assert not agree(bound, Told(version=V1, level="urgent", score=high))
+        bound = ReportedFinding(version=V1, level="urgent", score=low, at_least=True)
+        assert agree(bound, ReportedFinding(version=V1, level="urgent", score=high - 1))
+        assert not agree(bound, ReportedFinding(version=V1, level="urgent", score=high))
 
 
 @pytest.mark.parametrize(("stream", "final"), [(100, 99), (99, 100), (101, 102)])
@@ -56,8 +56,8 @@ def test_an_exact_score_differs_by_one(stream: int, final: int) -> None:
 
 
 def test_a_level_is_compared_exactly_even_when_scores_agree() -> None:
-    low = Told(version=V1, level="email", score=101)
-    assert not agree(low, Told(version=V1, level="urgent", score=101))
+    low = ReportedFinding(version=V1, level="email", score=101)
+    assert not agree(low, ReportedFinding(version=V1, level="urgent", score=101))
 
 
 def test_sums_in_another_order_are_the_same() -> None:

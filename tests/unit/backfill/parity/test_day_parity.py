@@ -16,10 +16,10 @@ from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import streamed_findings
 from tocsin.backfill.backfill_ledger import Backfills, Made, Published
-from tocsin.backfill.parity.comparison import Reason, Told
+from tocsin.backfill.parity.comparison import DifferenceReason, ReportedFinding
 from tocsin.backfill.parity.day_parity import compare_day
 from tocsin.backfill.parity.parity_report import ParityReport, read
-from tocsin.backfill.parity.reasons import Trial
+from tocsin.backfill.parity.reasons import Recomputation
 from tocsin.backfill.spark.recompute import Doubt
 from tocsin.cli.app import app
 from tocsin.model.errors import ConfigError
@@ -58,9 +58,9 @@ class Installation:
         self.settings = settings
         self.watermark = NOON + timedelta(days=1)
         self.heard = ["detector:failed_logins", "indexer"]
-        self.trials: list[Trial] = []
+        self.trials: list[Recomputation] = []
         self.doubts: list[Doubt] = []
-        self.whole: dict[str, Told] = {}
+        self.whole: dict[str, ReportedFinding] = {}
         monkeypatch.setattr("tocsin.backfill.parity.day_parity.read_reports", self._reports)
         monkeypatch.setattr("tocsin.backfill.parity.day_parity.list_quarantined", lambda *_: [])
         monkeypatch.setattr("tocsin.backfill.parity.day_parity.recompute", self._recompute)
@@ -73,7 +73,7 @@ class Installation:
         database.close()
 
     def backfill(self, *findings: Finding, version: str = SPEC.version) -> None:
-        self.whole = {one.finding_id: Told.of(one) for one in findings}
+        self.whole = {one.finding_id: ReportedFinding.of(one) for one in findings}
         made = Made(version=version, inputs={NOON.date(): "v1"})
         published = Published(run="20261120T043000000Z", run_id="test", made=made, at=NOON, severity="pass")
         Backfills(self.settings, SPEC.name).publish(NOON.date(), findings, published)
@@ -87,7 +87,7 @@ class Installation:
     def report(self, job: str) -> JobReport:
         return JobReport(job=job, at=NOON, state=JobState.RUNNING, watermark=self.watermark)
 
-    def _recompute(self, _: Settings, doubt: Doubt) -> tuple[dict[str, Told], list[Trial]]:
+    def _recompute(self, _: Settings, doubt: Doubt) -> tuple[dict[str, ReportedFinding], list[Recomputation]]:
         self.doubts.append(doubt)
         return self.whole, self.trials
 
@@ -131,7 +131,7 @@ def test_a_difference_that_recomputing_proves_is_well(here: Installation) -> Non
     here.stream(found("mallory", 60))
     here.backfill(found("mallory", 80, Origin.BACKFILL))
     mallory = found("mallory", 60)
-    here.trials = [Trial(Reason.LATE, "came late", {mallory.finding_id: Told.of(mallory)})]
+    here.trials = [Recomputation(DifferenceReason.LATE, "came late", {mallory.finding_id: ReportedFinding.of(mallory)})]
     compared = here.compare()
     assert (compared.reasons, compared.unexplained, compared.differing) == ({"late": 1}, 0, 1)
     assert (compared.differences[0].side, compared.differences[0].why) == ("differs", "came late")

@@ -3,7 +3,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tests.rig.samples.findings import V1, found
-from tocsin.backfill.parity.comparison import Reason, compare
+from tocsin.backfill.parity.comparison import DifferenceReason, compare
 from tocsin.backfill.parity.parity_report import KEPT, ParityReport, keep, latest, read, summed
 
 DAY = date(2026, 11, 19)
@@ -13,7 +13,7 @@ def report(count: int, unexplained: int) -> ParityReport:
     """With `count` differences, of which the last ones are unexplained."""
     comparison = compare([], [found(60, 10 * number) for number in range(count)])
     differences = [
-        one if number >= count - unexplained else one.because(Reason.LATE, "late")
+        one if number >= count - unexplained else one.because(DifferenceReason.LATE, "late")
         for number, one in enumerate(comparison.differences)
     ]
     return ParityReport(
@@ -32,7 +32,11 @@ def test_a_report_is_kept_by_day_and_a_later_one_replaces_it(tmp_path: Path) -> 
     kept = read(tmp_path, "failed_logins", DAY)
     assert kept == report(3, 1)
     assert kept is not None
-    assert (kept.differing, kept.unexplained, kept.reasons) == (3, 1, {Reason.LATE: 2, Reason.UNEXPLAINED: 1})
+    assert (kept.differing, kept.unexplained, kept.reasons) == (
+        3,
+        1,
+        {DifferenceReason.LATE: 2, DifferenceReason.UNEXPLAINED: 1},
+    )
     assert latest(tmp_path, "failed_logins") == [DAY]
 
 
@@ -56,7 +60,11 @@ def test_what_is_not_there_or_broken_is_no_report(tmp_path: Path) -> None:
 def test_of_many_differences_all_are_counted_and_those_without_a_reason_are_shown_first() -> None:
     made = report(KEPT + 5, 2)
     assert (made.differing, len(made.differences)) == (KEPT + 5, KEPT)
-    assert [one.reason for one in made.differences[:3]] == [Reason.UNEXPLAINED, Reason.UNEXPLAINED, Reason.LATE]
+    assert [one.reason for one in made.differences[:3]] == [
+        DifferenceReason.UNEXPLAINED,
+        DifferenceReason.UNEXPLAINED,
+        DifferenceReason.LATE,
+    ]
 
 
 def test_without_differences_there_are_no_reasons() -> None:

@@ -16,7 +16,7 @@ from tests.rig.samples.backfills import finding
 from tests.rig.samples.project import copy_project
 from tocsin.backfill.backfill_ledger import Backfills, End
 from tocsin.backfill.spark import backfill_run as module
-from tocsin.backfill.spark.backfill_run import Outcome, backfill
+from tocsin.backfill.spark.backfill_run import BackfillOutcome, backfill
 from tocsin.backfill.spark.day_findings import Found
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.model.detector import DetectorSpec
@@ -64,12 +64,12 @@ def history(monkeypatch: pytest.MonkeyPatch) -> History:
 
 
 @pytest.fixture
-def run(settings: Settings, history: History) -> Callable[..., Outcome]:
+def run(settings: Settings, history: History) -> Callable[..., BackfillOutcome]:
     return lambda run_id, *days: backfill(settings, NAMES, days, run_id)
 
 
 def test_it_is_asked_once_publishes_nothing_and_the_other_goes_on(
-    settings: Settings, history: History, run: Callable[..., Outcome]
+    settings: Settings, history: History, run: Callable[..., BackfillOutcome]
 ) -> None:
     outcome = run("first")
     assert history.asked == [("sessions", tuple(DAYS[:2])), ("failed_logins", tuple(DAYS[:2]))]
@@ -83,7 +83,9 @@ def test_it_is_asked_once_publishes_nothing_and_the_other_goes_on(
     )
 
 
-def test_of_a_new_day_nobody_is_told_again(settings: Settings, history: History, run: Callable[..., Outcome]) -> None:
+def test_of_a_new_day_nobody_is_told_again(
+    settings: Settings, history: History, run: Callable[..., BackfillOutcome]
+) -> None:
     run("first")
     assert run("second").held == {}
     assert len(history.asked) == 2, "and Spark is not asked again"
@@ -95,7 +97,7 @@ def test_of_a_new_day_nobody_is_told_again(settings: Settings, history: History,
 
 
 def test_who_asks_for_days_is_told_and_so_is_the_owner_of_another_version(
-    settings: Settings, run: Callable[..., Outcome]
+    settings: Settings, run: Callable[..., BackfillOutcome]
 ) -> None:
     run("first")
     assert set(run("by hand", DAYS[1]).held) == {("sessions", DAYS[1])}

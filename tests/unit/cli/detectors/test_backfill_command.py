@@ -15,7 +15,7 @@ from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.backfill.backfill_ledger import Backfills, End, Made
-from tocsin.backfill.spark.backfill_run import Outcome
+from tocsin.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.cli.app import app
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
@@ -28,9 +28,9 @@ class Runs:
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[str], tuple[date, ...]]] = []
-        self.outcome = Outcome(published={("failed_logins", DAY): published(MADE)})
+        self.outcome = BackfillOutcome(published={("failed_logins", DAY): published(MADE)})
 
-    def __call__(self, _: Settings, names: Sequence[str], days: Sequence[date]) -> Outcome:
+    def __call__(self, _: Settings, names: Sequence[str], days: Sequence[date]) -> BackfillOutcome:
         self.asked.append((list(names), tuple(days)))
         return self.outcome
 
@@ -130,7 +130,7 @@ def test_a_day_that_was_asked_for_and_cannot_be_run_says_why_and_is_no_success(s
 
 def test_what_is_not_published_is_told_once_for_a_reason_and_is_no_success(settings: Settings, runs: Runs) -> None:
     days = [DAY - timedelta(days=back) for back in range(3)]
-    runs.outcome = Outcome(failed={("failed_logins", day): "the disk is away" for day in days[:2]})
+    runs.outcome = BackfillOutcome(failed={("failed_logins", day): "the disk is away" for day in days[:2]})
     runs.outcome.held["failed_logins", days[2]] = "too many"
     done = run("--yes")
     assert done.exit_code == 1

@@ -14,7 +14,7 @@ from tests.rig.samples.visits import VISITS, expect, faults, write
 from tocsin.project.catalog import read_catalog
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite_catalog import faults_of_suites, read_suites
-from tocsin.quality.verdict import Severity, Stage
+from tocsin.quality.verdict import CheckStage, Severity
 
 ROOT = Path(__file__).parents[4]
 BETWEEN = "column_values_to_be_between"
@@ -252,7 +252,10 @@ def test_what_is_read_goes_to_great_expectations_unchanged() -> None:
 
 
 def test_every_expectation_is_possible_somewhere() -> None:
-    assert all(known.stages <= {Stage.ROW, Stage.DAY, Stage.FINDING} and known.stages for known in KNOWN.values())
+    assert all(
+        known.stages <= {CheckStage.ROW, CheckStage.DAY, CheckStage.FINDING} and known.stages
+        for known in KNOWN.values()
+    )
 
 
 def test_no_part_of_the_room_loads_great_expectations_before_it_judges() -> None:

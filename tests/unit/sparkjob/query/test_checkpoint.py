@@ -16,7 +16,7 @@ from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints
-from tocsin.sparkjob.query.gaps import Cause, Hole, read_gaps
+from tocsin.sparkjob.query.gaps import Cause, RemovedRange, read_gaps
 
 NAME = "events.logins"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -141,7 +141,7 @@ def test_behind_what_was_removed_it_begins_anew_with_the_earliest_that_is_kept(t
     assert before.is_overtaken(topic)
     one = opened(tmp_path, topic)
     assert one.gap is not None
-    assert one.gap.partitions == {0: Hole(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
+    assert one.gap.partitions == {0: RemovedRange(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
     assert (one.gap.cause, one.gap.records) == (Cause.REMOVED, 35)
     assert (one.gap.since, one.gap.until) == (NOON + 70 * SECOND, NOON + 120 * SECOND)
     assert (one.offsets, one.publish_from) == ({0: 120, 1: 50}, NOON + 120 * SECOND)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
-from tocsin.sparkjob.query.poison import Poison, SetAside, Span, find_poison
+from tocsin.sparkjob.query.poison import Poison, SetAside, SuspectSpan, find_poison
 
 TOPIC = "raw.a"
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
@@ -58,7 +58,7 @@ class Job:
         assert partition == 0
         return (Message(offset, self.values[offset]) for offset in range(start, end))
 
-    def _failure(self, run: Any, position: Any, span: Span, write: Any) -> str:
+    def _failure(self, run: Any, position: Any, span: SuspectSpan, write: Any) -> str:
         del run, position, write
         self.batches += 1
         known = {one.offset for one in self.poison._kept.records}
@@ -83,15 +83,15 @@ class Job:
 
 @given(st.sets(st.integers(10, 99)), st.integers(10, 60), st.integers(61, 100))
 def test_exactly_the_records_that_fail_are_found(bad: set[int], start: int, end: int) -> None:
-    def failure_of(span: Span) -> str:
+    def failure_of(span: SuspectSpan) -> str:
         return "refused" if bad & set(range(span.start, span.end)) else ""
 
-    found = list(find_poison(Span(0, start, end), failure_of))
-    assert found == [(Span(0, one, one + 1), "refused") for one in sorted(bad) if start <= one < end]
+    found = list(find_poison(SuspectSpan(0, start, end), failure_of))
+    assert found == [(SuspectSpan(0, one, one + 1), "refused") for one in sorted(bad) if start <= one < end]
 
 
 def test_what_fails_together_alone_blames_no_record() -> None:
-    assert list(find_poison(Span(0, 0, 8), lambda span: "" if span.end - span.start < 8 else "too much")) == []
+    assert list(find_poison(SuspectSpan(0, 0, 8), lambda span: "" if span.end - span.start < 8 else "too much")) == []
 
 
 def test_failures_count_at_one_place_over_restarts_and_not_when_kafka_or_a_disk_is_the_cause(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text:
         raise PySparkException(f"unknown zone '{text}'")
 
     poison = Poison(tmp_path, TOPIC)
-    assert text in poison._failure(run, {0: 0}, Span(0, 0, 1), write)
+    assert text in poison._failure(run, {0: 0}, SuspectSpan(0, 0, 1), write)
     run.topic.bounds.side_effect = TransientError("cannot reach Kafka")
     with pytest.raises(TransientError):
-        poison._failure(run, {0: 0}, Span(0, 0, 1), write)
+        poison._failure(run, {0: 0}, SuspectSpan(0, 0, 1), write)

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tocsin.alerts.alert_policy import Kind
+from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding, alert_parts, message_id
@@ -89,7 +89,7 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
             # The root of the thread is never sent, so that no message of the thread depends on another one.
             "thread": message_id(domain, parts),
             "series": _label(alert.detector),
-            "urgent": notification.kind == Kind.URGENT,
+            "urgent": notification.kind == NotificationKind.URGENT,
             "picture": picture,
         }
     )
