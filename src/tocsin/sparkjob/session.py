@@ -109,18 +109,16 @@ def _submitted_to() -> str:
 
 
 def _import_lightly() -> None:
-    """Keep pandas and pyarrow out of this process until somebody needs them.
-
-    Spark's literals import its test tools, which import both to learn their versions: 60 MB, and a second of a start.
-    """
+    """Keep pandas and pyarrow out of this process until a detector needs them."""
+    # `lit` imports pyspark.testing.utils, which imports both to compare versions: 80 MB and 5 s of each start on two
+    # cores. pyspark 4.3.0 has no variable, option or lazy import that prevents it.
     heavy = [name for name in ("pandas", "pyarrow") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(heavy))  # type: ignore[arg-type]  # None stands for a module that cannot be had
     try:
-        from pyspark.testing import utils  # noqa: PLC0415 - while they are hidden
+        import pyspark.testing.utils  # noqa: F401, PLC0415 - while they are hidden
     finally:
         for name in heavy:
             del sys.modules[name]
-    utils.have_pandas, utils.have_pyarrow = utils.have_package("pandas"), utils.have_package("pyarrow")
 
 
 def scratch_folder(settings: Settings, job: str) -> Path:
