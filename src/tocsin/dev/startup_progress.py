@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tocsin.model.printable import printable
+
 
 @dataclass(frozen=True)
 class Part:
@@ -65,7 +67,7 @@ class Plain:
         """See `StartupProgress.show`."""
         for part in parts:
             if self._shown.get(part.name) != part:
-                self.say(f"{part.name}: {_printable(part.text)}")
+                self.say(f"{part.name}: {printable(part.text)}")
         self.go_on_from(parts)
 
     def say(self, text: str) -> None:
@@ -112,10 +114,5 @@ def _table(parts: Sequence[Part]) -> Table:
     drawn = Table(box=None, show_header=False, pad_edge=False)
     for part in parts:
         sign, style = ("!", "bold red") if part.failing else ("+", "green") if part.ready else (".", "yellow")
-        drawn.add_row(Text(sign, style), Text(part.name), Text(_printable(part.text), "" if part.ready else style))
+        drawn.add_row(Text(sign, style), Text(part.name), Text(printable(part.text), "" if part.ready else style))
     return drawn
-
-
-def _printable(text: str) -> str:
-    """Reasons may quote log lines; nothing in them may act on the terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -30,7 +30,7 @@ def test_without_a_terminal_each_change_is_one_line() -> None:
 def test_nothing_in_a_reason_acts_on_the_terminal() -> None:
     stream = io.StringIO()
     Plain(Console(file=stream, highlight=False)).show([Part("notifier", False, "\x1b]0;owned\x07 a\nb \u202e")])
-    assert _sentences(stream) == ["notifier:  ]0;owned  a b  "]
+    assert _sentences(stream) == [r"notifier: \x1b]0;owned\x07 a\nb \u202e"]
 
 
 def test_on_a_terminal_a_table_goes_over_into_lines_of_what_changed_after() -> None:
