@@ -16,7 +16,7 @@ from pathlib import Path
 
 AIRFLOW = (
     *("airflow.api_fastapi.core_api.security", "airflow.dag_processing.dagbag", "fastapi.testclient"),
-    *("airflow.providers.apache.spark.hooks.spark_submit", "airflow.providers.smtp.notifications.smtp"),
+    "airflow.providers.apache.spark.hooks.spark_submit",
 )
 
 
