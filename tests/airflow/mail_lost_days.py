@@ -1,9 +1,9 @@
 """A program for Airflow's environment: the mails of a night or a backfill that has failed.
 
-`mail_lost_days.py TASK RUN OWNERS` fails as the task `seal` or `catch_up` does; OWNERS is a JSON object of source or
-detector to address. `mail_lost_days.py parity FOLDER` runs the task `parity` of the first detector with the `tocsin` of
-another environment. `mail_lost_days.py lose RUN` is the end of a run of that detector's backfill whose task was killed.
-`mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
+`mail_lost_days.py TASK RUN OWNERS` fails as the task `seal` or `catch_up` does; OWNERS is a JSON object of one source,
+or of detectors, to address. `mail_lost_days.py parity FOLDER` runs the task `parity` of the first detector with the
+`tocsin` of another environment. `mail_lost_days.py lose RUN` is the end of a run of that detector's backfill whose task
+was killed. `mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tocsin.airflow.dags.backfill_dags import backfill_dags
+from tocsin.airflow.dags.history_dags import seal_mail
 from tocsin.airflow.dags.mail_dag import send
-from tocsin.airflow.tasks.backfill_mail import BackfillMail
-from tocsin.airflow.tasks.seal_task import SealMail
+from tocsin.airflow.tasks.backfill_task import backfill_mail
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import load_settings
 from tocsin.supervision.incidents.mail_outbox import Outbox
@@ -35,7 +35,9 @@ def fail(task: str, run_id: str, owners: str) -> None:
         "ti": SimpleNamespace(log_url="http://airflow/run", **about),
         "exception": RuntimeError("Error code is: <2>"),
     }
-    {"seal": SealMail, "catch_up": BackfillMail}[task](json.loads(owners))(context)
+    owner_of = json.loads(owners)
+    tell = backfill_mail(owner_of) if task == "catch_up" else seal_mail(*owner_of.popitem())
+    tell(context)
 
 
 def lose(run_id: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.airflow.interpreter import Interpreter
 from tests.rig.samples.project import copy_project
+from tocsin.backfill.backfill_status import BackfillDay, BackfillState
 from tocsin.provision.java import archive_path
 from tocsin.provision.paths import Paths, here
 
@@ -176,6 +179,36 @@ def test_thirty_detectors_are_read_in_a_moment(project: Project) -> None:
     found = project.read()
     assert len(found["dags"]) == len(OURS) + 2 * 29
     assert found["seconds"] < 10, "Airflow reads them again every few seconds"
+
+
+def test_a_run_is_about_its_day_or_about_all_that_are_due(interpreter: Interpreter) -> None:
+    runs = {
+        ("scheduled", "2026-01-31", None): None,
+        ("backfill", "2026-01-31", None): "2026-01-31",
+        ("backfill", "2026-01-31", "2026-01-01"): "2026-01-31",
+        ("manual", None, "2026-01-01"): "2026-01-01",
+        ("manual", None, None): None,
+        ("manual", None, ""): None,
+        ("manual", "2026-01-31", None): "2026-01-31",
+    }
+    assert interpreter.ask("ask_tasks.py", "asked", json.dumps(list(runs))) == list(runs.values())
+
+
+def test_a_backfill_has_something_to_do_when_a_day_is_due(interpreter: Interpreter) -> None:
+    states = [BackfillState.DONE, BackfillState.BLOCKED, BackfillState.DUE]
+    days = [BackfillDay(detector="d", day=date(2026, 1, 31), state=state).model_dump_json() for state in states]
+    said = interpreter.run("ask_tasks.py", "due", f"[{', '.join(days)}]")
+    assert said.splitlines() == ["2026-01-31: ", "true"]
+    assert interpreter.ask("ask_tasks.py", "due", f"[{', '.join(days[:2])}]") is False
+
+
+def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(interpreter: Interpreter, tmp_path: Path) -> None:
+    state = {"TOCSIN_STATE": str(tmp_path)}
+    detector, platform = interpreter.ask("ask_tasks.py", "runs", **state)
+    assert (detector["trigger_dag_id"], platform["trigger_dag_id"]) == ("detector__failed_logins", "platform")
+    event = {"job": "detector:failed_logins", "condition": "crash loop", "reason": "4 failures"}
+    assert detector["conf"] == {"event": event}
+    assert interpreter.ask("ask_tasks.py", "runs", "platform", **state) == [detector]
 
 
 @pytest.fixture

@@ -145,6 +145,19 @@ def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
     assert wrong == []
 
 
+def test_the_airflow_room_holds_adapters_only() -> None:
+    """A module that does without Airflow, and without the FastAPI of its server, belongs to the room of its purpose."""
+    others = []
+    for path in python_files("src"):
+        if path.is_relative_to(ROOT / "src" / "tocsin" / "airflow") and path.stem != "__init__":
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+            names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+            if not {name.partition(".")[0] for name in names} & {"airflow", "fastapi"}:
+                others.append(where(path))
+    assert others == []
+
+
 def test_every_exported_name_exists() -> None:
     for path in python_files("src"):
         if "__all__" not in path.read_text(encoding="utf-8"):

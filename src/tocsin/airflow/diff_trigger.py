@@ -11,9 +11,8 @@ import structlog
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from tocsin.airflow.diff_events import Sender
-from tocsin.airflow.installation import InstalledJobs
 from tocsin.project.settings import load_settings
+from tocsin.supervision.installed_jobs import InstalledJobs, Sender
 
 log = structlog.get_logger()
 

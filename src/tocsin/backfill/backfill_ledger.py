@@ -22,6 +22,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.history.places import stamp
+from tocsin.history.seal_runs import DayOutcome
 from tocsin.model.errors import TocsinError
 from tocsin.model.finding import Finding
 from tocsin.project.settings import Settings
@@ -248,6 +249,24 @@ def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[t
         for day, attempt in Backfills(settings, name).read().attempts.items()
         if attempt.run_id == run_id and attempt.end is End.HELD
     }
+
+
+def backfill_outcomes(settings: Settings, detectors: Iterable[str], run_id: str) -> list[DayOutcome]:
+    """List each day that the run `run_id` has published or tried in vain, by detector, the oldest day first.
+
+    A day that a later run has dealt with is not told.
+    """
+    found = []
+    for name in detectors:
+        ledger = Backfills(settings, name).read()
+        for day, one in ledger.published.items():
+            if one.run_id == run_id and day not in ledger.attempts:
+                words = f"published, {one.findings} finding{'s' * (one.findings != 1)}, verdict {one.severity}"
+                found.append(DayOutcome(name, day, True, words, one.report))
+        for day, attempt in ledger.attempts.items():
+            if attempt.run_id == run_id:
+                found.append(DayOutcome(name, day, False, f"{attempt.end.value}: {attempt.why}", attempt.report))
+    return sorted(found, key=lambda one: (one.subject, one.day))
 
 
 def counts(published: Mapping[date, Published], days: Iterable[date]) -> list[int]:

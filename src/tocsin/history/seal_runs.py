@@ -6,16 +6,38 @@ refused, `tocsin.quality.unsealed_days` what could not be sealed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.places import Places
 from tocsin.model.names import sealing_job
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import unsealed_days
+from tocsin.quality.verdict import Verdict
 from tocsin.runtime import state_file
+
+
+@dataclass(frozen=True)
+class DayOutcome:
+    """What a run made of one day of one source or detector.
+
+    Attributes:
+        subject: the detector or source.
+        day: UTC.
+        published: whether what the run has made of it counts now.
+        said: what became of it and why.
+        report: the verdict on it, relative to the state folder; None when there is none.
+    """
+
+    subject: str
+    day: date
+    published: bool
+    said: str
+    report: str | None
 
 
 class Sealing(BaseModel):
@@ -55,6 +77,46 @@ def sealed_since(settings: Settings, source: str, moment: datetime) -> dict[date
     """The latest version of each day that was sealed at `moment` (UTC) or later, published or not."""
     latest = {day: versions[-1] for day, versions in whole_versions(Places.of(settings, source)).items()}
     return {day: version for day, version in sorted(latest.items()) if version.sealed_at >= moment}
+
+
+class _Judged(BaseModel):
+    """Of a record of the gate, which lies beside its page, the verdict alone."""
+
+    verdict: Verdict
+
+
+def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutcome]:
+    """List each day of `source` that any try of the run `run_id` has sealed or tried in vain, the oldest first.
+
+    Nothing is told of a run once the next one has begun.
+    """
+    run = read_sealing(settings, source, run_id)
+    if run is None:
+        return []
+    found = {
+        day: DayOutcome(source, day, False, f"failed: {one.reason}", None)
+        for day, one in unsealed_days(settings.state, source).items()
+        if one.at >= run.began_at
+    }
+    for day, version in sealed_since(settings, source, run.began_at).items():
+        if version.published_at is not None:
+            words = (
+                f"published, {version.facts.rows} event{'s' * (version.facts.rows != 1)}, verdict {version.severity}"
+            )
+            found[day] = DayOutcome(source, day, True, words, version.report)
+        elif version.refused:
+            found[day] = DayOutcome(source, day, False, f"refused: {_verdict(settings, version)}", version.report)
+    return [found[day] for day in sorted(found)]
+
+
+def _verdict(settings: Settings, version: DayVersion) -> str:
+    """The verdict on a version in words: the rules that broke, with what was observed and what is allowed."""
+    try:
+        path = (settings.state / str(version.report)).with_suffix(".json")
+        verdict = _Judged.model_validate_json(path.read_bytes()).verdict
+    except (OSError, ValidationError):
+        return "its verdict cannot be read any more; seal the day again"
+    return verdict.model_copy(update={"report": None}).text
 
 
 def _file(settings: Settings, source: str) -> Path:

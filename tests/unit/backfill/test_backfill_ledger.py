@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, finding, published
-from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, BrokenFindings, End, Made, backfilled, counts
+from tocsin.backfill.backfill_ledger import (
+    BackfillLedger,
+    Backfills,
+    BrokenFindings,
+    End,
+    Made,
+    backfill_outcomes,
+    backfilled,
+    counts,
+)
+from tocsin.history.seal_runs import DayOutcome
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
@@ -101,3 +111,32 @@ def test_a_broken_ledger_counts_as_none(backfills: Backfills) -> None:
 def test_counts_are_those_of_known_days(backfills: Backfills) -> None:
     backfills.publish(DAY, [finding("u"), finding("v")], published(MADE))
     assert counts(backfills.read().published, [NEXT, DAY]) == [2]
+
+
+def test_a_run_tells_of_its_own_days_only(backfills: Backfills, tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, state=tmp_path / "state")
+    other = Backfills(settings, "other")
+    of_other = {"run_id": "other"}
+    backfills.publish(
+        DAY, [finding("u")], published(MADE).model_copy(update={"severity": "warning", "report": "a.html"})
+    )
+    backfills.publish(NEXT, [], published(MADE).model_copy(update=of_other))
+    other.note(DAY, attempt(End.HELD, MADE).model_copy(update=of_other))
+    other.note(NEXT, attempt(End.HELD, MADE).model_copy(update={"report": "held.html"}))
+    assert backfill_outcomes(settings, ["other", "never_run", "failed_logins"], "night") == [
+        DayOutcome("failed_logins", DAY, True, "published, 1 finding, verdict warning", "a.html"),
+        DayOutcome("other", NEXT, False, "held: so it is", "held.html"),
+    ]
+
+
+def test_the_last_try_of_a_run_says_what_it_made_of_a_day(backfills: Backfills, tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, state=tmp_path / "state")
+
+    def is_published() -> list[bool]:
+        return [one.published for one in backfill_outcomes(settings, ["failed_logins"], "night")]
+
+    backfills.note(DAY, attempt(End.FAILED, MADE))
+    backfills.publish(DAY, [], published(MADE))
+    assert is_published() == [True], "a second try that publishes leaves nothing to tell of the first"
+    backfills.note(DAY, attempt(End.FAILED, MADE))
+    assert is_published() == [False], "what counts from before was not published by the try that failed"

@@ -11,8 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
-from tocsin.airflow.tasks.backfill_mail import BackfillMail
-from tocsin.airflow.tasks.backfill_task import DAY, Backfill, asked, is_due
+from tocsin.airflow.tasks.backfill_task import DAY, Backfill, asked, backfill_mail, is_due
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.model.detector import DetectorSpec
@@ -82,7 +81,7 @@ def _dag(spec: DetectorSpec) -> DAG:
             op_args=[spec.name],
             pool=BACKFILL_POOL,
             retries=1,
-            on_failure_callback=BackfillMail(owners),
+            on_failure_callback=backfill_mail(owners),
             execution_timeout=timedelta(minutes=10),
             ignore_downstream_trigger_rules=False,
         )

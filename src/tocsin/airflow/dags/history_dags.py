@@ -12,10 +12,11 @@ from airflow.providers.standard.operators.python import PythonOperator, ShortCir
 from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 
 from tocsin.airflow.addresses import REPORTS, address_of
-from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
+from tocsin.airflow.dags.mail_dag import FailedRunMail, LostDaysMail, RunMail
 from tocsin.airflow.tasks.backfill_task import Backfill
 from tocsin.airflow.tasks.command import tocsin
-from tocsin.airflow.tasks.seal_task import Seal
+from tocsin.airflow.tasks.program import GatedProgram
+from tocsin.history.seal_runs import seal_outcomes
 from tocsin.model.names import history_dag
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
@@ -67,7 +68,11 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
             execution_timeout=timedelta(minutes=50),
         )
         due = ShortCircuitOperator(task_id="is_due", python_callable=_is_due, op_args=[source.name], retries=1)
-        seal = Seal(task_id="seal", source=source)
+        # It seals all days that need it; what the gate refuses is not sealed again.
+        arguments = [source.name, "--run-id={{ run_id }}"]
+        seal = GatedProgram(
+            task_id="seal", program="seal", arguments=arguments, mail=seal_mail(source.name, source.owner)
+        )
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
         land >> due >> seal >> all_well
@@ -75,6 +80,16 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
             # When seal has run, whatever came of it: one day that is refused holds up no other.
             seal >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
     return dag
+
+
+def seal_mail(source: str, owner: str) -> LostDaysMail:
+    """Make the mail to `owner` of the days of `source` that could not be sealed."""
+    return LostDaysMail(
+        owners={source: owner},
+        outcomes=lambda run_id: seal_outcomes(load_settings(), source, run_id),
+        what="history",
+        then="A day that is refused is sealed again when more lands for it, one that failed in the next night.",
+    )
 
 
 def _land(source: str) -> None:

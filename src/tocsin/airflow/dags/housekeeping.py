@@ -15,8 +15,8 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, CronTriggerTimetable
 from airflow.sdk.configuration import conf
 
-from tocsin.airflow.pruning import prune
 from tocsin.project.settings import load_settings
+from tocsin.supervision.runners.log_rotation import prune
 
 _DOC = """
 Once a day: removes what is older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log)

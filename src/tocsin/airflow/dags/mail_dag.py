@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +13,11 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.history.seal_runs import DayOutcome
 from tocsin.model.errors import TransientError
 from tocsin.model.names import MAILS_DAG
 from tocsin.project.settings import load_settings
@@ -30,6 +34,7 @@ _KILLED = (
     "A task of the run ended before it could say why: its process was killed, or could not start. "
     "The next run goes on from what is there; nothing is lost."
 )
+_KEPT = "What was published before goes on to count for these days. Other days are not affected."
 
 log = structlog.get_logger()
 
@@ -68,6 +73,53 @@ class FailedRunMail:
         if not Outbox(load_settings().state).has(_name_of_run(context)):
             said = (_KILLED, f"Run: {_run_of(context)}")
             tell(context, self.owner, failure(context, "a run failed", paragraphs=said, output=()))
+
+
+class LostDaysMail:
+    """Tells each owner which of their days a run has not published; all owners if the run came to no day."""
+
+    def __init__(
+        self, owners: Mapping[str, str], outcomes: Callable[[str], list[DayOutcome]], what: str, then: str
+    ) -> None:
+        """Make the callback.
+
+        Args:
+            owners: detectors or sources, and the address of whose each is.
+            outcomes: lists what a run, given by its id, made of its days.
+            what: the run does, as the subject begins.
+            then: says in one sentence what will come of the days by itself.
+        """
+        self.owners, self.outcomes, self.what, self.then = owners, outcomes, what, then
+
+    def __call__(self, context: Any) -> None:
+        """Let them leave; one that can neither be kept nor leave is in the log of the task, and keeps no other back."""
+        lost = [one for one in self.outcomes(context["dag_run"].run_id) if not one.published]
+        told = {self.owners[one.subject] for one in lost} or set(self.owners.values())
+        failed = None
+        for owner in sorted(told):
+            days = [one for one in lost if self.owners[one.subject] == owner]
+            try:
+                tell(context, owner, self._notice(context, days))
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _notice(self, context: Any, days: Sequence[DayOutcome]) -> Notice:
+        """Describe the lost `days` of one owner; that the task failed if there are none."""
+        notice = failure(context)
+        if not days:
+            return notice
+        subjects = ", ".join(dict.fromkeys(one.subject for one in days))
+        return replace(
+            notice,
+            subject=f"[tocsin] {self.what} of {subjects}: {len(days)} day{'s' * (len(days) > 1)} not published",
+            paragraphs=(_KEPT, self.then),
+            days=[
+                ((one.subject, str(one.day), " ".join(one.said.split())), address_of(one.report) if one.report else "")
+                for one in days
+            ],
+        )
 
 
 def failure(context: Any, what: str = "", **more: Any) -> Notice:

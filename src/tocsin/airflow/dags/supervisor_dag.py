@@ -11,11 +11,12 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import DRIFT
-from tocsin.airflow.installation import InstalledJobs
 from tocsin.airflow.switch import is_paused
 from tocsin.model.names import MAILS_DAG, dag_of, detector_job
 from tocsin.project.settings import load_settings
+from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.mail_outbox import Outbox
+from tocsin.supervision.installed_jobs import InstalledJobs
 
 SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]
@@ -68,8 +69,15 @@ def _look(ti: Any) -> list[dict[str, Any]]:
     settings = load_settings()
     jobs = InstalledJobs(settings)
     jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
-    shown = jobs.watch(has_run)
+    shown = [one for one in jobs.watch() if not has_run(dag_of(one.job), one.name)]
     mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
-    runs = shown + [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
+    runs = [_run_that_fails(one) for one in shown]
+    runs += [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
     # The DAG of a new file may not be there yet; then a later look starts its run.
     return [one for one in runs if is_paused(ti, one["trigger_dag_id"]) is not None]
+
+
+def _run_that_fails(incident: Incident) -> dict[str, Any]:
+    """Name the run of the DAG of a job that shows an incident by failing."""
+    event = {"job": incident.job, "condition": str(incident.condition), "reason": incident.reason}
+    return {"trigger_dag_id": dag_of(incident.job), "trigger_run_id": incident.name, "conf": {"event": event}}

@@ -7,10 +7,10 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
-from tocsin.airflow.installation import InstalledJobs
 from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
 from tocsin.supervision.health import health
+from tocsin.supervision.installed_jobs import InstalledJobs
 
 RESTART, DRAIN, STATUS = "restart", "drain", "status"
 ROLL_BACK, ROLL_FORWARD = "roll back", "roll forward"

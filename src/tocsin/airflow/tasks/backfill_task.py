@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.airflow.switch import is_paused
-from tocsin.airflow.tasks.backfill_mail import BackfillMail
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.airflow.tasks.program import GatedProgram
-from tocsin.airflow.tasks.run_days import DayOutcome, asked_day, due_days, outcomes
+from tocsin.backfill.backfill_ledger import backfill_outcomes
 from tocsin.model.names import backfill_dag
 from tocsin.project.settings import load_settings
 
@@ -33,7 +34,7 @@ class Backfill(GatedProgram):
             owners: the detectors, all of one source, and the address of whose each is.
             options: of any operator.
         """
-        super().__init__(program="backfill", retries=1, on_failure_callback=BackfillMail(owners), **options)
+        super().__init__(program="backfill", mail=backfill_mail(owners), **options)
         self.owners = owners
 
     def execute(self, context: Any) -> None:
@@ -45,22 +46,33 @@ class Backfill(GatedProgram):
         self.application_args = [*names, f"--run-id={run_id}", *([f"--day={day}"] if day else [])]
         super().execute(context)
 
-    def outcomes(self, run_id: str) -> list[DayOutcome]:
-        """See `GatedProgram.outcomes`."""
-        return outcomes(load_settings(), self.owners, run_id)
-
 
 def is_due(detector: str, context: Any) -> bool:
     """Tell whether a run has something to do. Starts no Spark."""
     if asked(context) is not None:
         return True
-    due = due_days(tocsin("backfill", "--detector", detector, "--plan", "--json"))
-    for day, why in due.items():
-        print(f"{day}: {why}")
+    days = json.loads(tocsin("backfill", "--detector", detector, "--plan", "--json"))
+    due = [one for one in days if one["state"] == "due"]
+    for one in due:
+        print(f"{one['day']}: {one['why']}")
     return bool(due)
 
 
 def asked(context: Any) -> str | None:
-    """The day that a run is about; None for one that is about all days that need it."""
+    """Return the day that a run is about: that of a Backfill, else that of the form; None for all that need it.
+
+    The run of the night has a day, too, because its DAG has one run for each day; it is about all.
+    """
     run = context["dag_run"]
-    return asked_day(run.run_type, run.partition_key, context["params"].get(DAY))
+    return None if run.run_type == "scheduled" else run.partition_key or context["params"].get(DAY) or None
+
+
+def backfill_mail(owners: Mapping[str, str]) -> LostDaysMail:
+    """Make the mail of the days of detectors, given with the address of whose each is."""
+    return LostDaysMail(
+        owners=owners,
+        outcomes=lambda run_id: backfill_outcomes(load_settings(), owners, run_id),
+        what="backfill",
+        then="A day that is held is run again when its events or its detector change, "
+        "one that failed in the next night.",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.component import BACKFILL_POOL
-from tocsin.airflow.tasks.run_days import DayOutcome
+from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.project.settings import load_settings
 from tocsin.provision.java import archive_path, use_archive
 from tocsin.provision.paths import here
@@ -118,20 +117,26 @@ class GatedProgram(Program):
 
     operator_extra_links = (ReportLink(),)
 
-    @abstractmethod
-    def outcomes(self, run_id: str) -> list[DayOutcome]:
-        """List the outcomes of the days of the run."""
+    def __init__(self, *, mail: LostDaysMail, **options: Any) -> None:
+        """Make the task.
+
+        Args:
+            mail: tells the owners when it fails.
+            options: of `Program`.
+        """
+        super().__init__(retries=1, on_failure_callback=mail, **options)
+        self.mail = mail
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
         try:
             super().execute(context)
         finally:
-            for one in self.outcomes(context["dag_run"].run_id):
+            for one in self.mail.outcomes(context["dag_run"].run_id):
                 report = f" ({address_of(one.report)})" if one.report else ""
                 self.log.info("%s %s: %s%s", one.subject, one.day, one.said, report)
 
     def report(self, run_id: str) -> str:
         """The page to open after the run, as `address_of` takes it: on its one day, else on all days."""
-        found = [one.report for one in self.outcomes(run_id) if one.report]
+        found = [one.report for one in self.mail.outcomes(run_id) if one.report]
         return found[0] if len(found) == 1 else REPORTS

@@ -1,7 +1,9 @@
-"""Log files that do not grow without bound."""
+"""Keep log files from growing without bound."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections import deque
 from pathlib import Path
@@ -37,6 +39,24 @@ def tail(log: Path, lines: int) -> list[str]:
             return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
     except FileNotFoundError:
         return []
+
+
+def prune(folder: Path, before: float) -> int:
+    """Remove the files in `folder` that were last written before the epoch second `before`, and what is empty then.
+
+    Links are not followed. Returns how many files went; one that cannot be removed stays until the next time.
+    """
+    count = 0
+    for parent, _, names in os.walk(folder, topdown=False):
+        for path in (Path(parent, name) for name in names):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_mtime < before:
+                    path.unlink()
+                    count += 1
+        if Path(parent) != folder:
+            with contextlib.suppress(OSError):  # it holds something
+                os.rmdir(parent)
+    return count
 
 
 def _older(log: Path, number: int) -> Path:

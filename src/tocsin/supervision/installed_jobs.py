@@ -1,4 +1,4 @@
-"""The jobs of this installation as tasks of Airflow see them: processes that outlive every task, and Airflow itself."""
+"""Handle the jobs of an installation from short-lived processes, such as tasks of Airflow, which the jobs outlive."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
-from tocsin.model.names import DETECTOR, JobName, dag_of
+from tocsin.model.names import DETECTOR, JobName
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
@@ -17,6 +16,7 @@ from tocsin.runtime.detector_versions import catalog_in_force, declared_files, r
 from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.desired_jobs import desired_jobs, forget_code
 from tocsin.supervision.health import JobFacts
+from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Desired, Start
@@ -37,6 +37,8 @@ _WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.5
 # An older incident has had its run, which housekeeping may have removed.
 _SHOWN_SECONDS = 86_400.0
+# How often the same difference is sent.
+_SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
 
 
 class InstalledJobs:
@@ -91,24 +93,14 @@ class InstalledJobs:
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self._supervisor.drift(not_stopped(state, self._declared)) | turned
 
-    def watch(self, has_run: Callable[[str, str], bool]) -> list[dict[str, Any]]:
-        """Watch for conditions, and write their mails; returns the runs that are to show new incidents by failing.
-
-        For each a DAG, the id of its run there, and the `conf` of that run.
-
-        Args:
-            has_run: whether a DAG has a run with an id.
+    def watch(self) -> list[Incident]:
+        """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
 
         Raises:
             OSError: the state folder cannot be written.
         """
-        runs = []
-        for one in self._watch.look(catalog_in_force(self.settings)):
-            dag = dag_of(one.job)
-            if time.time() - one.at < _SHOWN_SECONDS and not has_run(dag, one.name):
-                event = {"job": one.job, "condition": str(one.condition), "reason": one.reason}
-                runs.append({"trigger_dag_id": dag, "trigger_run_id": one.name, "conf": {"event": event}})
-        return runs
+        since = time.time() - _SHOWN_SECONDS
+        return [one for one in self._watch.look(catalog_in_force(self.settings)) if one.at > since]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`; a drain is over."""
@@ -143,3 +135,27 @@ class InstalledJobs:
         java_home = given if given.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
         return job_launch(self.settings, labels, java_home, beside=start.beside)
+
+
+class Sender:
+    """Decides whether drift is sent now: at once when it is new, but at most every 3 seconds.
+
+    What stays as it is is sent again after 6 seconds, then after twice the time each, up to a minute.
+    """
+
+    def __init__(self) -> None:
+        self._sent: frozenset[str] = frozenset()
+        self._at = float("-inf")
+        self._delay = _FIRST
+
+    def sends(self, found: frozenset[str], now: float) -> bool:
+        """Tell whether to send `found` at `now` (seconds of any clock that only goes forward)."""
+        if not found:
+            self._sent, self._delay = found, _FIRST
+            return False
+        same = found == self._sent
+        if now - self._at < (self._delay if same else _SHORTEST):
+            return False
+        self._delay = min(_LONGEST, 2 * self._delay) if same else _FIRST
+        self._sent, self._at = found, now
+        return True

@@ -1,4 +1,4 @@
-from tocsin.airflow.diff_events import Sender
+from tocsin.supervision.installed_jobs import Sender
 
 A, B, NONE = frozenset({"a"}), frozenset({"b"}), frozenset[str]()
 

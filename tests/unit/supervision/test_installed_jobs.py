@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.airflow.installation import InstalledJobs
 from tocsin.detect.drain_request import Drains, asked_at, finish_drain, read_drains
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_states import Condition, History, Past
 from tocsin.supervision.memory import memory_of, write_history
 from tocsin.supervision.switches import ask_switches, note_turn
@@ -97,7 +97,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
     assert jobs.drift() == frozenset()
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.airflow.installation.catalog_in_force", lambda _: pytest.fail("read again"))
+        patch.setattr("tocsin.supervision.installed_jobs.catalog_in_force", lambda _: pytest.fail("read again"))
         assert jobs.drift() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")
@@ -105,21 +105,11 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     assert jobs.drift() == {"detector:second"}
 
 
-def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(jobs: InstalledJobs) -> None:
+def test_incidents_of_the_last_day_are_to_be_shown(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
     remember(jobs, detector__failed_logins=crashed, notifier=Past(condition=Condition.NO_ROOM))
-    runs = {one["trigger_dag_id"]: one for one in jobs.watch(lambda dag, run: False)}
-    assert sorted(runs) == ["detector__failed_logins", "platform"]
-    event = runs["detector__failed_logins"]["conf"]["event"]
-    assert event == {"job": DETECTOR, "condition": "crash loop", "reason": "4 failures"}
-    assert jobs.watch(lambda dag, run: dag == "platform") == [runs["detector__failed_logins"]]
-
-
-def test_an_old_incident_is_not_shown_again_when_its_run_was_removed(
-    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remember(jobs, notifier=Past(condition=Condition.NO_ROOM))
-    assert len(jobs.watch(lambda dag, run: False)) == 1
+    shown = {one.job: (one.condition, one.reason) for one in jobs.watch()}
+    assert shown == {DETECTOR: (Condition.CRASH_LOOP, "4 failures"), "notifier": (Condition.NO_ROOM, "")}
     now = time.time()
-    monkeypatch.setattr("tocsin.airflow.installation.time.time", lambda: now + 86_401)
-    assert jobs.watch(lambda dag, run: False) == []
+    monkeypatch.setattr("tocsin.supervision.installed_jobs.time.time", lambda: now + 86_401)
+    assert jobs.watch() == []

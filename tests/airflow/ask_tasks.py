@@ -1,0 +1,52 @@
+"""A program for Airflow's environment: what tasks decide before they do anything, as JSON.
+
+`ask_tasks.py asked RUNS`: the day that each run is about; RUNS is a JSON array of type, partition key and param.
+`ask_tasks.py due DAYS`: whether a backfill has something to do when `tocsin backfill --plan` writes DAYS.
+`ask_tasks.py runs DAG...`: the runs that a look starts for two incidents; of each DAG there is a run already.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from tocsin.airflow.dags import supervisor_dag
+from tocsin.airflow.tasks import backfill_task
+from tocsin.supervision.incidents.conditions import Incident
+from tocsin.supervision.job_states import Condition
+
+
+def context(run_type: str, partition_key: str | None, day: str | None) -> dict[str, Any]:
+    return {"dag_run": SimpleNamespace(run_type=run_type, partition_key=partition_key), "params": {"day": day}}
+
+
+def due(days: str) -> bool:
+    with mock.patch.object(backfill_task, "tocsin", return_value=days):
+        return backfill_task.is_due("failed_logins", context("manual", None, None))
+
+
+def runs(*there: str) -> list[dict[str, Any]]:
+    incidents = [
+        Incident(job="detector:failed_logins", condition=Condition.CRASH_LOOP, reason="4 failures", at=1, last_at=1),
+        Incident(job="notifier", condition=Condition.NO_ROOM, reason="", at=1, last_at=1),
+    ]
+    jobs = SimpleNamespace(look=lambda is_off: None, watch=lambda: incidents)
+    task = SimpleNamespace(
+        get_dr_count=lambda dag_id, run_ids, states: int(dag_id in there),
+        get_dag=lambda dag: SimpleNamespace(is_paused=False),
+    )
+    with mock.patch.object(supervisor_dag, "InstalledJobs", return_value=jobs):
+        look = supervisor_dag.supervisor_dag().get_task("look")
+        found: list[dict[str, Any]] = look.python_callable(task)
+    return found
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    if what == "asked":
+        print(json.dumps([backfill_task.asked(context(*run)) for run in json.loads(words[0])]))
+    else:
+        print(json.dumps(due(*words) if what == "due" else runs(*words)))
