@@ -147,12 +147,13 @@ class IndexerJob:
         self._insist(lambda: indexers.append(Indexer(self._settings, self._database)))
         if not indexers:
             return
-        self._backfills = FollowedBackfills(self._settings, self._database, indexers[0])
+        (indexer,) = indexers
+        self._backfills = FollowedBackfills(self._settings, self._database, indexer.days, indexer.apply)
         names = self._settings.names
         topic = FollowedTopic(self._settings, names.findings, INDEXER)
         try:
             while not self._stop.is_set():
-                self._insist(lambda: self._step(topic, indexers[0]))
+                self._insist(lambda: self._step(topic, indexer))
         finally:
             topic.close()
             self._database.close()

@@ -7,22 +7,18 @@ nothing is lost when the indexer stops anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import date
-from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import exc
 
 from tocsin.alerts.backfilled import published_day
-from tocsin.alerts.backfilled.published_day import UnusableDay
+from tocsin.alerts.backfilled.published_day import Applied, Backfilled, StoredDays, UnusableDay
 from tocsin.alerts.store.database import Database
 from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
-
-if TYPE_CHECKING:
-    from tocsin.alerts.indexer import Indexer
 
 _LOOK_SECONDS = 1.0
 _TROUBLE_SECONDS = 5.0
@@ -41,12 +37,14 @@ class FollowedBackfills:
         self,
         settings: Settings,
         database: Database,
-        indexer: Indexer,
+        days: StoredDays,
+        apply: Callable[[Backfilled], Generator[None, None, Applied]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Follow the ledgers of `settings`; `indexer` stores a day in `database`."""
-        self._settings, self._database, self._indexer, self._clock = settings, database, indexer, clock
-        self._steps: Iterator[None] = indexer.days.settle()
+        """Follow the ledgers of `settings`; `apply` stores a day in `database`, `days` settles one that was left."""
+        self._settings, self._database, self._clock = settings, database, clock
+        self._days, self._apply = days, apply
+        self._steps: Iterator[None] = days.settle()
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._due: list[_Due] = []
         self._unusable: set[tuple[str, date, str]] = set()
@@ -107,7 +105,7 @@ class FollowedBackfills:
         ledger = Backfills(self._settings, detector)
         try:
             found = published_day.read(detector, day, published, list(ledger.findings(day, published)))
-            done = yield from self._indexer.apply(found)
+            done = yield from self._apply(found)
         except BrokenFindings as error:
             # Published anew meanwhile: its file has changed, and so has the ledger's, at which the next look looks.
             if ledger.read().published.get(day) == published:
@@ -130,7 +128,7 @@ class FollowedBackfills:
             _log.warning("backfills: waiting", reason=trouble)
         self._trouble = trouble
         # How far the day had come is in the DB: what is shown is merged, anything else is due again.
-        self._steps = self._indexer.days.settle()
+        self._steps = self._days.settle()
         self._due.clear()
         self._seen.clear()
         self._rest_until = self._clock() + _TROUBLE_SECONDS

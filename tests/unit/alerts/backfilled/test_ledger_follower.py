@@ -45,7 +45,8 @@ def settings(tmp_path: Path) -> Settings:
 
 def follow(settings: Settings, database: Database, clock: Clock) -> FollowedBackfills:
     """As the indexer does after a start."""
-    return FollowedBackfills(settings, database, Indexer(settings, database, clock=lambda: MORNING), clock)
+    indexer = Indexer(settings, database, clock=lambda: MORNING)
+    return FollowedBackfills(settings, database, indexer.days, indexer.apply, clock)
 
 
 def file_of(settings: Settings, one: Published, day: date = DAY) -> Path:
@@ -107,11 +108,11 @@ def test_a_new_process_stores_no_day_again_and_a_new_db_is_filled_again(
     follow(settings, database, clock).step()
     (before,) = queries.list_backfilled(database, "failed_logins")
 
-    class Never(Indexer):
-        def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
-            raise AssertionError(f"{backfilled.day} is in the DB")
+    def never(backfilled: Backfilled) -> Generator[None, None, Applied]:
+        raise AssertionError(f"{backfilled.day} is in the DB")
 
-    assert not FollowedBackfills(settings, database, Never(settings, database), clock).step()
+    days = Indexer(settings, database).days
+    assert not FollowedBackfills(settings, database, days, never, clock).step()
     assert queries.list_backfilled(database, "failed_logins") == [before]
     follow(settings, sqlite, clock).step()
     assert users(sqlite) == ["mallory"]
@@ -194,16 +195,15 @@ def test_trouble_with_the_db_is_told_once_waited_for_and_loses_nothing(
     settings: Settings, database: Database, clock: Clock, logged: Logged
 ) -> None:
     publish(settings, [finding(60)])
-    tries = []
+    tries, indexer = [], Indexer(settings, database, clock=lambda: MORNING)
 
-    class Troubled(Indexer):
-        def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
-            tries.append(backfilled.day)
-            if len(tries) <= 2:
-                raise TransientError("the disk is full")
-            return super().apply(backfilled)
+    def apply(backfilled: Backfilled) -> Generator[None, None, Applied]:
+        tries.append(backfilled.day)
+        if len(tries) <= 2:
+            raise TransientError("the disk is full")
+        return indexer.apply(backfilled)
 
-    followed = FollowedBackfills(settings, database, Troubled(settings, database, clock=lambda: MORNING), clock)
+    followed = FollowedBackfills(settings, database, indexer.days, apply, clock)
     for _ in range(20):
         assert not followed.step()
         clock.seconds += 1
