@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import email_validator
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
@@ -69,19 +69,23 @@ def faults_of(
 def _fault(
     detail: Mapping[str, Any], where: str, model: type[BaseModel], what: str, line: Callable[[str], int | None]
 ) -> Fault:
-    path = [part for part in detail["loc"] if isinstance(part, str) and part != "[key]"]
-    key, value, near = ".".join(path) or None, detail["input"], None
+    loc, value, near = [part for part in detail["loc"] if part != "[key]"], detail["input"], None
+    path = [part for part in loc if isinstance(part, str)]
+    if detail["type"] != "model_type":  # of a list of texts the list is at fault, of a list of blocks the block
+        while loc and isinstance(loc[-1], int):
+            loc.pop()
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".") or None
     match detail["type"]:
         case "extra_forbidden":
             message, near = f"is not {what}", nearest(path[-1], _keys(model, path[:-1]))
         case "missing":
             message = "is missing"
         case "value_error":
-            message = str(detail["ctx"]["error"])
+            message, near = str(detail["ctx"]["error"]), getattr(detail["ctx"]["error"], "near", None)
         case "string_type":
             message = f"must be a text that is not empty, not {value!r}"
         case "dict_type" | "model_type":
-            message = f"must be a table, not {value!r}"
+            message = f"must be keys with values, not {value!r}"
         case "too_short":
             message = "must not be empty"
         case kind:
@@ -95,5 +99,6 @@ def _keys(model: type[BaseModel], blocks: list[str]) -> list[str]:
     """Name the keys of the block of `model` that lies at `blocks`."""
     for block in blocks:
         annotation = model.model_fields[block].annotation if block in model.model_fields else None
-        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else model
+        inner = next(iter(get_args(annotation)), annotation)  # of a list, what it holds
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
     return [field.alias or name for name, field in model.model_fields.items()]

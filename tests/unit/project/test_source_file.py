@@ -108,7 +108,7 @@ Visitor = "int"
         (("web@example.com", "web@example..com"), ":3: owner: must be one e-mail address, not 'web@example..com'"),
         (('at = "timestamp"', 'at = "bigint"'), ": event_time_format: a column of type bigint needs epoch-seconds or"),
         (('at = "timestamp"', 'at = "boolean"'), ":6: event_time: a boolean cannot hold a time"),
-        (("[schema]\nvisitor", "schema = 5\n[optional]\nvisitor"), ":8: schema: must be a table, not 5"),
+        (("[schema]\nvisitor", "schema = 5\n[optional]\nvisitor"), ":8: schema: must be keys with values, not 5"),
         (("[schema]", "[shema]"), ":8: shema: is not a key of a source; did you mean 'schema'?"),
         (('key = "visitor"', "key = 3"), ":5: key: must be a text that is not empty, not 3"),
     ],

@@ -6,14 +6,14 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tocsin.model.errors import nearest
 from tocsin.quality.suites.expectations import NUMBERS, KnownExpectation, ValueKind
 from tocsin.quality.suites.parameters import Wrong, check_parameter
-from tocsin.quality.suites.suite import is_parameter
+from tocsin.quality.suites.suite import FILES, is_parameter
 from tocsin.quality.verdict import CheckStage
 
 _IGNORED = {
@@ -26,12 +26,31 @@ _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of an argument: its stage, what may be named there, and the expectation around it."""
+class Scope:
+    """The columns and parameters that the rules of a suite may name.
 
+    Attributes:
+        source, stage: whose suite it is, and where it runs.
+        columns: names and types.
+        parameters: names and types; empty where none can be filled in.
+    """
+
+    source: str
     stage: CheckStage
     columns: Mapping[str, str]
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def suite(self) -> str:
+        """Name of the suite, which is that of its file without `.json`."""
+        return f"{self.source}.{next(name for name, stage in FILES.items() if stage is self.stage)}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of an argument: what may be named there, and the expectation around it."""
+
+    scope: Scope
     known: KnownExpectation
     kwargs: Mapping[str, Any]
 
@@ -39,7 +58,7 @@ class Place:
     def kind(self) -> str:
         """Type of the column that the expectation is about; empty when there is no such column."""
         column = self.kwargs.get("column")
-        return self.columns.get(column, "") if isinstance(column, str) else ""
+        return self.scope.columns.get(column, "") if isinstance(column, str) else ""
 
 
 def check_argument(place: Place, key: str, value: object) -> None:
@@ -65,29 +84,29 @@ def check_argument(place: Place, key: str, value: object) -> None:
 
 
 def _check_parameter(place: Place, kind: ValueKind, value: Any) -> None:
-    if not place.parameters:
+    if not place.scope.parameters:
         raise Wrong("no $PARAMETER is possible in rules for rows: the stream knows one row at a time")
     if kind not in (ValueKind.LIMIT, ValueKind.COUNT_LIMIT):
         raise Wrong(f"must be {kind}; no $PARAMETER is possible here")
     column = place.kind if kind is ValueKind.LIMIT and place.known.types else "double"
-    check_parameter(value["$PARAMETER"], place.parameters, column)
+    check_parameter(value["$PARAMETER"], place.scope.parameters, column)
 
 
 def _check_column(place: Place, key: str, value: object) -> None:
-    if not isinstance(value, str) or value not in place.columns:
+    if not isinstance(value, str) or value not in place.scope.columns:
         raise _no_column(place, value)
-    kind, first = place.columns[value], place.kwargs.get("column_A")
+    kind, first = place.scope.columns[value], place.kwargs.get("column_A")
     if place.known.types and kind not in place.known.types:
         raise Wrong(f"'{value}' is a {kind}; this expectation is about {_or(place.known.types)}")
-    if key == "column_B" and isinstance(first, str) and not _comparable(place.columns.get(first, kind), kind):
-        raise Wrong(f"'{value}' is a {kind}, '{first}' a {place.columns[first]}; they cannot be compared")
+    if key == "column_B" and isinstance(first, str) and not _comparable(place.scope.columns.get(first, kind), kind):
+        raise Wrong(f"'{value}' is a {kind}, '{first}' a {place.scope.columns[first]}; they cannot be compared")
 
 
 def _check_columns(place: Place, value: object) -> None:
     if not isinstance(value, list) or len(value) < 2:
         raise Wrong(f"must be {ValueKind.COLUMNS}, two at least, not {value!r}")
     for one in value:
-        if not isinstance(one, str) or one not in place.columns:
+        if not isinstance(one, str) or one not in place.scope.columns:
             raise _no_column(place, one)
 
 
@@ -97,8 +116,8 @@ def _no_column(place: Place, value: object) -> Wrong:
         CheckStage.DAY: "a figure of the profile",
         CheckStage.FINDING: "a column",
     }
-    near = nearest(value, place.columns) if isinstance(value, str) else None
-    return Wrong(f"{value!r} is not {what.get(place.stage, 'a column')}", near)
+    near = nearest(value, place.scope.columns) if isinstance(value, str) else None
+    return Wrong(f"{value!r} is not {what.get(place.scope.stage, 'a column')}", near)
 
 
 def _check_limit(place: Place, value: object) -> None:

@@ -73,7 +73,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
             raise ValueError(f"{ast.unparse(node)} is no arithmetic")
 
 
-class Wrong(Exception):
+class Wrong(ValueError):
     """A fault in one value of a suite, as a sentence without a full stop, and the nearest valid name."""
 
     def __init__(self, what: str, near: str | None = None) -> None:

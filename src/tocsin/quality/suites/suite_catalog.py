@@ -9,10 +9,11 @@ from pathlib import Path
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.quality.day_profile import figure_types
+from tocsin.quality.suites.arguments import Scope
 from tocsin.quality.suites.parameters import DAY_HOURS, TIMES, usual
 from tocsin.quality.suites.row_rules import RowRule, row_rules
 from tocsin.quality.suites.suite import FILES, Suite
-from tocsin.quality.suites.suite_file import Scope, read_suite
+from tocsin.quality.suites.suite_file import read_suite
 from tocsin.quality.verdict import CheckStage
 
 FOLDER = "expectations"
@@ -121,6 +122,5 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
 
 
 def _read(project: Path, scope: Scope) -> Suite:
-    ending = next(name for name, stage in FILES.items() if stage is scope.stage)
-    path = project / FOLDER / f"{scope.source}.{ending}.json"
+    path = project / FOLDER / f"{scope.suite}.json"
     return read_suite(path, scope) if path.is_file() else Suite(scope.source, scope.stage)

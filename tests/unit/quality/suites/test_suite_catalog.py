@@ -51,7 +51,7 @@ def test_a_rule_is_read_with_all_that_it_says(tmp_path: Path) -> None:
 
 
 # What is written, where the fault is told, what it says.
-WRONG_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+WRONG_ROWS: dict[str, tuple[Any, str]] = {
     "unknown expectation": (
         expect("column_values_to_be_in_sett", column="page", value_set=["a"]),
         "type: 'expect_column_values_to_be_in_sett' is not an expectation that is possible here"
@@ -119,15 +119,16 @@ WRONG_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown severity": (
         expect("column_values_to_not_be_null", "criticl", column="page"),
-        "severity: must be critical, warning or info, not 'criticl'; did you mean 'critical'?",
+        "severity: must be 'critical', 'warning' or 'info', not 'criticl'; did you mean 'critical'?",
     ),
     "unknown key": (
         expect("column_values_to_not_be_null", column="visitor") | {"severty": "info"},
-        "severty: is not a key of an expectation; did you mean 'severity'?",
+        "severty: is not a key of a suite; did you mean 'severity'?",
     ),
     "name of the wrong form": (expect("column_values_to_not_be_null", name="a,b", column="page"), "meta.name: must be"),
-    "no arguments": ({"type": "expect_column_values_to_not_be_null"}, "kwargs: must be an object"),
-    "no object": ({"kwargs": {}}, 'expectations[0]: must be an object with a "type"'),
+    "no arguments": ({"type": "expect_column_values_to_not_be_null"}, "kwargs: is missing"),
+    "no type": ({"kwargs": {}}, "expectations[0].type: is missing"),
+    "no object": ("expect_column", "expectations[0]: must be keys with values, not 'expect_column'"),
 }
 
 
@@ -144,7 +145,7 @@ def test_all_faults_of_all_files_are_told_at_once_with_their_lines(tmp_path: Pat
     write(tmp_path, "day", expect(BETWEEN, column="row", min_value=1))
     write(tmp_path, "findings", expect("column_values_to_be_unique", column="id"))
     found = faults(tmp_path)
-    assert len(found) == (len(WRONG_ROWS) - 1) + 1 + 1 + 1
+    assert len(found) == (len(WRONG_ROWS) - 2) + 1 + 1 + 1
     lines = path.read_text().splitlines()
     for fault in found:
         if fault.where == str(path) and fault.line is not None:
@@ -165,8 +166,8 @@ def test_two_rules_need_two_names(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ('{"name": "visits.rows", "expectations": [NaN]}', "NaN is no number of JSON"),
-        ("[]", 'must be an object with a "name"'),
-        ('{"name": "visits.rows"}', 'must be an object with a "name" and a list of "expectations"'),
+        ("[]", "must be keys with values, not []"),
+        ('{"name": "visits.rows"}', "expectations: is missing"),
         ('{"name": "visits.rows", "expectations": [], "expectation": []}', "did you mean 'expectations'?"),
         ('{"name": "visits.row", "expectations": []}', "name: must be 'visits.rows', as the file, not 'visits.row'"),
     ],
@@ -215,7 +216,7 @@ def test_a_suite_for_the_day_says_how_bad_drift_is(tmp_path: Path) -> None:
     write(tmp_path, "rows", meta={"drift": "warning"})
     assert told(tmp_path) == [
         "rows.json: meta.drift: belongs to the suite for the day",
-        "day.json: meta.drift: must be critical, warning or info, not 'none'",
+        "day.json: meta.drift: must be 'critical', 'warning' or 'info', not 'none'",
     ]
 
 
