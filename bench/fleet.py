@@ -29,9 +29,8 @@ from tocsin.model.names import dag_of, detector_job, file_name
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.desired_jobs import desired_jobs
-from tocsin.supervision.job_states import Past
-from tocsin.supervision.memory import memory_of, read_history
+from tocsin.supervision.job_kinds import desired_jobs
+from tocsin.supervision.job_states import Past, memory_of, read_history
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 
 REAL, LIGHT = 4, 26

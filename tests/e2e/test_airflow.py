@@ -27,7 +27,7 @@ from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.model.job_report import JobState
 from tocsin.runtime.detector_versions import version_in_force
-from tocsin.supervision.memory import memory_of
+from tocsin.supervision.job_states import memory_of
 from tocsin.supervision.switches import read_switches
 
 # Some run Spark for one day after the other, beside the jobs and all of Airflow.

@@ -20,7 +20,7 @@ from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.supervision.memory import memory_of
+from tocsin.supervision.job_states import memory_of
 
 DETECTOR = "detector:failed_logins"
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]

@@ -24,8 +24,7 @@ from tocsin.model.names import INDEXER, NOTIFIER, detector_job
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.incidents.chronicle import read_events
-from tocsin.supervision.job_states import History, Past
-from tocsin.supervision.memory import memory_of, read_history, write_history
+from tocsin.supervision.job_states import History, Past, memory_of, read_history, write_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import instance_of
 from tocsin.supervision.runners.runner import Process

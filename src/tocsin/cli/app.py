@@ -12,18 +12,17 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.data import history_command, quality_command, quarantine_command, send_command, topics_command
+from tocsin.cli.data import history_command, quality_command, quarantine_command, send_command
 from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
     check_command,
     findings_command,
     parity_command,
-    skip_command,
     trial_command,
     versions_command,
 )
-from tocsin.cli.operate import alerts_command, dev_command, doctor_command, status_command, usage_command
+from tocsin.cli.operate import alerts_command, dev_command, doctor_command, status_command
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.runtime import private
@@ -41,7 +40,7 @@ app.command("demo")(demo_command.demo)
 app.add_typer(dev_command.app, name="dev")
 app.command("send")(send_command.send)
 app.command("status")(status_command.status)
-app.command("usage")(usage_command.usage)
+app.command("usage")(status_command.usage)
 app.command("findings")(findings_command.findings)
 app.command("rejected")(findings_command.rejected)
 app.add_typer(alerts_command.app, name="alerts")
@@ -53,11 +52,11 @@ app.command("backtest")(trial_command.backtest)
 app.command("diff")(trial_command.diff)
 app.command("parity")(parity_command.parity)
 app.command("detectors")(check_command.detectors)
-app.command("skip-backlog")(skip_command.skip_backlog)
+app.command("skip-backlog")(versions_command.skip_backlog)
 app.command("versions")(versions_command.versions)
 app.command("rollback")(versions_command.rollback)
 app.command("check")(check_command.check)
-app.command("topics")(topics_command.topics)
+app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
 
 

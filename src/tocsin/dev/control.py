@@ -17,11 +17,9 @@ from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.health import JobFacts, Standing, health
-from tocsin.supervision.job_kinds import broken_jobs
-from tocsin.supervision.job_states import Condition, Desired, Past
-from tocsin.supervision.memory import memory_of, read_history
+from tocsin.supervision.job_kinds import broken_jobs, desired_jobs
+from tocsin.supervision.job_states import Condition, Desired, Past, memory_of, read_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import instance_of
 from tocsin.supervision.snapshot import look

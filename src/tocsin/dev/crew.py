@@ -13,10 +13,10 @@ from tocsin.dev.startup_progress import Part
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force
-from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.local import LocalRunner

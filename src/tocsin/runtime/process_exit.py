@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
+import threading
 from enum import IntEnum
 from pathlib import Path
+from types import FrameType
 
 _VARIABLE = "TOCSIN_EXIT"
 _TOKEN = "TOCSIN_EXIT_TOKEN"
@@ -67,3 +70,19 @@ def read(path: Path) -> int | None:
         return int(path.read_text(encoding="ascii")[: len(_BLANK)])
     except (OSError, ValueError):
         return None
+
+
+def on_signals(stop: threading.Event, *, interactive: bool = False) -> None:
+    """Let SIGINT and SIGTERM set `stop`; call this in the main thread only.
+
+    If `interactive`, SIGHUP sets it too, and a second signal ends by force what is still stopping.
+    """
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        if interactive and stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if interactive else ())):
+        signal.signal(number, ask)

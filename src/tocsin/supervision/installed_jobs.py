@@ -14,11 +14,10 @@ from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime.detector_versions import catalog_in_force, declared_files, roll_back, roll_forward
 from tocsin.runtime.state_file import Stamps, stamps
-from tocsin.supervision.desired_jobs import desired_jobs, forget_code
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.watch import Watch
-from tocsin.supervision.job_kinds import KINDS
+from tocsin.supervision.job_kinds import KINDS, desired_jobs, forget_code
 from tocsin.supervision.job_states import Desired, Start
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.local import LocalRunner

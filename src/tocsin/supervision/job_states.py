@@ -1,13 +1,13 @@
-"""The words of supervision: what should run, what runs, what happened before, what to do. Times are epoch seconds.
-
-Standard library only.
-"""
+"""The words of supervision: what should run, what runs, what happened before, what to do. Times are epoch seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+
+from tocsin.runtime import state_file
 
 HUNG = "is hung"
 """Begins the reason of a failure that was no end of a process."""
@@ -199,3 +199,22 @@ class Change:
 
 
 Action = Start | Stop | Change
+
+
+def memory_of(state: Path, charge: str) -> Path:
+    """Return the file that holds what supervision remembers of one charge."""
+    return state / "supervision" / f"{charge}.json"
+
+
+def read_history(path: Path) -> History:
+    """Read the memory in `path`; empty if it is missing or broken: a forgotten back-off does no harm."""
+    return state_file.read(path, History, History())
+
+
+def write_history(path: Path, history: History) -> None:
+    """Remember `history` in `path`, at once or not at all.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written.
+    """
+    state_file.write(path, History, history)

@@ -15,8 +15,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import Beat, read_beat, read_besides
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
-from tocsin.supervision.job_states import Past
-from tocsin.supervision.memory import memory_of, read_history
+from tocsin.supervision.job_states import Past, memory_of, read_history
 from tocsin.supervision.runners.runner import Process
 from tocsin.supervision.switches import Switches, read_switches
 

@@ -30,8 +30,10 @@ from tocsin.supervision.job_states import (
     Past,
     Start,
     Stop,
+    memory_of,
+    read_history,
+    write_history,
 )
-from tocsin.supervision.memory import memory_of, read_history, write_history
 from tocsin.supervision.restart_policy import reconcile, restarted, under_way
 from tocsin.supervision.runners.runner import Launch, Process, Runner
 

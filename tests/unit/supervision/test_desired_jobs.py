@@ -10,7 +10,7 @@ from tests.rig.samples.project import copy_project
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
 from tocsin.project.settings import Settings
-from tocsin.supervision.desired_jobs import desired_jobs
+from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,7 +53,7 @@ def test_another_process_comes_to_the_same(project: Path) -> None:
         source.writelines(f'{name} = "string"\n' for name in ("country", "device", "session", "tenant", "browser"))
     code = (
         "import sys; from pathlib import Path; from tocsin.project.catalog import read_catalog;"
-        "from tocsin.project.settings import Settings; from tocsin.supervision.desired_jobs import desired_jobs;"
+        "from tocsin.project.settings import Settings; from tocsin.supervision.job_kinds import desired_jobs;"
         "p = Path(sys.argv[1]); print(desired_jobs(read_catalog(p), Settings(project=p)))"
     )
     said = {

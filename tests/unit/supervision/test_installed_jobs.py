@@ -14,10 +14,9 @@ from tests.rig.samples.project import copy_project
 from tocsin.detect.drain_request import Drains, asked_at, finish_drain, read_drains
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.installed_jobs import InstalledJobs
-from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.memory import memory_of, write_history
+from tocsin.supervision.job_kinds import desired_jobs
+from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervision.switches import ask_switches, note_turn
 
 ROOT = Path(__file__).resolve().parents[3]

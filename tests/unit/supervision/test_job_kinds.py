@@ -7,14 +7,13 @@ import pytest
 
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.supervision.desired_jobs import desired_jobs
 from tocsin.supervision.incidents.watch import owners
-from tocsin.supervision.job_kinds import KINDS, JobKind
+from tocsin.supervision.job_kinds import KINDS, JobKind, desired_jobs
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
+from tocsin.web.board import Looker
 from tocsin.web.job_rows import RowFacts, rows
-from tocsin.web.looker import Looker
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY_JOB_RUNS = {"model", "project", "runtime", "provision"}

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.memory import read_history, write_history
+from tocsin.supervision.job_states import Condition, History, Past, read_history, write_history
 
 HISTORY = History(
     jobs={

@@ -22,8 +22,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import Event, What, record
-from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.memory import memory_of, write_history
+from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.switches import ask_switches

@@ -15,7 +15,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import bar, counted, line, note
-from tocsin.runtime.stopping import on_signals
+from tocsin.runtime.process_exit import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.generator import Burst

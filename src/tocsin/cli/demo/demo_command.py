@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.output import line
-from tocsin.runtime.stopping import on_signals
+from tocsin.runtime.process_exit import on_signals
 
 _State = Annotated[Path, typer.Option("--state", help="Folder for everything that runs; emptied first.")]
 _Exit = Annotated[bool, typer.Option("--exit-when-done", help="End when all has happened, and check that it did.")]

@@ -1,4 +1,4 @@
-"""`tocsin versions` and `tocsin rollback`: which versions of a detector ran here, and which one is in force."""
+"""`tocsin versions`, `rollback` and `skip-backlog`: which version of a detector is in force, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -60,3 +60,20 @@ def rollback(
     version = roll_back(settings, detector, to)
     line(f"{detector}: version {version.version}, which first ran {utc(version.first_at)}, is in force")
     line(f"until detectors/{detector}.py changes; `tocsin rollback {detector} --undo` ends that sooner")
+
+
+def skip_backlog(detector: _Detector) -> None:
+    """Let a detector leave out all events that it has not read yet, and go on with those of now.
+
+    A running job does so within seconds, another one when it starts next. What it leaves out is written to `gaps.json`
+    beside its checkpoint, for a backfill; windows that had begun by then are not told.
+    """
+    from tocsin.model.names import detector_job
+    from tocsin.project.catalog import read_catalog
+    from tocsin.project.settings import load_settings
+    from tocsin.sparkjob.query import gaps
+
+    settings = load_settings()
+    job = detector_job(read_catalog(settings.project).detector(detector).name)
+    gaps.ask_to_skip(settings.checkpoint(job))
+    line(f"{job} leaves out its backlog: within seconds if it runs, else when it starts next")

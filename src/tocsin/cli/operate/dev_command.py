@@ -13,7 +13,7 @@ from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, line, note, table
 from tocsin.model.durations import span
 from tocsin.model.printable import printable
-from tocsin.runtime.stopping import on_signals
+from tocsin.runtime.process_exit import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.control import ComponentStatus

@@ -1,4 +1,4 @@
-"""`tocsin doctor`: what is wrong with this machine, the set-up and what the settings name, and what to do about it."""
+"""`tocsin doctor` and `tocsin topics`: what is wrong with an installation, and the topics that it needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, table
+from tocsin.cli.output import as_json, counted, line, table
 from tocsin.model.printable import printable
 
 if TYPE_CHECKING:
@@ -61,3 +61,24 @@ def _look() -> Iterator[Diagnosis]:
     yield diagnosis.kafka(settings, set(wanted_topics(settings, catalog)))
     yield diagnosis.smtp(settings)
     yield diagnosis.alerts_database(settings)
+
+
+def topics() -> None:
+    """Create the topics that the sources of this project need; harmless when they exist.
+
+    `tocsin dev up` does this by itself. Nothing is ever deleted or reconfigured: what differs is told.
+    """
+    from tocsin.kafka.topics import ensure_topics, wanted_topics
+    from tocsin.project.catalog import read_catalog
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    catalog = read_catalog(settings.project)
+    report = ensure_topics(settings, catalog)
+    for name in report.created:
+        line(f"created {name}")
+    for sentence in report.grown:
+        line(sentence)
+    for sentence in report.differences:
+        line(sentence, style="yellow")
+    line(f"{counted(len(wanted_topics(settings, catalog)), 'topic')} at {settings.kafka.bootstrap_servers}")

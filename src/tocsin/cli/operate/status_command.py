@@ -1,7 +1,8 @@
-"""`tocsin status`: the jobs, what they do and why, how far behind they are, and what they take."""
+"""`tocsin status` and `tocsin usage`: what the jobs do and why, how far behind they are, and what they take."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,7 +62,7 @@ def _wanted(settings: Settings, only: str | None) -> list[str]:
     from tocsin.dev.control import wanted_jobs
     from tocsin.model.errors import ConfigError, Fault, nearest
     from tocsin.runtime.detector_versions import catalog_in_force
-    from tocsin.supervision.desired_jobs import desired_jobs
+    from tocsin.supervision.job_kinds import desired_jobs
 
     if only is None:
         return list(wanted_jobs(settings))
@@ -106,3 +107,35 @@ def _row(one: JobStatus) -> tuple[object, ...]:
     uptime = (one.at - one.started_at).total_seconds() if one.started_at else 0.0
     taken = (f"{one.rss_bytes / 1e6:,.0f} MB", f"{one.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
     return (one.job, one.health, one.mode, *lag, *taken, utc(one.last_finding_at), f"{span(one.age_seconds)} ago")
+
+
+if TYPE_CHECKING:
+    from tocsin.alerts.store.alert_rows import JobUsage
+
+
+def usage(
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="So many days, up to today.")] = 1,
+    json: options.Json = False,
+) -> None:
+    """List what each job took on each day (UTC), the one that took most CPU first: a core kept busy stands out."""
+    from tocsin.alerts.store.queries import list_usage, open_store
+    from tocsin.project.settings import load_settings
+
+    database = open_store(load_settings())
+    try:
+        found = list_usage(database, datetime.now(UTC).date() - timedelta(days=days - 1))
+    finally:
+        database.close()
+    if json:
+        as_json(found)
+    else:
+        columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
+        table(columns, map(_usage_row, found), empty="nothing is known of these days; the notifier writes it")
+
+
+def _usage_row(one: JobUsage) -> tuple[object, ...]:
+    from tocsin.model.job_report import BUSY_CORES
+
+    taken = (span(one.seconds), span(one.cpu_seconds), f"{one.cores:.2f}", f"{one.rss_bytes / 1e6:,.0f} MB")
+    done = (f"{one.rows_in:,}", f"{one.rows_out:,}", f"{one.findings:,}", one.restarts)
+    return (one.day, one.job, *taken, *done, "keeps a core busy" if one.cores >= BUSY_CORES else None)

@@ -114,15 +114,7 @@ def read_suite(path: Path, scope: Scope) -> Suite:
     Raises:
         ConfigError: with every fault of the file. A retry does not help.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = json.loads(text, parse_constant=_refuse)
-    except OSError as error:
-        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise ConfigError.one(path, f"is not JSON: {error.msg}", line=error.lineno) from error
-    except ValueError as error:  # not UTF-8, or a constant
-        raise ConfigError.one(path, f"is not JSON: {error}") from error
+    text, table = _json_in(path)
     entries = table.get("expectations") if isinstance(table, dict) else None
     entries = entries if isinstance(entries, list) else []
     # Where an expectation begins is where its type stands, or near it.
@@ -151,6 +143,19 @@ def read_suite(path: Path, scope: Scope) -> Suite:
     if faults:
         raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
     return Suite(scope.source, scope.stage, path, rules, Severity(suite.meta.drift))
+
+
+def _json_in(path: Path) -> tuple[str, Any]:
+    """Read a file: its text, and what that says as JSON."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, json.loads(text, parse_constant=_refuse)
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise ConfigError.one(path, f"is not JSON: {error.msg}", line=error.lineno) from error
+    except ValueError as error:  # not UTF-8, or a constant
+        raise ConfigError.one(path, f"is not JSON: {error}") from error
 
 
 def _refuse(constant: str) -> None:

@@ -20,8 +20,8 @@ from tocsin.kafka.reader import Offsets, TopicReader, lag_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
+from tocsin.runtime.process_exit import on_signals
 from tocsin.runtime.reporter import Reporter
-from tocsin.runtime.stopping import on_signals
 from tocsin.sparkjob import class_archive, jvm
 from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.progress import BatchProgress, listen

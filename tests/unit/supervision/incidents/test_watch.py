@@ -18,8 +18,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
 from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
 from tocsin.supervision.incidents.watch import Watch
-from tocsin.supervision.job_states import Condition, History, Past
-from tocsin.supervision.memory import memory_of, write_history
+from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervision.runners.local import LocalRunner
 
 ROOT = Path(__file__).resolve().parents[4]
