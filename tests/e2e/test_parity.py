@@ -17,8 +17,9 @@ from tests.rig.detect_job import Topic
 from tests.rig.installation import Installation
 from tests.rig.load import EMAIL, URGENT
 from tests.rig.observed import DETECT, DETECTOR, SOURCE
+from tests.rig.samples.backfills import list_backfilled
 from tests.rig.waiting import await_that
-from tocsin.alerts.store.queries import list_backfilled, open_store
+from tocsin.alerts.store.queries import open_store
 from tocsin.backfill.parity.parity_report import ParityReport
 from tocsin.history.land.landing import land
 from tocsin.history.places import begin

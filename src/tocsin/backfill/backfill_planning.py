@@ -15,11 +15,6 @@ MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by v
 RESEALED = "sealed again since"
 
 
-def not_published(_: date) -> str:
-    """Say the least of a day that cannot be read."""
-    return "is not published"
-
-
 @dataclass(frozen=True)
 class Sealed:
     """The readable days of a detector's source.
@@ -32,7 +27,7 @@ class Sealed:
 
     versions: Mapping[date, str]
     rows: Mapping[date, int] = field(default_factory=dict)
-    why_not: Callable[[date], str] = not_published
+    why_not: Callable[[date], str] = lambda _: "is not published"
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def score_of(plan: Node, column: str = "score") -> Score:
     if expression is None:
         return Score(None, False, f"the plan does not say how '{column}' is made")
     if not any(node.kind == "AggregateExpression" for node in expression.walk()):
-        if _is_aggregated(plan):
+        if any(node.kind == "Aggregate" for node in plan.walk()):
             return Score(None, False, f"'{column}' does not come from an aggregate")
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
     if any("Python" in node.kind or "ScalaUDF" in node.kind for node in expression.walk()):
@@ -142,10 +142,6 @@ def replace_columns(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
     if node.kind == "AttributeReference" and node.identity in made:
         return replace_columns(made[node.identity], made, depth + 1)
     return Node(node.kind, node.fields, tuple(replace_columns(child, made, depth + 1) for child in node.children))
-
-
-def _is_aggregated(plan: Node) -> bool:
-    return any(node.kind == "Aggregate" for node in plan.walk())
 
 
 def kind_of(node: Node) -> Score:

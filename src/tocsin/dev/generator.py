@@ -9,13 +9,11 @@ import itertools
 import json
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tocsin.ingest.parsing_rules import Reason
-from tocsin.model.detector import Levels
 
 WINDOW = timedelta(seconds=10)
 FAILED, SUCCEEDED = "login failed", "login succeeded"
@@ -114,16 +112,6 @@ class Traffic:
             yield _good(chance, moment, user, action, self.json_share)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A finding that must come out: the failed logins of `user` in the window from `window_start` on."""
-
-    user: str
-    window_start: datetime
-    score: int
-    level: str
-
-
 def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Line]:
     """Yield each line when its time has come, until `stop` is set."""
     for line in lines:
@@ -131,17 +119,6 @@ def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Lin
         if stop.wait(ahead) if ahead > 0 else stop.is_set():
             return
         yield line
-
-
-def expected_findings(lines: Iterable[Line], levels: Levels, window: timedelta = WINDOW) -> list[Expected]:
-    """Compute what `failed_logins` with `levels` must find in `lines`, in order of window and user."""
-    failed = Counter((window_start(line.at, window), line.user) for line in lines if line.action == FAILED)
-    found = []
-    for (start, user), score in sorted(failed.items(), key=lambda item: (item[0][0], item[0][1] or "")):
-        level = levels.reached(score)
-        if level is not None and user is not None:
-            found.append(Expected(user, start, score, level))
-    return found
 
 
 def window_start(moment: datetime, window: timedelta = WINDOW) -> datetime:

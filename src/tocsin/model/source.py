@@ -24,12 +24,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 ColumnType = Literal["string", "boolean", "int", "bigint", "double", "timestamp"]
-TYPES: tuple[str, ...] = get_args(ColumnType)
 EPOCHS = ("epoch-seconds", "epoch-milliseconds")
 ENVELOPE = (
     "raw_topic",

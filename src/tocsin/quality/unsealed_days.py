@@ -45,8 +45,9 @@ def note(state: Path, source: str, day: date, reason: str | None) -> bool:
     if reason is None and day not in known:
         return False
     others = {other: one for other, one in known.items() if other != day}
-    told = {} if reason is None else {day: Unsealed(reason=_bare(reason, source, day), at=datetime.now(UTC))}
-    _write(state, source, others | told)
+    if reason is not None:
+        others[day] = Unsealed(reason=reason.removeprefix(f"{source} {day}: "), at=datetime.now(UTC))
+    _write(state, source, others)
     return True
 
 
@@ -60,11 +61,6 @@ def forget(state: Path, source: str, before: date) -> None:
     left = {day: one for day, one in known.items() if day >= before}
     if left != known:
         _write(state, source, left)
-
-
-def _bare(reason: str, source: str, day: date) -> str:
-    """`reason` without what stands beside it wherever it is shown."""
-    return reason.removeprefix(f"{source} {day}: ")
 
 
 def _file(state: Path, source: str) -> Path:

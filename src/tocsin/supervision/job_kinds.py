@@ -90,16 +90,6 @@ def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Des
     return made
 
 
-def _indexer(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    del catalog
-    return {"": Desired(_spec(code, *_of_alerts(settings)))}
-
-
-def _notifier(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    del catalog
-    return {"": Desired(_spec(code, *_of_alerts(settings), _plain(settings.smtp)))}
-
-
 def _of_alerts(settings: Settings) -> tuple[str, ...]:
     return _plain(settings.kafka), _plain(settings.alerts)
 
@@ -144,7 +134,7 @@ KINDS = {
             word=INDEXER,
             program="tocsin.alerts",
             rooms=_ALERTS,
-            desired=_indexer,
+            desired=lambda _, settings, code: {"": Desired(_spec(code, *_of_alerts(settings)))},
             title="Merges findings into alerts",
             uses_alerts_db=True,
         ),
@@ -152,7 +142,7 @@ KINDS = {
             word=NOTIFIER,
             program="tocsin.alerts",
             rooms=_ALERTS,
-            desired=_notifier,
+            desired=lambda _, settings, code: {"": Desired(_spec(code, *_of_alerts(settings), _plain(settings.smtp)))},
             title="Sends what is due",
             uses_alerts_db=True,
         ),

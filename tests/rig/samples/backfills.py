@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import Row, select
+
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import backfilled_days
 from tocsin.backfill.backfill_ledger import Attempt, End, Made, Published
 from tocsin.history.places import begin
 from tocsin.model.finding import Finding, Origin, finding_id
@@ -42,3 +48,12 @@ def finding(user: str, day: date = DAY, second: int = 0, *, score: float = 60, l
         origin=Origin.BACKFILL,
         run_id="night",
     )
+
+
+def list_backfilled(database: Database, detector: str) -> Sequence[Row[Any]]:
+    """The days of a detector whose backfill is in the DB, the newest first."""
+    if not database.is_ready():
+        return []
+    own = select(backfilled_days).filter_by(detector=detector).order_by(backfilled_days.c.day.desc())
+    with database.read() as connection:
+        return connection.execute(own).all()

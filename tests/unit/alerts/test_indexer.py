@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy import event
 
+from tests.rig.samples.backfills import list_backfilled
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
@@ -148,7 +149,7 @@ def test_backfilled_days_come_in_while_kafka_is_away(
     reader = opened(settings.alerts_database, read_only=True)
     job.start()
     try:
-        await_that(lambda: len(queries.list_backfilled(reader, FACTS.name)) == 3, 20)
+        await_that(lambda: len(list_backfilled(reader, FACTS.name)) == 3, 20)
         assert reporter.report().state is JobState.WAITING
     finally:
         stop.set()

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.dev.generator import FAILED, Burst, Line, Traffic, burst_times, expected_findings, parse_burst, window_start
-from tocsin.model.detector import Levels
+from tocsin.dev.generator import FAILED, Burst, Traffic, burst_times, parse_burst, window_start
 
 START = datetime(2026, 1, 1, 12, 0, 8, 500_000, tzinfo=UTC)
-LEVELS = Levels(email=50, urgent=100)
 
 
 def test_the_same_seed_gives_the_same_lines() -> None:
@@ -51,22 +49,10 @@ def test_windows_begin_where_spark_begins_them() -> None:
     assert window_start(datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)) == datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)
 
 
-def test_limits_are_strict_in_what_is_expected() -> None:
-    def failures(user: str, n: int) -> list[Line]:
-        return [Line(START, b"", user, FAILED)] * n
-
-    lines = [line for n in (50, 51, 100, 101) for line in failures(f"user{n:03}", n)]
-    found = expected_findings(lines, LEVELS)
-    assert [(f.user, f.score, f.level) for f in found] == [
-        ("user051", 51, "email"),
-        ("user100", 100, "email"),
-        ("user101", 101, "urgent"),
-    ]
-
-
 def test_the_background_alone_finds_nothing() -> None:
     lines = Traffic(start=START, seconds=300, rate=100, failed_share=0.2).lines()
-    assert expected_findings(lines, LEVELS) == []
+    failed = Counter((window_start(line.at), line.user) for line in lines if line.action == FAILED)
+    assert max(failed.values()) <= 50
 
 
 def test_bad_lines_are_of_every_kind_and_belong_to_nobody() -> None:

@@ -64,26 +64,6 @@ class InvalidFinding(_View):
     seen_at: datetime
 
 
-class BackfilledDay(_View):
-    """A day of a detector whose backfill is in the DB, whole.
-
-    Attributes:
-        run: which publication of the day, as in the ledger of the detector's backfills.
-        run_id: which run computed it; it is in its findings.
-        version: of the detector, by which it was computed.
-        findings: how many were published.
-        applied_at: since when they are in the DB, UTC.
-    """
-
-    detector: str
-    day: date
-    run: str
-    run_id: str
-    version: str
-    findings: int
-    applied_at: datetime
-
-
 class Notification(_View):
     """A message about an alert to one recipient.
 

@@ -8,7 +8,8 @@ read, and whose reports the topic no longer holds, is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 from datetime import UTC, date, datetime
 
 from sqlalchemy import Connection, insert, select, update
@@ -28,20 +29,10 @@ class _Counters:
 
     def highest(self, other: _Counters) -> _Counters:
         """A child that ends takes its CPU seconds away; nothing is counted twice when they have grown again."""
-        return _Counters(
-            max(self.seconds, other.seconds),
-            max(self.cpu_seconds, other.cpu_seconds),
-            max(self.rows_in, other.rows_in),
-            max(self.rows_out, other.rows_out),
-        )
+        return _Counters(*map(max, astuple(self), astuple(other)))
 
     def since(self, other: _Counters) -> _Counters:
-        return _Counters(
-            self.seconds - other.seconds,
-            self.cpu_seconds - other.cpu_seconds,
-            self.rows_in - other.rows_in,
-            self.rows_out - other.rows_out,
-        )
+        return _Counters(*map(operator.sub, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from tocsin.alerts.backfilled.staging import visible
 from tocsin.alerts.store.alert_rows import (
     Alert,
     AlertDetails,
-    BackfilledDay,
     InvalidFinding,
     JobUsage,
     Notification,
@@ -26,7 +25,7 @@ from tocsin.alerts.store.alert_rows import (
     stored_finding,
 )
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import alerts, backfilled_days, invalid_findings, job_usage, notifications
+from tocsin.alerts.store.schema import alerts, invalid_findings, job_usage, notifications
 from tocsin.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.history.places import begin, end
 from tocsin.model.finding import Origin, canonical_entity
@@ -130,15 +129,6 @@ def streamed_findings(settings: Settings, detector: str, day: date) -> list[Stre
             said = ReportedFinding.model_validate(stored.stream, from_attributes=True)
             streamed.append(Streamed(stored.finding, said))
     return streamed
-
-
-def list_backfilled(database: Database, detector: str) -> list[BackfilledDay]:
-    """The days of a detector whose backfill is in the DB, the newest first; errors as for `list_findings`."""
-    if not database.is_ready():
-        return []
-    own = select(backfilled_days).where(backfilled_days.c.detector == detector).order_by(backfilled_days.c.day.desc())
-    with database.read() as connection:
-        return [BackfilledDay(**row) for row in connection.execute(own).mappings()]
 
 
 def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:

@@ -95,7 +95,7 @@ class DemoRun(threading.Thread):
             self._stop_asked.set()
 
     def _demonstrate(self, settings: Settings, running: Running) -> None:
-        report = DemoReport(self.say, line, _seconds_since_start)
+        report = DemoReport(self.say, line, lambda: time.time() - psutil.Process().create_time())
         mailbox = Mailbox(running.mail_url)
         self.say(f"{_RATE:.0f} logins per second from now on, of {_USERS} users; one in twenty fails, as in real life")
         self.say(demo_report.announcement(_LEAD.total_seconds()))
@@ -155,7 +155,3 @@ def _look(settings: Settings, mailbox: Mailbox, report: DemoReport) -> None:
         report.count_quarantined(len({record.origin for record in records}))
     except TransientError:
         return
-
-
-def _seconds_since_start() -> float:
-    return time.time() - psutil.Process().create_time()

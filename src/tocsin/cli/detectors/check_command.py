@@ -46,7 +46,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
     catalog = _catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
-    faults = _faults(catalog) + others
+    faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files, well = len(catalog.broken) + len({fault.where for fault in others}), len(catalog.detectors)
     plans: dict[str, DetectorPlan] = {}
     if plan:
@@ -81,10 +81,6 @@ def _catalog() -> Catalog:
         what = "holds neither sources/ nor detectors/; go to the project's folder, or name it in TOCSIN_PROJECT"
         raise ConfigError.one(project, what)
     return read_catalog(project)
-
-
-def _faults(catalog: Catalog) -> list[Fault]:
-    return [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults]
 
 
 def _faults_of_suites(catalog: Catalog) -> list[Fault]:

@@ -80,7 +80,8 @@ def _row(alert: Alert) -> tuple[object, ...]:
 def _show(details: AlertDetails) -> None:
     alert = details.alert
     line(f"{alert.title}", style="bold")
-    limits = [f"{name} above {number(limit)}" for name, limit in _limits(alert) if limit is not None]
+    declared = (("email", alert.email_limit), ("urgent", alert.urgent_limit))
+    limits = [f"{name} above {number(limit)}" for name, limit in declared if limit is not None]
     line(
         f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {findings_command.named(alert.entity)}"
     )
@@ -91,10 +92,6 @@ def _show(details: AlertDetails) -> None:
     table(columns, map(findings_command.row, details.findings), empty="no findings")
     line("")
     table(("TO", "KIND", "STATE", "SENT", "NOTE"), map(_told, details.notifications), empty="nobody is told")
-
-
-def _limits(alert: Alert) -> tuple[tuple[str, float | None], ...]:
-    return (("email", alert.email_limit), ("urgent", alert.urgent_limit))
 
 
 def _told(notification: Notification) -> tuple[object, ...]:

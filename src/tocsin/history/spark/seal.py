@@ -125,7 +125,8 @@ class Sealer:
             shutil.rmtree(folder, ignore_errors=True)
             if is_unwritable(str(error)) or refusal(self.places.root):
                 raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
-            raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {_short(error)}") from error
+            reason = str(error).splitlines()[0][:500]
+            raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {reason}") from error
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -144,7 +145,7 @@ class Sealer:
     def _inputs(self, day: date, ledger: LandingLedger) -> _Inputs:
         earlier = self._published(day)
         entries = list(ledger.by_day.get(day, ()))
-        gone = {entry.run for entry in entries if not all(_present(self.places, file) for file in entry.of(day))}
+        gone = {entry.run for entry in entries for file in entry.of(day) if not (self.places.root / file.path).exists()}
         base = None
         if gone and earlier is not None and gone <= earlier.runs:
             base = earlier
@@ -252,10 +253,6 @@ def code() -> str:
     return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
 
 
-def _present(places: Places, file: LandedFile) -> bool:
-    return (places.root / file.path).exists()
-
-
 def _check(places: Places, file: LandedFile, entry: Entry) -> None:
     """Check that a landed file is still what the ledger says.
 
@@ -270,7 +267,3 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
 
 def _sealed(path: Path) -> SealedFile:
     return SealedFile(name=path.name, rows=rows_in(path), bytes=path.stat().st_size, sha256=digest(path))
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0][:500]

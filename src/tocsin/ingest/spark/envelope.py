@@ -74,7 +74,8 @@ def _key(source: Source) -> Column:
 
 def _event(source: Source) -> Column:
     fields = [F.col("columns").getField(name).alias(name) for name in source.columns]
-    return F.to_json(F.struct(*_identity(), F.col("event_time"), *_provenance(source), *fields), _TIMES)
+    origin = ("raw_topic", "raw_partition", "raw_offset")
+    return F.to_json(F.struct(*origin, "event_time", *_provenance(source), *fields), _TIMES)
 
 
 def _quarantine_value(source: Source, rules: Iterable[RowRule]) -> Column:
@@ -108,10 +109,6 @@ def _quarantine_value(source: Source, rules: Iterable[RowRule]) -> Column:
         "headers_sha256": F.sha2(headers, 256),
     }
     return F.to_json(F.struct(*[column.alias(name) for name, column in fields.items()]), _TIMES)
-
-
-def _identity() -> list[Column]:
-    return [F.col("raw_topic"), F.col("raw_partition"), F.col("raw_offset")]
 
 
 def _provenance(source: Source) -> list[Column]:

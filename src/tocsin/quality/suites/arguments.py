@@ -97,7 +97,7 @@ def _check_column(place: Place, key: str, value: object) -> None:
         raise _no_column(place, value)
     kind, first = place.scope.columns[value], place.kwargs.get("column_A")
     if place.known.types and kind not in place.known.types:
-        raise Wrong(f"'{value}' is a {kind}; this expectation is about {_or(place.known.types)}")
+        raise Wrong(f"'{value}' is a {kind}; this expectation is about {' or '.join(place.known.types)}")
     if key == "column_B" and isinstance(first, str) and not _comparable(place.scope.columns.get(first, kind), kind):
         raise Wrong(f"'{value}' is a {kind}, '{first}' a {place.scope.columns[first]}; they cannot be compared")
 
@@ -188,7 +188,3 @@ def _is_number(value: object) -> bool:
 
 def _comparable(first: str, second: str) -> bool:
     return first == second or (first in NUMBERS and second in NUMBERS)
-
-
-def _or(kinds: tuple[str, ...]) -> str:
-    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"

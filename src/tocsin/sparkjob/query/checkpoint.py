@@ -131,7 +131,8 @@ def open_checkpoint(
     first, _ = topic.bounds()
     gap = None
     if is_new or skips or (last is not None and _is_overtaken(last.offsets, first)):
-        beginning = _at_end(topic) if skips else _beginning(topic, last, memory, unread)
+        now = datetime.now(UTC)
+        beginning = _Beginning(topic.bounds()[1], now) if skips else _beginning(topic, last, memory, unread)
         last = last or (_Reached(first) if skips else None)
         gap = None if last is None else _gap(topic, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
         if gap is not None:
@@ -256,12 +257,6 @@ def _beginning(
             gone = now if _is_overtaken(last.offsets, {partition: offset}) else since
             whole.append(topic.appended_at(partition, offset, ends[partition]) or gone)
     return _Beginning(offsets, max(whole), wanted=since)
-
-
-def _at_end(topic: TopicReader) -> _Beginning:
-    """Begin now."""
-    _, ends = topic.bounds()
-    return _Beginning(ends, datetime.now(UTC))
 
 
 def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:

@@ -134,7 +134,7 @@ def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
     """
     for job, event in events:
         try:
-            _append(chronicle_of(state, job), _EVENT.dump_json(_short(event)) + b"\n")
+            _append(chronicle_of(state, job), _EVENT.dump_json(replace(event, reason=event.reason[:_LONGEST])) + b"\n")
         except OSError as error:
             log.warning("cannot be recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
 
@@ -149,10 +149,6 @@ def read_events(state: Path, job: str) -> list[Event]:
     except OSError:
         return []
     return [event for line in lines if (event := _parsed(line)) is not None]
-
-
-def _short(event: Event) -> Event:
-    return replace(event, reason=event.reason[:_LONGEST])
 
 
 def _parsed(line: bytes) -> Event | None:

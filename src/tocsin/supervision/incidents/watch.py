@@ -124,11 +124,6 @@ _ADVICE = {
 _ONCE = "We will mail again only after an hour without this, when it comes back."
 
 
-def advice(one: Incident) -> str:
-    """Say what its reader should know, and when the next mail comes."""
-    return f"{_ADVICE[one.condition]} {_ONCE}"
-
-
 def commands(one: Incident) -> list[str]:
     """List what to type."""
     job = JobName.parse(one.job)
@@ -144,7 +139,7 @@ def notice_of(one: Incident, log: str, lines: Sequence[str]) -> Notice:
     """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
     return Notice(
         subject=f"[tocsin] {one.job}: {one.condition}",
-        paragraphs=(one.reason, advice(one)),
+        paragraphs=(one.reason, f"{_ADVICE[one.condition]} {_ONCE}"),
         commands=commands(one),
         output=lines,
         output_of=f"The end of its log ({log})",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.rig.samples.backfills import list_backfilled
 from tests.rig.samples.project import copy_project
 from tests.unit.alerts.backfilled_days import DAY, MORNING, publish
 from tests.unit.alerts.scene import NOON, finding
@@ -69,7 +70,7 @@ def test_published_days_come_into_the_db_one_at_a_time_the_newest_first(
     assert followed.step()
     assert not followed.step()
     assert users(database) == ["of-0", "of-1", "of-2"]
-    assert [one.day for one in queries.list_backfilled(database, "failed_logins")] == [
+    assert [one.day for one in list_backfilled(database, "failed_logins")] == [
         DAY - timedelta(days=back) for back in range(3)
     ]
 
@@ -106,14 +107,14 @@ def test_a_new_process_stores_no_day_again_and_a_new_db_is_filled_again(
 ) -> None:
     publish(settings, [finding(60)])
     follow(settings, database, clock).step()
-    (before,) = queries.list_backfilled(database, "failed_logins")
+    (before,) = list_backfilled(database, "failed_logins")
 
     def never(backfilled: Backfilled) -> Generator[None, None, Applied]:
         raise AssertionError(f"{backfilled.day} is in the DB")
 
     days = Indexer(settings, database).days
     assert not FollowedBackfills(settings, database, days, never, clock).step()
-    assert queries.list_backfilled(database, "failed_logins") == [before]
+    assert list_backfilled(database, "failed_logins") == [before]
     follow(settings, sqlite, clock).step()
     assert users(sqlite) == ["mallory"]
 

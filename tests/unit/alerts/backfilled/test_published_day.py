@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 from sqlalchemy.event import listen
 
+from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import DAY, MORNING, apply, days_of, drain, published, stored
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
 from tocsin.alerts.backfilled import published_day, staging
@@ -199,7 +200,7 @@ def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
         steps = days_of(database).apply(ready)
         ended = sum(1 for _ in itertools.islice(steps, died_after)) < died_after
         steps.close()
-        is_shown = bool(queries.list_backfilled(database, "failed_logins"))
+        is_shown = bool(list_backfilled(database, "failed_logins"))
         assert seen(database) == (after if is_shown else before)
         drain(days_of(database).settle())
         assert seen(database) == (after if is_shown else before)
@@ -264,7 +265,7 @@ def test_the_days_that_are_in_the_db_are_known_with_their_run(database: Database
     apply(database, [finding(60)], published("r1"))
     apply(database, [finding(60), finding(70, user="trent")], published("r2", version="v2"))
     apply(database, [], published("r1"), day=DAY - timedelta(days=1))
-    newest, oldest = queries.list_backfilled(database, "failed_logins")
+    newest, oldest = list_backfilled(database, "failed_logins")
     assert (newest.day, newest.run, newest.run_id, newest.version, newest.findings) == (DAY, "r2", "id-r2", "v2", 2)
     assert newest.applied_at == MORNING + MINUTE
     assert (oldest.day, oldest.findings) == (DAY - timedelta(days=1), 0)

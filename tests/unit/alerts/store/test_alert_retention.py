@@ -3,6 +3,7 @@ from datetime import date, timedelta
 import pytest
 from sqlalchemy import func, insert, select
 
+from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside
@@ -72,4 +73,4 @@ def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: 
     with database.write() as connection:
         assert alert_retention.prune(connection, BEFORE) == 1
         assert alert_retention.prune(connection, BEFORE) == 0
-    assert [one.day for one in queries.list_backfilled(database, "failed_logins")] == [date(2026, 11, 21)]
+    assert [one.day for one in list_backfilled(database, "failed_logins")] == [date(2026, 11, 21)]

@@ -88,7 +88,7 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
         update={
             # The root of the thread is never sent, so that no message of the thread depends on another one.
             "thread": message_id(domain, parts),
-            "series": _label(alert.detector),
+            "series": re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60],
             "urgent": notification.kind == NotificationKind.URGENT,
             "picture": picture,
         }
@@ -230,8 +230,3 @@ def _brief(title: str) -> str:
 
 def _moment(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _label(name: str) -> str:
-    """A detector's name as the label of a List-Id."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", name)[:60]
