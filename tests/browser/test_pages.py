@@ -230,9 +230,7 @@ def test_the_tab_tells_whether_stream_and_backfill_agree_and_the_page_marks_what
     expect(unlike.locator('[data-label="Stream"]')).to_have_text("nothing")
     expect(unlike.locator('[data-label="Backfill"]')).to_have_text("urgent 110")
     shot(visit.page, "parity-light-1280")
-    expect(row(visit.detectors(), DETECTOR).locator('[data-label="Findings"] .mark')).to_have_text(
-        "1 differ unexplained"
-    )
+    expect(row(visit.detectors(), DETECTOR).locator('[data-label="Findings"] .mark')).to_have_text("1 unexplained")
     dark = visits.of("viewer", theme="dark")
     expect(dark.job(DAG).locator("#unlike tr")).to_have_count(1)
     dark.page.set_viewport_size({"width": 800, "height": 1200})
@@ -250,7 +248,7 @@ def test_when_kafka_does_not_answer_the_page_says_so_and_goes_on(running: Runnin
     try:
         expect(frame.locator(".note.problem")).to_contain_text("Kafka does not answer")
         expect(row(frame, DETECTOR)).to_be_visible()
-        expect(frame.locator("#freshness")).to_have_text(re.compile(r"looked (just now|\d s ago)"))
+        expect(frame.locator("#freshness")).to_have_text(re.compile(r"updated (just now|\d s ago)"))
     finally:
         os.kill(kafka, signal.SIGCONT)
     expect(frame.locator(".note")).to_have_count(0)

@@ -106,7 +106,7 @@ _SAID = {
 def health(facts: JobFacts) -> Health:
     """Judge how the job fares. What needs somebody is a problem; what passes by itself is a warning."""
     if facts.faults:
-        goes_on = "Its job goes on as it was. " if facts.runs else "It is not started. "
+        goes_on = "The running job keeps running. " if facts.runs else "The job is not started. "
         standing = Standing.WARNING if facts.runs else Standing.PROBLEM
         return Health(standing, "broken", goes_on + "; ".join(facts.faults))
     return _unwanted(facts) or _failing(facts) or _absent(facts) or _said(facts)
@@ -115,13 +115,13 @@ def health(facts: JobFacts) -> Health:
 def _unwanted(facts: JobFacts) -> Health | None:
     """Judge a job that is not to run."""
     if not facts.declared:
-        word, reason = "not declared", "no file declares it any more"
+        word, reason = "not declared", "no file declares it"
     elif facts.stage is not None and not facts.stage.runs:
         word, reason = str(facts.stage), ""
     elif facts.off:
-        word, reason = "paused", "it was switched off"
+        word, reason = "paused", "switched off"
     elif facts.drained_at is not None:
-        reason = f"it has read all that had come in by {_clock(facts.drained_at)}; a restart lets it go on from there"
+        reason = f"it has read everything up to {_clock(facts.drained_at)}; restart it to resume"
         word = DRAINED
     else:
         return None
@@ -134,7 +134,7 @@ def _failing(facts: JobFacts) -> Health | None:
     if not past.is_failing:
         return None
     tried = any(process.labels.spec == past.spec for process in facts.processes or ())
-    again = ". It is being tried again" if tried else ""
+    again = ". Retrying" if tried else ""
     return Health(Standing.PROBLEM, str(past.condition), past.reason + again)
 
 
@@ -148,7 +148,7 @@ def _absent(facts: JobFacts) -> Health | None:
     if past.condition is Condition.RESTARTING:
         return Health(Standing.WARNING, "restarting", past.reason)
     if not past.expected or facts.at - past.started_at <= _START_SECONDS:
-        word, reason = ("starting", "") if past.expected else ("not running", "it is to be started")
+        word, reason = ("starting", "") if past.expected else ("not running", "about to start")
         return Health(Standing.WARNING, word, reason)
     if last is not None and last.state in _ENDED:
         return Health(Standing.PROBLEM, str(last.state), last.reason)
@@ -161,13 +161,13 @@ def _said(facts: JobFacts) -> Health:
     if beat is None and not facts.beats:
         return Health(Standing.OK, "running")
     if beat is None:
-        return Health(Standing.WARNING, "starting", "it has given no sign of life yet")
+        return Health(Standing.WARNING, "starting", "no heartbeat yet")
     report, word = beat.report, str(beat.report.state)
     if facts.processes is None and report.state in _ENDED:
         return Health(Standing.PROBLEM, word, report.reason)
     if beat.age_seconds > SILENT_SECONDS:
         gone = ", is gone" if facts.processes is None else ""
-        reason = f"silent for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
+        reason = f"no heartbeat for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
         return Health(Standing.PROBLEM, "silent", reason)
     much = report.bad_ratio > MUCH_QUARANTINED
     standing = _SAID.get(report.state, Standing.WARNING if much else Standing.OK)
@@ -179,7 +179,7 @@ def _said(facts: JobFacts) -> Health:
 def _explained(facts: JobFacts, reason: str) -> str:
     """Say what is about to change for the job, or the `reason` that it gave itself."""
     if facts.drain_asked_at is not None:
-        until = f"it stops once it has read all that had come in by {_clock(facts.drain_asked_at)}"
+        until = f"it stops once it has read everything up to {_clock(facts.drain_asked_at)}"
         return f"{until}; {reason}" if reason else until
     if facts.beside is None and len(facts.processes or ()) < 2:
         return reason

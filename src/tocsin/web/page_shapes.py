@@ -42,7 +42,7 @@ class JobRow(_Shape):
         rss_bytes, declared_bytes: memory held, and the most that its file allows.
         over_memory: whether it holds more than that.
         cores, cores_seconds: how many it keeps busy, on average over that time.
-        busy: whether it eats a core.
+        busy: whether it uses a core.
         today, today_at: null when not known; read from the alerts DB at that time.
         last_finding_at, last_restart: null for none, or when not known.
         unexplained: findings of which its stream and its backfill say something else, without a reason, on the days

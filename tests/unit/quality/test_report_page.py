@@ -109,12 +109,12 @@ def test_drift_is_drawn_beside_the_weeks_before(tmp_path: Path) -> None:
     checks = drift_checks(today, usual_figures(before))
     page = day_page(record(DAY, *checks, of=today), Records(tmp_path), before, VISITS)
     text = " ".join(Read(page).text.split())
-    assert "Beside the Saturdays before" in text
+    assert "Compared with the Saturdays before" in text
     assert "rows 1,000 2,400 2,160 to 2,640" in text
     assert "usual on Saturdays (median of 8)" in text
     assert page.count("<polyline") == 2, "rows and page.null_ratio"
     young = Read(day_page(record(DAY, of=today), Records(tmp_path), before[:1], VISITS)).text
-    assert "1 of the four Saturdays that are needed to say what is usual is known" in young
+    assert "What is usual is known once four Saturdays are; so far: 1." in young
 
 
 @pytest.mark.parametrize("rows", [0, 1, 10**15])

@@ -51,7 +51,7 @@ def test_the_index_shows_a_day_that_could_not_be_sealed_and_leads_to_what_was_sa
                       checks=())  # fmt: skip
     records.write(VerdictRecord(verdict=verdict, profile=profile()), "")
     page = index_page(records)
-    assert page.count(f'href="visits/{DAY}/v1.html"') == 2, "in the grid, and in what was not well"
+    assert page.count(f'href="visits/{DAY}/v1.html"') == 2, "in the grid, and in the list of failures"
     assert f"{DAY}: not sealed" in page
     note(tmp_path, "visits", DAY, None)
-    assert "What was not well" not in index_page(records)
+    assert "Warnings and failures" not in index_page(records)

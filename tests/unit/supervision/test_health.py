@@ -50,7 +50,7 @@ def test_what_supervision_remembers_says_more_than_the_job() -> None:
     past = Past(spec="v1", condition=Condition.CRASH_LOOP, reason="4 failures")
     found = health(JobFacts(at=1000, processes=[PROCESS], beat=beat(JobState.RUNNING), past=past))
     assert (found.standing, found.word) == (Standing.PROBLEM, "crash loop")
-    assert found.reason == "4 failures. It is being tried again"
+    assert found.reason == "4 failures. Retrying"
 
 
 def test_a_server_gives_no_sign_of_life() -> None:

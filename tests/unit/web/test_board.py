@@ -206,7 +206,7 @@ def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> 
     assert place.board().rows[0].job == "notifier"
     place.run("notifier")
     place.says("notifier")
-    assert place.verdict("notifier")[2] == "4 failures within 600 s. It is being tried again"
+    assert place.verdict("notifier")[2] == "4 failures within 600 s. Retrying"
 
 
 def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
@@ -231,7 +231,7 @@ def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(
     (place.settings.project / "detectors" / "worse.py").write_text("def detect(:")
     row = place.board().rows[0]
     assert (row.job, row.severity, row.state) == ("detector:worse", Standing.PROBLEM, "broken")
-    assert row.reason.startswith("It is not started. detectors/worse.py:1: ")
+    assert row.reason.startswith("The job is not started. detectors/worse.py:1: ")
     assert not row.may_restart, "supervision leaves alone what it cannot read: it would stop and not come back"
 
 
@@ -261,14 +261,14 @@ def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_start
     ask_drain(state, JOB)
     row = place.row(JOB)
     assert (row.severity, row.state, row.may_restart) == (Standing.WARNING, "running", True)
-    assert "stops once it has read all that had come in by" in row.reason
+    assert "stops once it has read everything up to" in row.reason
     assert row.reason.endswith("; rolled back")
     finish_drain(state, JOB, asked_at(state, JOB) or 0.0)
     assert place.verdict()[:2] == (Standing.WARNING, "stopping")
     place.stop()
     row = place.row(JOB)
     assert (row.severity, row.state, row.may_restart, row.may_switch) == (Standing.OFF, "drained", True, False)
-    assert "a restart lets it go on" in row.reason
+    assert "restart it to resume" in row.reason
     assert place.row(JOB, detector__failed_logins=True).state == "paused", "the switch says more"
     assert place.board().rows[0].job == JOB, "it is among the detectors, not among the drafts"
 

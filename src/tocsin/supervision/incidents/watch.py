@@ -111,17 +111,17 @@ _ADVICE = {
     Condition.MISCONFIGURED: f"Mend what the log names. {_RETRIED}",
     Condition.LOCKED: f"Another process holds the checkpoint: look for a second installation. {_RETRIED}",
     Condition.NO_ROOM: f"Make room on the disk of the state folder. {_RETRIED}",
-    Condition.HUNG: "The process was stopped, and is started again.",
-    Condition.BROKEN: "A job that runs is left alone; it is not started again until the file is mended.",
-    Condition.LAGGING: "Findings and mails come as much later. Nothing is lost while the topic keeps its records.",
-    Condition.LATE: "These events count in no window of the stream; a backfill of the day adds them. If senders "
-    "deliver late, raise `lateness` in the file of the source.",
-    Condition.SILENT: "No detector of this source can find anything. Look at the senders. How long is too long: "
-    "`silent_after` in the file of the source.",
-    Condition.QUARANTINING: "The job goes on with the records that can be used. The first command shows the others "
-    "and why; the second brings them back once the sender or the declaration is mended.",
+    Condition.HUNG: "The process was stopped and is being restarted.",
+    Condition.BROKEN: "A running job keeps running, but is not restarted until the file is fixed.",
+    Condition.LAGGING: "Findings and mails are delayed by as much. Nothing is lost while Kafka keeps the records.",
+    Condition.LATE: "The stream does not count these events; a backfill of the day does. If senders deliver late, "
+    "raise `lateness` in the source's file.",
+    Condition.SILENT: "Detectors of this source cannot find anything. Check the senders. `silent_after` in the "
+    "source's file sets how long is too long.",
+    Condition.QUARANTINING: "The job continues with the usable records. The first command lists the others with "
+    "their reasons; the second replays them once the sender or the declaration is fixed.",
 }
-_ONCE = "We will mail again only after an hour without this, when it comes back."
+_ONCE = "We will mail again only if this comes back after an hour without it."
 
 
 def commands(one: Incident) -> list[str]:

@@ -58,7 +58,7 @@ def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, a
 def test_a_silent_job_says_what_it_last_did() -> None:
     (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {})
     assert (one.health, one.state) == ("silent", JobState.RUNNING)
-    assert one.reason == "silent for 60 s; it was running then. It hangs, is gone, or cannot write"
+    assert one.reason == "no heartbeat for 60 s; it was running then. It hangs, is gone, or cannot write"
 
 
 def test_a_job_that_failed_keeps_its_own_words() -> None:
@@ -206,10 +206,10 @@ class TestVerb:
         assert code == 1
         (row,) = [line for line in out.splitlines() if line.startswith("detector:worse ")]
         assert row.split() == ["detector:worse", "broken"]
-        assert "detector:worse: broken: It is not started. detectors/worse.py:1: is not Python" in out
+        assert "detector:worse: broken: The job is not started. detectors/worse.py:1: is not Python" in out
         assert err == "all faults of broken files: tocsin check\n"
 
         runs = [report(job, JobState.RUNNING) for job in ("indexer", "notifier", "detector:worse")]
         self.reports(monkeypatch, *runs)
         code, out, _ = self.call()
-        assert (code, "Its job goes on as it was. detectors/worse.py:1" in out) == (0, True)
+        assert (code, "The running job keeps running. detectors/worse.py:1" in out) == (0, True)

@@ -5,7 +5,7 @@ import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./se
 import { ago, asOf, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
-const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform", unrun: "Not run in their stage" };
+const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform", unrun: "Drafts and retired" };
 const CELLS = [
   ["who", null], ["how", null], ["number", "Lag"], ["number", "Memory"], ["number", "CPU"],
   ["number", "Today (UTC)"], ["when", "Findings"], ["why", "Last restart"], ["do", null],
@@ -47,7 +47,7 @@ function matches(row, words) {
   return words.every((word) => text.includes(word));
 }
 
-/** Bring the rows into the order and the groups in which they are to stand, moving only those that stand elsewhere. */
+/** Sort the rows into their groups, moving only those that are out of place. */
 function arrange(rows) {
   const words = place("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const focused = document.activeElement;
@@ -69,7 +69,7 @@ function arrange(rows) {
   for (const job of shown.keys()) if (!known.has(job)) shown.delete(job);
   place("jobs").hidden = wanted.length === 0;
   place("empty").hidden = wanted.length > 0;
-  place("empty").textContent = rows.length ? "No job matches the filter." : "No job is known, or none that you may see.";
+  place("empty").textContent = rows.length ? "No job matches the filter." : "There are no jobs, or none that you may see.";
 }
 
 function fill(row) {
@@ -124,8 +124,8 @@ function findings(row) {
   const known = row.today || row.last_finding_at !== null;
   return [known ? el("span", { text: `${count(row.today?.findings ?? 0)} today` }) : null,
     row.last_finding_at === null ? null : el("small", {}, "last ", ago(row.last_finding_at)),
-    row.unexplained ? el("small", { class: "mark", title: "from what the backfill has found, on the days compared last",
-      text: `${count(row.unexplained)} differ unexplained` }) : null];
+    row.unexplained ? el("small", { class: "mark", title: "from the backfill, on the days compared last",
+      text: `${count(row.unexplained)} unexplained` }) : null];
 }
 
 function restarted(restart) {

@@ -1,4 +1,4 @@
-// The tab on the page of a DAG: how its jobs fare, how they ended before, the end of their logs, what is declared.
+// The tab on the page of a DAG: the health of its jobs, their crash history, the end of their logs, their declarations.
 
 import "./theme.js";
 import { showParity } from "./parity.js";
@@ -77,7 +77,7 @@ function showState(row, looked_at) {
   showActions(place("actions"), row, soon);
   const figures = [
     ["process", row.pid === null ? [] : [`pid ${row.pid}`, el("small", {}, "since ", ago(row.started_at))]],
-    ["last sign of life", row.told_at === null ? [] : [ago(row.told_at)]],
+    ["last heartbeat", row.told_at === null ? [] : [ago(row.told_at)]],
     ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records ? `${span(row.lag_seconds)} behind` : "records" })]],
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
@@ -97,8 +97,8 @@ function showEpisodes(episodes) {
       el("td", {}, ago(one.at), el("small", { text: utc(one.at) })),
       el("td", { class: "cause", text: one.cause }),
       cell("Exit code", exitCode(one), "number"),
-      cell("Had run", one.ran_seconds === null ? "–" : span(one.ran_seconds), "number"),
-      cell("Condition then", one.condition || "–"),
+      cell("Ran for", one.ran_seconds === null ? "–" : span(one.ran_seconds), "number"),
+      cell("Condition", one.condition || "–"),
       cell("Back after", one.back_seconds === null ? "not yet" : span(one.back_seconds), "number"))));
   place("episodes").parentElement.hidden = episodes.length === 0;
   place("quiet").hidden = episodes.length > 0;
@@ -106,7 +106,7 @@ function showEpisodes(episodes) {
   place("more").textContent = all ? `Show the last ${FEW}` : `Show all ${episodes.length}`;
 }
 
-/** A process that was asked to stop has none of interest; one that was killed could tell none. */
+/** Show no exit code for a process that was asked to stop; one that was killed has none. */
 function exitCode(one) {
   if (one.exit_code !== null) return one.exit_code;
   return one.asked ? "–" : "none";

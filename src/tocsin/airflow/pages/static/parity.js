@@ -1,4 +1,4 @@
-// Whether stream and backfill of a detector find the same: the section of its tab.
+// The section of a detector's tab that compares stream and backfill.
 
 import { ago, count, el, put, utc } from "./words.js";
 
@@ -14,15 +14,15 @@ export function showParity(told) {
 }
 
 function about(told) {
-  if (told.fault) return [`What was compared cannot be read: ${told.fault}`];
+  if (told.fault) return [`The comparisons cannot be read: ${told.fault}`];
   const ask = `tocsin parity --detector ${told.detector}`;
   if (!told.days.length) {
-    return ["No day has been compared yet. Its backfill DAG does that each night, once a day is backfilled; ",
-      el("code", { text: ask }), " does it at once."];
+    return ["No day has been compared yet. The backfill DAG compares each night, once a day is backfilled; ",
+      el("code", { text: ask }), " compares now."];
   }
-  const more = told.earlier ? `, of ${count(told.days.length + told.earlier)} that are kept` : "";
-  return [`What the stream has found, beside what the backfill has published: the days compared last${more}. `,
-    el("code", { text: `${ask} --day DAY` }), " tells each difference."];
+  const more = told.earlier ? `, of ${count(told.days.length + told.earlier)} stored` : "";
+  return [`The stream's findings and the published backfill, for the days compared last${more}. `,
+    el("code", { text: `${ask} --day DAY` }), " lists each difference."];
 }
 
 function dayRow(day) {
@@ -51,7 +51,7 @@ function unlikeRow(one) {
     el("td", { class: "cause", "data-label": "Entity", text: one.entity }),
     cell("Stream", said(one.stream)),
     cell("Backfill", said(one.batch)),
-    el("td", { class: "cause", "data-label": "Looked at in vain", text: one.why }));
+    el("td", { class: "cause", "data-label": "Details", text: one.why }));
 }
 
 function said(told) {

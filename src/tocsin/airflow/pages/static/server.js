@@ -1,4 +1,4 @@
-// Asks our application what is known, and Airflow's own API to act, so that Airflow's permissions and audit log hold.
+// Reads from our application, and acts through Airflow's own API, so that Airflow's permissions and audit log apply.
 
 import { ago, el, put, setClock } from "./words.js";
 
@@ -18,8 +18,8 @@ async function ask(path, options = {}) {
   throw error;
 }
 
-/** Ask `path()` again and again while somebody looks, unless it is null: `show` gets what was told, `fail` the error.
- * Returns a function that asks now. */
+/** Poll `path()` while the page is visible, unless it is null: `show` gets the answer, `fail` the error.
+ * Returns a function that polls at once. */
 export function keepAsking(path, seconds, show, fail) {
   let timer;
   let asking = 0;
@@ -45,22 +45,22 @@ export function keepAsking(path, seconds, show, fail) {
   return once;
 }
 
-/** The notes above a page: what the server says, and what this page cannot know. */
+/** Show the notes above a page: the server's, and a failure to reach it. */
 export function showNotes(place, notes, error) {
   const all = error ? [{ severity: "problem", text: faultText(error) }, ...notes] : notes;
   put(place, all, () => all.map((note) => el("p", { class: `note ${note.severity}`, text: note.text })));
 }
 
 function faultText(error) {
-  if (error.status === 401) return "Your login has ended. Reload Airflow and log in again; what is shown is old.";
+  if (error.status === 401) return "Your login has expired. Reload Airflow and log in again; this page is out of date.";
   if (error.status === 403) return "You may not see this.";
-  if (error.status) return `The page cannot be refreshed: ${error.message}. What is shown is old.`;
-  return "Airflow does not answer; the jobs go on without it. What is shown is old.";
+  if (error.status) return `The page cannot be refreshed: ${error.message}. It is out of date.`;
+  return "Airflow does not answer; the jobs keep running. This page is out of date.";
 }
 
-/** When what is shown was looked at. */
+/** Show how old the figures are. */
 export function showFreshness(place, looked_at) {
-  put(place, [looked_at], () => (looked_at === null ? ["never read"] : ["looked ", ago(looked_at)]));
+  put(place, [looked_at], () => (looked_at === null ? ["never read"] : ["updated ", ago(looked_at)]));
 }
 
 let hide;
@@ -92,7 +92,7 @@ function call(action, row) {
   return ask(airflow(`api/v2/dags/${dag}`), { method: "PATCH", headers: json, body });
 }
 
-/** The buttons for one job: those that the user may press, and what is under way. `soon` asks the server anew. */
+/** Show the buttons for one job that the user may press, or the action under way. `soon` polls at once. */
 export function showActions(place, row, soon) {
   const waits = pending.get(row.job);
   if (waits && (WAYS[waits.action].done(row, waits.before) || Date.now() > waits.until)) pending.delete(row.job);
@@ -109,7 +109,7 @@ export function showActions(place, row, soon) {
 
 function button(place, action, doing) {
   const text = doing ? WAYS[action].doing : WAYS[action].label;
-  // What is under way keeps the focus, so it is not disabled; pressing it does nothing.
+  // The action under way keeps the focus, so its button is not disabled; pressing it does nothing.
   const attributes = { type: "button", "data-action": action, "aria-label": `${text} ${place.row.job}` };
   const made = el("button", { ...attributes, "aria-disabled": doing ? "true" : null, text });
   if (!doing) made.addEventListener("click", () => act(place, action));

@@ -39,7 +39,7 @@ export function utc(at) {
   return `${new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ")}Z`;
 }
 
-// The clock of the server less that of this machine, in seconds: ages are those that the server would tell.
+// The server's clock minus this machine's, in seconds: ages are measured by the server's.
 let ahead = 0;
 
 export function setClock(now) {
@@ -50,7 +50,7 @@ export function age(at) {
   return Math.max(0, Date.now() / 1000 + ahead - at);
 }
 
-/** How long ago it was, kept up to date; the time itself is in its title. */
+/** Show how long ago it was, kept up to date; the time itself is in its title. */
 export function ago(at) {
   const made = el("time", { datetime: new Date(at * 1000).toISOString(), title: utc(at), "data-at": at });
   made.textContent = agoText(at);
@@ -69,7 +69,7 @@ setInterval(() => {
   }
 }, 1000);
 
-/** Put `children` into `place`, unless what they were made of is the same as the last time. */
+/** Put children into `place`, unless `made_of` is the same as the last time. */
 export function put(place, made_of, make) {
   const signature = JSON.stringify(made_of);
   if (place.signature === signature) return;
@@ -79,7 +79,7 @@ export function put(place, made_of, make) {
 
 const OLD_SECONDS = 120;
 
-/** When the figures of the day were read, if that is so long ago that it matters. */
+/** Show when the figures of the day were read, if they are old. */
 export function asOf(row) {
   if (!row.today || row.today_at === null || age(row.today_at) < OLD_SECONDS) return null;
   return el("small", {}, "as of ", ago(row.today_at));
@@ -93,7 +93,7 @@ export function badge(row) {
   return el("span", { class: `badge ${row.severity}`, text: row.state });
 }
 
-/** What a process takes, marked when it is too much. */
+/** Show the memory of a process, marked when it exceeds its limit. */
 export function memory(row) {
   if (row.rss_bytes === null) return [];
   const limit = row.declared_bytes === null ? null : `of ${megabytes(row.declared_bytes)}`;
@@ -108,6 +108,6 @@ export function cpu(row) {
   const title = `of one core, on average over ${span(row.cores_seconds)}`;
   return [
     el("span", { class: row.busy ? "mark" : null, title, text: `${Math.round(row.cores * 100)} %` }),
-    row.busy ? el("small", { class: "mark", text: "eats a core" }) : null,
+    row.busy ? el("small", { class: "mark", text: "uses a core" }) : null,
   ];
 }
