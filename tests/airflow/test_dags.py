@@ -248,8 +248,8 @@ def test_a_program_that_failed_says_why_and_not_how_it_was_started(ends: Ends) -
     said = {code: text for code, (_, _, text) in ends("2", "20", "-9", "143").items()}
     assert not [text for text in said.values() if "spark-submit" in text]
     first, intro, *tail = said["2"].splitlines()
-    assert first == "seal.py cannot work until a file or a setting is fixed; the log of the task tells more."
+    assert first == "seal.py cannot work until a file or a setting is fixed; see the log of the task."
     assert (intro, tail) == ("Its last lines:", [f"line {number}" for number in range(11, 31)])
-    assert said["20"] == "seal.py was blocked by the quality gate; the log of the task tells more."
+    assert said["20"] == "seal.py was blocked by the quality gate; see the log of the task."
     assert said["-9"].startswith("seal.py was killed by signal 9;")
-    assert said["143"].startswith("seal.py has ended with exit code 143;")
+    assert said["143"].startswith("seal.py ended with exit code 143;")

@@ -40,7 +40,7 @@ class Drift(BaseEventTrigger):
                 jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings))
                 found = await asyncio.to_thread(jobs.drift)
             except Exception:
-                log.exception("the jobs cannot be looked at")
+                log.exception("jobs not readable")
                 found = frozenset()
             if sender.sends(found, time.monotonic()):
                 yield TriggerEvent(sorted(found))
@@ -48,4 +48,4 @@ class Drift(BaseEventTrigger):
 
 
 DRIFT = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=Drift())])
-"""Has an event whenever jobs and what should run differ."""
+"""Fires whenever the running jobs differ from the desired ones."""

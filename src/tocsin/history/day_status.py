@@ -19,7 +19,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import unsealed_days
 
-_MISSING = "nothing has landed for it; if it was no empty day, import it: tocsin history import"
+_MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
 
 log = structlog.get_logger()
 
@@ -148,20 +148,20 @@ def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
     of, now = f"--source {source.name}", datetime.now(UTC)
     land, seal = f"`tocsin history land {of}`", f"`tocsin history seal {of}`"
     if now < begin(day):
-        return "it has not begun"
+        return "it has not begun yet"
     if now < end(day):
-        part = ", and what is sealed of it is a part" if one is not None and one.version else ""
-        return f"it is under way{part}; once it is over, {land} and {seal} publish it whole"
+        part = ", and only a part of it is sealed" if one is not None and one.version else ""
+        return f"it is not over yet{part}; then {land} and {seal} publish it"
     state = DayState.MISSING if one is None else one.state
     if state is DayState.READY or (one is not None and one.version):  # a version that counts is one of half the day
-        return f"it is not sealed since it was over; {seal} does it"
+        return f"it has not been sealed since it was over; run {seal}"
     said = {
-        DayState.WAITING: f"{one.note if one else ''}; {land}, then {seal}",
-        DayState.FAILED: f"{one.note if one else ''}; {seal} tries again",
-        DayState.REFUSED: "the gate has refused it; `tocsin quality list` says what failed",
+        DayState.WAITING: f"{one.note if one else ''}; run {land}, then {seal}",
+        DayState.FAILED: f"{one.note if one else ''}; {seal} retries",
+        DayState.REFUSED: "the quality gate refused it; `tocsin quality list` says what failed",
         DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
     }
-    nothing = f"nothing has landed for it; {land} reads what Kafka still has, `tocsin history import {of} FILE` files"
+    nothing = f"nothing has landed for it; run {land} if Kafka still has it, else `tocsin history import {of} FILE`"
     return said.get(state, f"{nothing}, then {seal}")
 
 

@@ -149,11 +149,11 @@ def _sentence(verdict: Verdict) -> str:
     told = [check for check in verdict.failed if check.severity is not Severity.INFO]
     every = f"{len(verdict.checks)} check{'s' * (len(verdict.checks) != 1)}"
     if not told:
-        return f"{verdict.outcome}." if verdict.checks else "Nothing is expected of it, so nothing was checked."
+        return f"{verdict.outcome}." if verdict.checks else "There are no rules for it, so nothing was checked."
     names = ", ".join(check.name for check in told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
     unjudged = sum(not check.judged for check in verdict.checks)
     end = f" {unjudged} had nothing to compare with." if unjudged else ""
-    end += "" if verdict.publishable else " The version before, if there is one, stays in use."
+    end += "" if verdict.publishable else " The version published before, if any, still counts."
     return f"{len(told)} of {every} failed: {names}.{end}"
 
 
@@ -169,5 +169,5 @@ def _shown(check: Check) -> dict[str, Any]:
     tone = str(check.severity)
     return facts | {
         "meaning": check.meaning.rstrip("."), "tone": tone, "shade": "pass" if check.passed else tone,
-        "standing": "not judged" if not check.judged else "holds" if check.passed else "failed",
+        "standing": "not judged" if not check.judged else "passed" if check.passed else "failed",
     }  # fmt: skip

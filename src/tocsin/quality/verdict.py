@@ -116,10 +116,10 @@ class Verdict(BaseModel):
 
     @property
     def outcome(self) -> str:
-        """Summarise the checks when none has failed, as in `12 checks held, 2 had nothing to compare with`."""
+        """Summarise the checks when none has failed, as in `12 checks passed, 2 had nothing to compare with`."""
         judged = sum(check.judged for check in self.checks)
         rest = len(self.checks) - judged
-        held = f"{judged} check{'s' * (judged != 1)} held"
+        held = f"{judged} check{'s' * (judged != 1)} passed"
         return f"{held}, {rest} had nothing to compare with" if rest else held
 
     @property
@@ -135,7 +135,7 @@ class Verdict(BaseModel):
         counts = f"{len(self.checks)} check{'s' * (len(self.checks) != 1)}"
         told = [check for check in self.failed if check.severity is not Severity.INFO]
         if not told:
-            said = f"{self.subject} on {self.day} is good: {self.outcome}."
+            said = f"{self.subject} on {self.day} passed: {self.outcome}."
         else:
             of = {Severity.WARNING: "has warnings", Severity.CRITICAL: "is not published"}[self.severity]
             said = f"{self.subject} on {self.day} {of}: {len(told)} of {counts} failed. "

@@ -20,13 +20,13 @@ _SWITCH = """
 | do | and the job |
 |---|---|
 | pause, unpause | is stopped, is started |
-| Trigger, `restart` | is stopped and started at once, counting no failure |
-| Trigger, `drain` | reads all that there is now, is stopped then, and stays so until it is restarted |
+| Trigger, `restart` | is restarted at once; that does not count as a failure |
+| Trigger, `drain` | reads everything up to now, then stops until it is restarted |
 | Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
 | Trigger, `status` | is described in the log of the task |
-| edit the file | is replaced, if what it computes has changed |
+| edit the file | is replaced, if its computation has changed |
 
-A failed run here shows a condition that its owner has a mail about: a crash loop, lag, late events and the like.
+A failed run here shows a condition, such as a crash loop, lag or late events. The owner gets one mail about it.
 """
 
 
@@ -97,7 +97,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
 
 def _broken(name: str, error: ConfigError, paused: bool) -> Card:
     faults = "\n".join(f"- {fault}" for fault in error.faults)
-    what = "The file cannot be used as it is. A job that runs is left alone; it will not be started."
+    what = "The file has faults. A running job keeps running, but is not restarted."
     return Card(
         dag=dag_of(detector_job(name)),
         jobs=(detector_job(name),),
@@ -112,7 +112,7 @@ def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
     recipients = {job: to for job, to in owners(catalog, on_call).items() if dag_of(job) == PLATFORM_DAG}
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    doc = f"Jobs that belong to no detector; they always run.\n\n{listed}\n\n{_SHOWN}"
+    doc = f"The platform's jobs, which always run.\n\n{listed}\n\n{_SHOWN}"
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,
@@ -125,4 +125,4 @@ def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
 
 def _tab(dag: str) -> str:
     """Link to the jobs page of `dag`; Airflow's pages have its own address as their base."""
-    return f"\nHow it fares, its crash history and the end of its log: the tab [Job](dags/{dag}/plugin/job).\n"
+    return f"\nFor its health, crash history and the end of its log see the tab [Job](dags/{dag}/plugin/job).\n"

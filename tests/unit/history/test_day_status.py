@@ -48,15 +48,17 @@ def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path:
     why = why_not(settings, LOGINS)
     land, seal = "`tocsin history land --source logins`", "`tocsin history seal --source logins`"
     assert why(DAY) == (
-        f"is not published: nothing has landed for it; {land} reads what Kafka still has, "
-        f"`tocsin history import --source logins FILE` files, then {seal}"
+        f"is not published: nothing has landed for it; run {land} if Kafka still has it, else "
+        f"`tocsin history import --source logins FILE`, then {seal}"
     )
-    assert why(today) == f"is not published: it is under way; once it is over, {land} and {seal} publish it whole"
-    assert why(today + timedelta(days=1)) == "is not published: it has not begun"
+    assert why(today) == f"is not published: it is not over yet; then {land} and {seal} publish it"
+    assert why(today + timedelta(days=1)) == "is not published: it has not begun yet"
     sealed_days.landed(settings, "r1", 5)
-    assert why_not(settings, LOGINS)(DAY) == f"is not published: it is not sealed since it was over; {seal} does it"
+    assert why_not(settings, LOGINS)(DAY) == f"is not published: it has not been sealed since it was over; run {seal}"
     sealed_days.sealed(settings, "v1", 5, severity="critical")
-    assert why_not(settings, LOGINS)(DAY).startswith("is not published: the gate has refused it; `tocsin quality list`")
+    assert why_not(settings, LOGINS)(DAY).startswith(
+        "is not published: the quality gate refused it; `tocsin quality list`"
+    )
 
 
 def test_days_between_others_of_which_nothing_landed_are_missing() -> None:

@@ -125,7 +125,7 @@ def test_the_text_of_a_verdict_is_one_paragraph() -> None:
         "visits on 2026-11-21 has warnings: 5 of 5 checks failed. Warning: r0: rows is 4, allowed"
     )
     assert judged.text.endswith("And 2 more.")
-    assert verdict(check(Severity.INFO)).text == "visits on 2026-11-21 is good: 1 check held."
+    assert verdict(check(Severity.INFO)).text == "visits on 2026-11-21 passed: 1 check passed."
     assert "is not published" in verdict(check(Severity.CRITICAL)).text
 
 

@@ -74,10 +74,10 @@ def test_a_page_tells_what_failed_and_what_held(tmp_path: Path) -> None:
 def test_a_rule_that_had_nothing_to_compare_with_does_not_look_as_if_it_held(tmp_path: Path) -> None:
     first = record(DAY, check("good", passed=True), check("first", passed=True, judged=False))
     page = day_page(first, Records(tmp_path), [], VISITS)
-    assert "1 check held, 1 had nothing to compare with." in Read(page).text
+    assert "1 check passed, 1 had nothing to compare with." in Read(page).text
     assert "4, nothing to compare with" in Read(page).text
-    assert re.findall(r'class="mark"><span title="([^"]+)">(.)', page) == [("holds", "✓"), ("not judged", "-")]
-    assert first.verdict.text == "visits on 2026-11-21 is good: 1 check held, 1 had nothing to compare with."
+    assert re.findall(r'class="mark"><span title="([^"]+)">(.)', page) == [("passed", "✓"), ("not judged", "-")]
+    assert first.verdict.text == "visits on 2026-11-21 passed: 1 check passed, 1 had nothing to compare with."
 
 
 def test_values_from_data_are_text(tmp_path: Path) -> None:

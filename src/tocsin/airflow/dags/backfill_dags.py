@@ -23,31 +23,30 @@ from tocsin.project.settings import load_settings
 # a midnight. Midnight of this zone is 04:00 UTC, when the days of the night are sealed. Its name means UTC-4.
 _ZONE = "Etc/GMT+4"
 _DOC = """
-Runs `{name}` over whole days of history and publishes what it finds, day by day. Nobody is paged for that, nor gets an
-e-mail of an alert.
+Runs `{name}` over whole days of history and publishes its findings, day by day. It pages nobody and sends no e-mail
+of an alert.
 
 | to run | do |
 |---|---|
-| a range of days | Trigger, **Backfill**, first to last UTC day; *All Runs* takes also those that have one |
+| a range of days | Trigger, **Backfill**, first to last UTC day; *All Runs* also repeats earlier runs |
 | one day | Trigger, **Single Run**, with the day |
-| all days that need it | Trigger, **Single Run**, without a day; so does the run of the night, at 04:00 UTC |
+| all days that need it | Trigger, **Single Run**, without a day, as the nightly run does at 04:00 UTC |
 
-A day needs it that was never run, that failed, that another version of the detector has run, or that was sealed again
-since. `history__{source}` sees to that each night, and this DAG to what has become due later. Pause this DAG and
-neither does.
+A day needs a run if it never ran, failed, ran with another version of the detector, or was sealed again since.
+`history__{source}` runs these days each night, and this DAG any that are left. While this DAG is paused, neither does.
 
-The task `parity` then compares what the stream has found on that day, or on the latest one, with what is published, and
-gives a reason for each difference (late events, another version, data that is missing). A difference
-without one fails the run, and {owner} gets a mail.
+The task `parity` then compares the stream's findings of that day, or of the latest one, with the published ones, and
+gives a reason for each difference (late events, another version, missing data). A difference without a reason fails
+the run, and {owner} gets a mail.
 
-A red run: a gate holds the findings of a day, or a day could not be computed. What was published before goes on to
-count, other days are published, and {owner} gets one mail. A warning is in the log of the task and on the report, the
+A run is red if the quality gate held the findings of a day, or a day failed. The version published before still
+counts, other days are published, and {owner} gets one mail. For a warning see the log of the task and the report, the
 button *Quality report* of the task `run`.
 """
 _DIFFERS = "stream and backfill differ, or could not be compared"
 _DIFFERENCES = (
-    "What a backfill has published counts. Look at a difference soon: the events that can tell its reason are not kept "
-    "for ever. The command shows it again.",
+    "The backfill's findings count. Look into the difference soon: the events that explain it are not kept for ever. "
+    "The command shows it again.",
 )
 
 
@@ -107,5 +106,5 @@ def _parity(detector: str, **context: Any) -> None:
     """Compare the day of the run, else the latest that is published; a difference without a reason is a failure."""
     day = asked(context)
     if not Backfills(load_settings(), detector).read().published:
-        raise AirflowSkipException("no day of it is published yet")
+        raise AirflowSkipException("no day is published yet")
     print(tocsin("parity", "--detector", detector, *([f"--day={day}"] if day else [])))

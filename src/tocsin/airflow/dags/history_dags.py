@@ -24,15 +24,15 @@ from tocsin.project.settings import load_settings
 
 _NIGHT = 2
 _DOC = """
-Each hour it lands what has come to the events topic since the hour before. When a day is ready that was never sealed it
-goes on at once, whatever the hour: a machine that was off at night catches up when it starts. So it does in the hour
-after 02:00 UTC, and in a run that somebody triggers. It seals the days that need it, judges each and publishes it.
-`catch_up` runs the detectors of the source over the published days that lack their findings, all in one Spark session.
+Lands new events of the source each hour. If a day is ready that was never sealed, the same run seals it, at any hour,
+so a machine that was off at night catches up when it starts. The run at 02:10 UTC and triggered runs seal all days
+that need it, judge them and publish them. `catch_up` then backfills the published days that lack findings, with all
+detectors of the source in one Spark session.
 
-A day with a critical verdict is not published, and that fails the run, also when a second try mends what else went
-wrong: {owner} gets one mail with the rules that broke and the day's report. What was published of the day goes on to
-count, and other days are caught up with all the same. A warning is in the log and on the day's report, the button
-*Quality report* of the task. `tocsin history list` shows every day.
+A day with a critical verdict is not published and fails the run, even if a retry fixes everything else: {owner} gets
+one mail with the broken rules and the day's report. The version published before still counts, and other days are
+not affected. For a warning see the log and the day's report, the button *Quality report* of the task.
+`tocsin history list` shows every day.
 """
 
 

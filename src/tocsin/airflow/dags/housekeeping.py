@@ -19,8 +19,8 @@ from tocsin.project.settings import load_settings
 from tocsin.supervision.runners.log_rotation import prune
 
 _DOC = """
-Once a day: removes what is older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log)
-and from its log folder. The last run of each DAG stays. Findings and alerts are kept by the notifier.
+Removes records older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log) and log
+folder, once a day. The last run of each DAG stays. The notifier removes old findings and alerts.
 """
 _KEPT = timedelta(days=7)
 # Not `trigger`: the row of the watcher that wakes the supervisor is as old as the installation.
@@ -33,7 +33,7 @@ def housekeeping_dag() -> DAG:
     """The DAG."""
     with DAG(
         "housekeeping",
-        description="Removes what is old from Airflow's DB and logs",
+        description="Removes old records from Airflow's DB and logs",
         doc_md=_DOC,
         tags={"platform"},
         schedule=CronTriggerTimetable("30 3 * * *", timezone="UTC"),

@@ -16,9 +16,7 @@ from tocsin.supervision.job_cards import Card, cards
 from tocsin.supervision.switches import read_switches
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
-_ASK_DRAIN = (
-    "`drain`: read all that there is now, stop then, and stay so until a `restart`, or until it is paused and unpaused."
-)
+_ASK_DRAIN = "`drain`: read everything up to now, then stop until a `restart`, or until it is paused and unpaused."
 _ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
 
 
@@ -63,7 +61,9 @@ def _form(card: Card) -> dict[str, Param]:
     actions = [RESTART, DRAIN, STATUS, ROLL_BACK, ROLL_FORWARD]
     return {
         "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_DRAIN} {_ASK_VERSION}"),
-        "version": Param("", type="string", title="version", description_md="To roll back to; empty: the one before."),
+        "version": Param(
+            "", type="string", title="version", description_md="The version to roll back to; empty: the one before."
+        ),
     }
 
 

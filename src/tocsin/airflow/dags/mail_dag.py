@@ -25,14 +25,14 @@ from tocsin.supervision.incidents import mail_outbox
 from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 
 _DOC = """
-One run for each mail about a job or a failed run. The mail waits in the state folder until it has left; the
-`supervisor` starts its run, and the same run again each minute as long as the mail server takes nothing, for a week.
+One run for each mail about a job or a failed run. The mail waits in the state folder until it has been sent; the
+`supervisor` starts its run and, while the mail server is unavailable, repeats it each minute for a week.
 
-Pause this DAG and these mails wait.
+While this DAG is paused, these mails wait.
 """
 _KILLED = (
-    "A task of the run ended before it could say why: its process was killed, or could not start. "
-    "The next run goes on from what is there; nothing is lost."
+    "A task of the run ended without giving a reason: its process was killed, or could not start. "
+    "The next run resumes from there; nothing is lost."
 )
 _KEPT = "What was published before goes on to count for these days. Other days are not affected."
 
@@ -133,7 +133,7 @@ def failure(context: Any, what: str = "", **more: Any) -> Notice:
     ti = context.get("ti")
     run = [("The run in Airflow", ti.log_url)] if ti else []
     error = str(context.get("exception") or "The task failed").splitlines()
-    own: dict[str, Any] = {"output": error, "output_of": "What the task said"}
+    own: dict[str, Any] = {"output": error, "output_of": "The error of the task"}
     own |= more | {"links": (*run, *more.get("links", ()))}
     return Notice(subject=f"[tocsin] {context['dag'].dag_id}: {what or f'{ti.task_id} failed'}", **own)
 
@@ -151,7 +151,7 @@ def tell(context: Any, to: str, notice: Notice) -> None:
         try:
             Outbox(settings.state).put(name, message)
         except OSError as error:
-            log.warning("mail cannot be kept, so it is sent at once", to=address, error=str(error))
+            log.warning("mail not stored, sending at once", to=address, error=str(error))
             with Channels(settings) as channels:
                 delivery = channels.send(message)
             if delivery.result is not Result.SENT:
@@ -162,7 +162,7 @@ def mails_dag() -> DAG:
     """The DAG."""
     with DAG(
         MAILS_DAG,
-        description="Mails about jobs and failed runs, until they have left",
+        description="Sends mails about jobs and failed runs",
         doc_md=_DOC,
         tags={"platform"},
         schedule=None,
@@ -186,7 +186,7 @@ def send(dag_run: Any) -> None:
     with Channels(settings) as channels:
         delivery = mail_outbox.send(Outbox(settings.state), dag_run.run_id, channels)
     if delivery is None:
-        raise AirflowSkipException("no such mail waits")
+        raise AirflowSkipException("this mail has been sent already")
     if delivery.result is not Result.SENT:
         raise TransientError(f"{delivery.result}: {delivery.reason}")
 

@@ -22,14 +22,14 @@ SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]
 _DOC = """
 Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
-the processes that do run, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
-failed, clearing it, or stopping Airflow leaves every job as it is, and the next run goes on from what it finds.
+the running processes, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
+failed, clearing it, or stopping Airflow leaves every job as it is, and the next run starts from what it finds.
 
-`look` acts, and watches for conditions that people must hear of: crash loops, broken files, lag, late events, sources
-without input, and more. `tell` starts a run of the DAG of such a job; that run fails, so that the condition shows. For
-each mail that waits it starts a run of `mails`; as long as the mail cannot leave, the same run again each minute.
+`look` acts, and watches for conditions that need attention: crash loops, broken files, lag, late events, sources
+without input, and more. `tell` starts a run of the job's DAG, which fails, so that the condition shows. For each
+waiting mail it starts a run of `mails`, repeated each minute until the mail has been sent.
 
-Pause this DAG and nothing is started, stopped or restarted any more.
+While this DAG is paused, no job is started, stopped or restarted.
 """
 
 

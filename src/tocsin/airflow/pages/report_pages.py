@@ -36,7 +36,7 @@ def add_reports(app: FastAPI, settings: Settings) -> None:
         """The report on all days; for those who may see every DAG of which it tells."""
         told = {_dag_of(path.name) for path in folder.glob("*") if path.is_dir()}
         if told - rights(user, told).seen:
-            raise HTTPException(status.HTTP_403_FORBIDDEN, "It tells of DAGs that you may not see")
+            raise HTTPException(status.HTTP_403_FORBIDDEN, "It names DAGs that you may not see")
         if not (folder / _INDEX).exists():
             return HTMLResponse(_NONE, headers=_HEADERS)
         return FileResponse(folder / _INDEX, media_type="text/html", headers=_HEADERS)
@@ -52,7 +52,7 @@ def add_reports(app: FastAPI, settings: Settings) -> None:
             raise HTTPException(status.HTTP_403_FORBIDDEN, f"You may not see {dag}")
         path: Path = folder / subject / str(day) / name
         if not path.is_file():
-            raise HTTPException(status.HTTP_404_NOT_FOUND, "There is no such report, or it is no longer kept")
+            raise HTTPException(status.HTTP_404_NOT_FOUND, "There is no such report, or it has expired")
         return FileResponse(path, media_type=_TYPES[found[1]], headers=_HEADERS)
 
 

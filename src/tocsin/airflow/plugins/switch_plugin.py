@@ -49,7 +49,7 @@ class SwitchTurned:
             try:
                 await asyncio.to_thread(note_turn, self._state)
             except OSError:
-                log.exception("the turn of a switch cannot be noted")
+                log.exception("switch turn not recorded")
 
 
 class SwitchesPlugin(AirflowPlugin):

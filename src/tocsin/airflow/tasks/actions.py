@@ -38,16 +38,16 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     job, installation = params.get("job", jobs[0]), InstalledJobs(load_settings())
     if params["action"] == RESTART:
         ran = installation.restart(job)
-        log.info("asked to stop; it is started again at once" if ran else "did not run; its back-off is over", job=job)
+        log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
     elif params["action"] == DRAIN:
         installation.drain(job)
-        log.info("reads all that there is now, is stopped then, and stays so until it is restarted", job=job)
+        log.info("drain requested; the job then stays stopped until a restart", job=job)
     elif params["action"] == ROLL_BACK:
         version = installation.roll_back(JobName.parse(job).name, params["version"] or None)
-        log.info("is in force until its file changes", job=job, version=version)
+        log.info("rolled back until the file changes", job=job, version=version)
     elif params["action"] == ROLL_FORWARD:
         held = installation.roll_forward(JobName.parse(job).name)
-        log.info("the version of its file is in force" + (" again" if held else "; it was already"), job=job)
+        log.info("rolled forward to the file" if held else "already runs the file", job=job)
     else:
         _describe(installation, job)
 

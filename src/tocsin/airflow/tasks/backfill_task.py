@@ -42,7 +42,7 @@ class Backfill(GatedProgram):
         day, run_id = asked(context), context["dag_run"].run_id
         names = [name for name in self.owners if day or not is_paused(context["ti"], backfill_dag(name))]
         if not names:
-            raise AirflowSkipException("their own DAGs are paused")
+            raise AirflowSkipException("their DAGs are paused")
         self.application_args = [*names, f"--run-id={run_id}", *([f"--day={day}"] if day else [])]
         super().execute(context)
 

@@ -32,8 +32,8 @@ _LINES = 20
 _MEANING: dict[int, str] = {
     ExitCode.FAILED: "failed",
     ExitCode.MISCONFIGURED: "cannot work until a file or a setting is fixed",
-    ExitCode.LOCKED: "found another run at the same work",
-    ExitCode.UNWRITABLE: "found the disk full or not writable",
+    ExitCode.LOCKED: "found another run doing the same work",
+    ExitCode.UNWRITABLE: "cannot write: the disk is full or read-only",
     ExitCode.REFUSED: "was blocked by the quality gate",
 }
 
@@ -87,8 +87,8 @@ def ended(program: str, code: int, said: str) -> str:
 
     The provider repeats the whole command first, which does not help the reader of a mail.
     """
-    by = f"has ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-    sentence = f"{program} {_MEANING.get(code, by)}; the log of the task tells more."
+    by = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    sentence = f"{program} {_MEANING.get(code, by)}; see the log of the task."
     tail = [] if code == ExitCode.REFUSED else said.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
     return "\n".join([sentence, *(["Its last lines:"] if tail else []), *tail])
 

@@ -74,11 +74,9 @@ def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | Non
     known, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
     day = max(known, default=None) if day is None else day
     if day is None:
-        raise ConfigError.one(
-            name, f"no day of {name} has been backfilled; `tocsin backfill --detector {name}` does it"
-        )
+        raise ConfigError.one(name, f"no day of {name} has been backfilled; run `tocsin backfill --detector {name}`")
     if day not in known:
-        does = f"`tocsin backfill --detector {name} --from {day} --to {day}` does it"
+        does = f"run `tocsin backfill --detector {name} --from {day} --to {day}`"
         what = does if day in published_days(settings, source) else f"it {why_not(settings, source)(day)}"
         raise ConfigError.one(name, f"{day} of {name} has not been backfilled: {what}")
     return day, known[day]
@@ -115,7 +113,7 @@ def _prove(
     """Add the reasons that only recomputing can prove."""
     spec, version = catalog.detector(name), published.made.version
     if spec.version != version:
-        why = f"the backfill is of version {version}, now it is {spec.version}: backfill the day again"
+        why = f"the backfill used version {version}, the detector is now {spec.version}: backfill the day again"
         return [
             one.because(DifferenceReason.UNEXPLAINED, why) if one.reason is DifferenceReason.UNEXPLAINED else one
             for one in differences

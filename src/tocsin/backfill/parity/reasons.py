@@ -98,7 +98,7 @@ def _explained(one: Difference, known: Circumstances) -> Difference:
         return one.because(DifferenceReason.VERSION, why)
     if known.windowed and known.watermark is not None and known.watermark < one.end:
         mark = f"{known.watermark:%Y-%m-%d %H:%M:%S} UTC"
-        return one.because(DifferenceReason.OPEN, f"what the stream has found is complete up to {mark} so far")
+        return one.because(DifferenceReason.OPEN, f"the stream's findings are complete up to {mark} so far")
     for lack in known.lacks:
         if lack.touches(one.start, one.end):
             return one.because(DifferenceReason.MISSING, lack.what)
@@ -107,26 +107,26 @@ def _explained(one: Difference, known: Circumstances) -> Difference:
 
 def _another_version(one: Difference, known: Circumstances) -> str | None:
     """Name the version that computed the stream's side; None when it was that of the backfill, as far as is known."""
-    batch = f"the backfill is of {known.version}"
+    batch = f"the backfill used version {known.version}"
     if one.stream is not None:
         other = one.stream.version
-        return None if other == known.version else f"the stream's finding is of version {other}, {batch}"
+        return None if other == known.version else f"the stream's finding is by version {other}, {batch}"
     if not known.ran:
         return None
     own = next((version for version in known.ran if version.version == known.version), None)
     earlier = [version for version in known.ran if version.first_at < one.end and version.version != known.version]
     if own is None:
-        return f"{batch}, which never ran as a stream or was forgotten; {known.ran[-1].version} ran last"
+        return f"{batch}, which never ran on the stream or is no longer on record; {known.ran[-1].version} ran last"
     if own.first_at >= one.end and earlier:
         return f"{batch}, which first ran at {own.first_at:%Y-%m-%d %H:%M:%S} UTC; before it {earlier[-1].version} ran"
     later = [version for version in earlier if own.last_at < version.first_at <= one.start]
-    return f"{batch}; {later[-1].version} had taken its place in the stream" if later else None
+    return f"{batch}; {later[-1].version} had replaced it on the stream" if later else None
 
 
 def _proved(one: Difference, whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]) -> Difference:
     now = whole.get(one.finding_id)
     if not _equal(now, one.batch):
-        what = "not what the backfill has published; run the day again"
+        what = "unlike the published backfill; run the day again"
         return one.because(DifferenceReason.UNEXPLAINED, f"the detector finds {_said(now)} in history now, {what}")
     for trial in trials:
         if agree(one.stream, trial.found.get(one.finding_id)):
@@ -141,10 +141,10 @@ def _equal(now: ReportedFinding | None, published: ReportedFinding | None) -> bo
 def _tried(one: Difference, trials: Sequence[Recomputation]) -> str:
     """List what was looked at in vain."""
     if not trials:
-        return "no event of these windows was late, quarantined or imported"
+        return "no event in these windows was late, quarantined or imported"
     found = {_said(trial.found.get(one.finding_id)) for trial in trials}
     said = "nothing" if one.side is Side.BATCH else _said(one.stream)
-    left_out = f"without what was late, quarantined or imported the detector finds {' or '.join(sorted(found))}"
+    left_out = f"without late, quarantined or imported events the detector finds {' or '.join(sorted(found))}"
     return f"{left_out}; the stream found {said}"
 
 

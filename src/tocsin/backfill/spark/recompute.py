@@ -111,7 +111,7 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
         yield Lack(None, None, "the stream never ran here")
     elif (since := whole_since(base, ran[0].fingerprint)) is not None:
         mark = f"{since:%Y-%m-%d %H:%M:%S} UTC"
-        yield Lack(None, since, f"the stream began when Kafka no longer held all events from before {mark}")
+        yield Lack(None, since, f"the stream began when Kafka no longer had all events from before {mark}")
 
 
 class _Trials:
@@ -144,22 +144,20 @@ class _Trials:
         later = {f"more than {limit:g} s": ~imported & (delay > limit) for limit in limits}
         counts = self._counted({**later, "quarantined": quarantined, "imported": imported})
         late, told = next(iter(later.values())), 0
-        slow, files, gives = "what was replayed from quarantine", "what was imported", "gives what the stream has found"
+        slow, files, same = "replayed events", "imported events", "the detector finds the same as the stream"
         for by, events in later.items():
             if counts[by] not in (0, told):
-                yield _LeftOut(DifferenceReason.LATE, f"leaving out what came {by} late {gives}", events)
+                yield _LeftOut(DifferenceReason.LATE, f"without events that came {by} late {same}", events)
                 told = counts[by]
         if counts["quarantined"]:
-            yield _LeftOut(DifferenceReason.QUARANTINED, f"leaving out {slow} {gives}", quarantined)
+            yield _LeftOut(DifferenceReason.QUARANTINED, f"without {slow} {same}", quarantined)
         if counts["quarantined"] and told:
-            yield _LeftOut(
-                DifferenceReason.QUARANTINED, f"leaving out {slow} and what was late {gives}", quarantined | late
-            )
+            yield _LeftOut(DifferenceReason.QUARANTINED, f"without {slow} and late ones {same}", quarantined | late)
         if counts["imported"]:
-            yield _LeftOut(DifferenceReason.MISSING, f"leaving out {files} {gives}", imported)
+            yield _LeftOut(DifferenceReason.MISSING, f"without {files} {same}", imported)
         if counts["imported"] and (counts["quarantined"] or told):
-            what = f"{files}, {slow} and what was late"
-            yield _LeftOut(DifferenceReason.MISSING, f"leaving out {what} {gives}", imported | quarantined | late)
+            what = f"{files}, {slow} and late ones"
+            yield _LeftOut(DifferenceReason.MISSING, f"without {what} {same}", imported | quarantined | late)
 
     def _counted(self, kinds: Mapping[str, Column]) -> dict[str, int]:
         counts = self._events.agg(*[F.count_if(kind).alias(name) for name, kind in kinds.items()]).head()

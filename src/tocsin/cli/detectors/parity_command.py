@@ -48,7 +48,7 @@ def parity(detector: _Detector, day: _Day = None, json: options.Json = False) ->
 def _show(report: ParityReport) -> None:
     head = f"{report.detector} {report.day}: {report.same:,} findings agree"
     if not report.differing:
-        line(f"{head}; stream and backfill have found the same", style="green")
+        line(f"{head}; stream and backfill agree", style="green")
         return
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
     line(f"{head}, {report.differing:,} differ: {reasons}", style="red" if report.unexplained else "yellow")

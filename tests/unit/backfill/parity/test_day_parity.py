@@ -112,7 +112,7 @@ def test_stream_and_batch_that_agree_need_neither_spark_nor_kafka(here: Installa
     assert here.doubts == []
     done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins"])
     assert done.exit_code == 0
-    assert "failed_logins 2026-11-19: 2 findings agree; stream and backfill have found the same" in done.output
+    assert "failed_logins 2026-11-19: 2 findings agree; stream and backfill agree" in done.output
 
 
 def test_what_is_not_explained_is_told_with_exit_code_1_and_kept(here: Installation) -> None:
@@ -178,19 +178,19 @@ def test_late_cannot_be_proved_by_another_version_of_the_detector(here: Installa
     here.backfill(found("mallory", 80, Origin.BACKFILL, version="000000000000"), version="000000000000")
     compared = here.compare()
     assert (compared.unexplained, here.doubts) == (1, [])
-    assert f"now it is {SPEC.version}: backfill the day again" in compared.differences[0].why
+    assert f"the detector is now {SPEC.version}: backfill the day again" in compared.differences[0].why
 
 
 def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -> None:
     for day, what, way_out in (
-        (None, "no day of failed_logins", "`tocsin backfill --detector failed_logins` does it"),
+        (None, "no day of failed_logins", "run `tocsin backfill --detector failed_logins`"),
         (
             date(2026, 11, 19),
             "not been backfilled",
             "`tocsin backfill --detector failed_logins --from 2026-11-19 --to 2026-11-19`",
         ),
         (date(2026, 11, 17), "it is not published: nothing has landed", "`tocsin history land --source logins`"),
-        (datetime.now(UTC).date(), "it is not published: it is under way", "publish it whole"),
+        (datetime.now(UTC).date(), "it is not published: it is not over yet", "publish it"),
     ):
         with pytest.raises(ConfigError, match=what) as told:
             here.compare(day)

@@ -34,7 +34,7 @@ def test_what_landed_after_the_version_that_was_read_lacks_in_its_day(tmp_path: 
     assert list(lacks(read_ledger(places), LOGINS, {DAY: version})) == []
     landed(settings, "r2", 3, at=5)
     (lack,) = lacks(read_ledger(places), LOGINS, {DAY: version})
-    assert f"more landed for {DAY}" in lack.what
+    assert f"more events landed for {DAY}" in lack.what
     assert not lack.touches(NOON, NOON + ROUND)  # which is on the next day
     assert lack.touches(NOON - timedelta(days=1), NOON)
 
