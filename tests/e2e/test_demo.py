@@ -122,7 +122,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
         assert demo.stdout is not None
         written = demo.stdout.read() if demo.poll() is not None else "it did not end in time"
     assert demo.returncode == 0, written
-    assert "all has happened as announced" in written
+    assert "everything happened as announced" in written
     assert "the first mail, " in written
 
     mails = {user: [mail for mail in mails_in(state) if user in mail["subject"]] for user in (EMAIL_USER, URGENT_USER)}

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job until SIGTERM; returns its `ExitCode`."""
     parser = argparse.ArgumentParser(prog="tocsin.alerts", description=__doc__)
     parser.add_argument("job", choices=[INDEXER, NOTIFIER])
-    parser.add_argument("--label", action="append", default=[], help="name=value, only to be seen in the process list")
+    parser.add_argument("--label", action="append", default=[], help="name=value, shown in the process list, not used")
     job = parser.parse_args(arguments).job
     logs.configure(job)
     stop = threading.Event()
@@ -56,7 +56,7 @@ def _locked(job: str, stop: threading.Event) -> int:
 
 def _run(job: str, settings: Settings, stop: threading.Event) -> int:
     reporter = Reporter(settings, job)
-    last, reason = JobState.FAILED, "ended by an error; see its log"
+    last, reason = JobState.FAILED, "failed; see its log"
     try:
         work = IndexerJob if job == INDEXER else NotifierJob
         structlog.get_logger().info("started", pid=os.getpid())
@@ -67,7 +67,7 @@ def _run(job: str, settings: Settings, stop: threading.Event) -> int:
         reason = str(error)
         raise
     except Exception as error:
-        structlog.get_logger().exception("ended by an error")
+        structlog.get_logger().exception("job failed")
         reason = f"{type(error).__name__}: {error}"
         return ExitCode.FAILED
     finally:

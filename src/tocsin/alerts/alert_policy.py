@@ -249,6 +249,6 @@ def closing(
 def _why_open(jobs: LastReports, closed_at: datetime | None) -> str:
     late, who = (jobs.detector, "the detector's job") if closed_at is None else (jobs.indexer, "the indexer")
     if late is None:
-        return f"{who} has not reported"
+        return f"{who} has not reported yet"
     mark = "has no watermark yet" if late.watermark is None else f"had got to {late.watermark:%Y-%m-%d %H:%M:%S} UTC"
     return f"{who} was {late.state.value} at {late.at:%H:%M:%S} UTC and {mark}"

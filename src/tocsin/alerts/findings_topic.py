@@ -69,7 +69,7 @@ class FollowedTopic:
         if time.monotonic() - self._measured < _MEASURE_SECONDS:
             return False
         if time.monotonic() - self._counted > _PARTITIONS_SECONDS and len(self._partitions()) != len(self._next):
-            _log.info("partitions were added", topic=self._reader.name)
+            _log.info("partitions added", topic=self._reader.name)
             self._assign()
         asked = datetime.now(UTC)
         first, ends = self._ends.bounds(self._next)
@@ -118,7 +118,7 @@ class FollowedTopic:
             offset, high = self._next.get(partition, committed[partition]), ends[partition]
             if offset > high:
                 name = self._reader.name
-                _log.warning("the topic was made anew: reading it from its start", topic=name, offset=offset)
+                _log.warning("topic recreated, reading from its start", topic=name, offset=offset)
             positions[partition] = offset if low <= offset <= high else low
         self._reader.follow(positions)
         self._next = positions

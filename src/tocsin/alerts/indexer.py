@@ -71,7 +71,7 @@ class Indexer:
                 for record in records:
                     self.store([record])
                 return Recorded()
-            _log.error("finding refused by the alerts DB", offset=records[0].offset, error=str(error)[:500])
+            _log.error("finding rejected by the alerts DB", offset=records[0].offset, error=str(error)[:500])
             with self._database.write() as connection:
                 reason = f"the alerts DB refuses it: {str(error)[:500]}"
                 put_aside(connection, [Rejected(record=records[0], reasons=(reason,))], self._clock())
@@ -84,7 +84,7 @@ class Indexer:
             try:
                 found.append(read_record(record))
             except InvalidEvent as error:
-                _log.warning("not a finding", error=str(error)[:500])
+                _log.warning("record is no finding", error=str(error)[:500])
                 rejected.append(Rejected(record=record, reasons=error.reasons))
         with self._writing() as (connection, rules):
             put_aside(connection, rejected, self._clock())
@@ -118,7 +118,7 @@ class Indexer:
     def _tell(self, found: set[str], done: Recorded) -> None:
         unknown = found - self._stored_facts.keys() - self._undeclared
         for name in sorted(unknown):
-            _log.warning("findings of a detector that was never declared: stored, without an alert", detector=name)
+            _log.warning("findings of an undeclared detector stored without an alert", detector=name)
         self._undeclared |= unknown
         if done.alerts or done.notifications:
             plans = {kind.value: count for kind, count in done.notifications.items()}
@@ -173,7 +173,7 @@ class IndexerJob:
 
     def _report(self, topic: FollowedTopic) -> None:
         if self._trouble:
-            _log.info("going on", after=self._trouble)
+            _log.info("resumed", after=self._trouble)
         self._trouble = ""
         self._reporter.update(
             state=JobState.RUNNING,

@@ -27,7 +27,9 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
-    parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="run it, needed or not")
+    parser.add_argument(
+        "--day", action="append", type=date.fromisoformat, default=[], help="run it even if it is up to date"
+    )
     parser.add_argument("--run-id", default="", help="put into each finding")
     given = parser.parse_args(arguments)
     logs.configure(backfill_job(given.detectors[0]))
@@ -40,7 +42,7 @@ def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
     outcome = backfill(settings, detectors, days, run_id)
     outcome.held |= held_by(settings, detectors, run_id)
     for (detector, day), why in outcome.blocked.items():
-        log.info("not run", detector=detector, day=str(day), why=why)
+        log.info("day skipped", detector=detector, day=str(day), why=why)
     if not (outcome.published or outcome.held or outcome.failed):
         log.info("nothing to run")
     return exit_code(outcome, asked=bool(days))

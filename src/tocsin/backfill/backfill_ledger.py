@@ -189,9 +189,9 @@ class Backfills:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise BrokenFindings(f"{path}: is not there any more; run {self.detector} for {day} again") from None
+            raise BrokenFindings(f"{path}: is gone; run {self.detector} for {day} again") from None
         if hashlib.sha256(content).hexdigest() != published.sha256:
-            raise BrokenFindings(f"{path}: is not what was published; run {self.detector} for {day} again")
+            raise BrokenFindings(f"{path}: differs from the published file; run {self.detector} for {day} again")
         return (Finding.model_validate_json(line) for line in gzip.decompress(content).splitlines())
 
     def forget(self, before: date) -> None:
@@ -205,7 +205,7 @@ class Backfills:
         ledger = state_file.read(self.file, BackfillLedger, None)
         if ledger is None:
             if self.file.exists():
-                log.warning("a ledger of backfills cannot be read; it is left alone", file=str(self.file))
+                log.warning("backfill ledger unreadable, kept", file=str(self.file))
                 return
             ledger = BackfillLedger()
         published = {day: one for day, one in ledger.published.items() if day >= before}

@@ -30,7 +30,7 @@ def tidy_after_sealing(settings: Settings, source: Source) -> None:
         with hold(settings.checkpoint(sealing_job(source.name)) / "lock"):
             tidy_beside(settings, source, read_catalog(settings.project), datetime.now(UTC))
     except LockHeld:
-        log.info("a sealing runs; what is old is removed after it", source=source.name)
+        log.info("clean-up deferred, a seal runs", source=source.name)
 
 
 def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datetime) -> None:
@@ -50,7 +50,7 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
             _tidy(settings, records, detector, day)
         records.write_index(index_page(records))
     except OSError as error:
-        log.warning("what is old cannot be removed now", error=str(error))
+        log.warning("clean-up failed", error=str(error))
 
 
 def _tidy(settings: Settings, records: Records, detector: str, before: date) -> None:
@@ -60,7 +60,7 @@ def _tidy(settings: Settings, records: Records, detector: str, before: date) -> 
             Backfills(settings, detector).forget(before)
             forget(settings.state, detector, before)
     except LockHeld:
-        log.info("a backfill runs; what is old is removed the next time", detector=detector)
+        log.info("clean-up deferred, a backfill runs", detector=detector)
 
 
 def _kept_from(source: Source, now: datetime) -> date:

@@ -116,7 +116,7 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
     days = Days(settings, source)
     able = [day for day in days.versions if all(made_of(day, spec, days.versions) for spec in specs)][-most_days:]
     if not able:
-        what = "no day is published that it could be run on; `tocsin history list` shows what days wait for"
+        what = "no published day can run; `tocsin history list` says what the days wait for"
         raise ConfigError.one(specs[0].name, what)
     job = backtest_job(specs[0].name)
     try:

@@ -31,7 +31,7 @@ from tocsin.runtime.process_exit import ExitCode
 app = typer.Typer(
     name="tocsin",
     help="Run anomaly detectors, one Python file each, on streams.",
-    epilog="Exit codes: 0 well; 1 a problem was found, or a retry may help; 2 the call, a file or a setting is wrong.",
+    epilog="Exit codes: 0 all well; 1 a problem, or a retry may help; 2 the call, a file or a setting is wrong.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -66,7 +66,7 @@ def _say_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")]
+_Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")]
 
 
 @app.callback()
@@ -96,5 +96,5 @@ def tell(error: Exception) -> int:
         note(str(error), style="red")
         return ExitCode.FAILED
     note(f"unexpected {type(error).__name__}: {error}", style="red")
-    note("this is a fault of Tocsin; TOCSIN_DEBUG=1 shows where it happened")
+    note("this is a bug in Tocsin; TOCSIN_DEBUG=1 shows the traceback")
     return ExitCode.FAILED

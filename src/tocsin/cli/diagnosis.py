@@ -27,7 +27,7 @@ from tocsin.supervision.health import Standing
 
 _GIB = 1024**3
 _SECONDS = 3.0
-_UP = "start it with `tocsin dev up`, or say in tocsin.toml or TOCSIN_* variables where it is"
+_UP = "start it with `tocsin dev up`, or set its address in tocsin.toml or TOCSIN_* variables"
 
 
 def python() -> Diagnosis:
@@ -65,7 +65,7 @@ def archives(paths: Paths) -> Diagnosis:
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         return _problem("Java archives", f"missing: {', '.join(missing[:3])}{more}", "make setup")
-    return _ok("Java archives", f"all {len(wanted)} of the lock are there")
+    return _ok("Java archives", f"all {len(wanted)} locked archives are present")
 
 
 def mail_sink(paths: Paths) -> Diagnosis:
@@ -140,11 +140,13 @@ def alerts_database(settings: Settings) -> Diagnosis:
     try:
         ready = database.is_ready()
     except TocsinError as error:
-        return _problem("alerts DB", str(error), "see what it says; the indexer waits until then, and nothing is lost")
+        return _problem(
+            "alerts DB", str(error), "see the message; until it works the indexer waits, and nothing is lost"
+        )
     finally:
         database.close()
     if not ready:
-        what, advice = f"{database.shown} is not there yet", "the indexer makes or migrates it when it starts"
+        what, advice = f"{database.shown} does not exist yet", "the indexer creates or migrates it when it starts"
         return Diagnosis(name="alerts DB", standing=Standing.WARNING, what=what, advice=advice)
     return _ok("alerts DB", f"{database.shown} has the schema of this version")
 
@@ -156,7 +158,7 @@ def ports(settings: Settings) -> list[Diagnosis]:
     server = settings.kafka.bootstrap_servers.split(",")[0]
     wanted = {"Kafka's port": int(server.rsplit(":", 1)[1]), "mail server's port": settings.smtp.port}
     taken = {name: port for name, port in wanted.items() if accepts(port)}
-    advice = "if that is what you mean to use, all is well; else choose another port for `tocsin dev up`"
+    advice = "fine if you mean to use that server; else choose another port for `tocsin dev up`"
     return [
         Diagnosis(name=name, standing=Standing.WARNING, what=f"{port} is in use by {owner_of(port)}", advice=advice)
         if name in taken

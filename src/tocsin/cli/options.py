@@ -16,7 +16,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 _HELP = "write a span such as 30s, 15m, 1h or 2d"
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Leave with 1 when anything is listed, as git diff does.")]
+FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything is listed, as git diff does.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="SPAN|TIME", help="Such as 30m, 2d, or a time in UTC.")]
 

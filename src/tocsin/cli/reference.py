@@ -36,7 +36,7 @@ Every verb reads its settings from `tocsin.toml`, from a running `tocsin dev up`
 project it needs no options to find Kafka. Times are UTC. `NO_COLOR` switches colours off, `TOCSIN_DEBUG=1` shows
 tracebacks.
 
-**Exit codes**: 0 it worked and all is well; 1 a problem was found, or something outside failed and a retry may help; 2
+**Exit codes**: 0 all well; 1 a problem was found, or something outside failed and a retry may help; 2
 the call, a file or a setting is wrong and must be changed; 130 interrupted.
 
 """

@@ -172,7 +172,7 @@ class _Launcher:
             settled = self._crew.tick(start=serving)
             rotate(self._settings.log(LOG))
         except OSError as error:
-            log.error("the state folder cannot be written", error=str(error))
+            log.error("state folder not writable", error=str(error))
             self._progress.show([Part("state folder", False, f"cannot be written: {error}", failing=True)])
             return False
         self._progress.show([*self._servers.lines(), *self._crew.lines()])

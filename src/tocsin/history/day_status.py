@@ -116,7 +116,7 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
             try:
                 version = read_version(table.places, day, name)
             except BrokenVersion as error:
-                log.error("a published day cannot be read; sealing it again may help", day=str(day), error=str(error))
+                log.error("published day unreadable, seal it again", day=str(day), error=str(error))
                 continue
             if version.whole:
                 days[day] = version

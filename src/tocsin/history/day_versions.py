@@ -121,7 +121,7 @@ def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
             try:
                 found.setdefault(day, []).append(read_version(places, day, name))
             except BrokenVersion as error:
-                log.error("a version cannot be read", error=str(error))
+                log.error("version unreadable", error=str(error))
     return found
 
 

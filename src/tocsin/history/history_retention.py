@@ -103,7 +103,7 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
     _tidy_landing(settings, places, gone, held)
     unsealed_days.forget(settings.state, source.name, oldest_kept(now, held.kept).date())
     if gone.days:
-        log.info("no longer history", source=source.name, days=[str(day) for day in gone.days])
+        log.info("old days removed", source=source.name, days=[str(day) for day in gone.days])
     return gone
 
 
@@ -140,7 +140,7 @@ def _tidy_landing(settings: Settings, places: Places, gone: Leftovers, held: Hel
             sweep(places, ledger)
             _forget(places, ledger, oldest_kept(held.now, held.kept))
     except LockHeld:
-        log.info("landing runs; its folders are tidied up the next time", source=places.source)
+        log.info("clean-up deferred, landing runs", source=places.source)
 
 
 def _forget(places: Places, ledger: LandingLedger, edge: datetime) -> None:

@@ -127,9 +127,9 @@ def _run(given: argparse.Namespace, gate_of: GateOf, afterwards: Afterwards) -> 
     if not outcome.disk:
         afterwards(settings, source)
     for day, why in outcome.waiting.items():
-        log.info("not sealed yet", source=source.name, day=str(day), why=why)
+        log.info("seal deferred", source=source.name, day=str(day), why=why)
     for day in outcome.refused_before:
-        log.error("the day was refused when this run was tried before", source=source.name, day=str(day))
+        log.error("day refused by an earlier try of this run", source=source.name, day=str(day))
     if not outcome.sealed and not outcome.failed:
         log.info("nothing to seal", source=source.name)
     return outcome.code
@@ -142,11 +142,11 @@ def _one(outcome: SealingOutcome, day: date, sealing: Callable[[], SealedDay]) -
     except (TocsinError, OSError) as error:
         outcome.failed[day] = str(error)
         outcome.disk |= is_disk(error)
-        log.error("the day is not sealed; what is published stays", day=str(day), error=str(error))
+        log.error("seal failed", day=str(day), error=str(error))
     except Exception as error:
         outcome.failed[day] = in_a_line(error)
         outcome.disk |= is_disk(error)
-        log.exception("the day is not sealed; what is published stays", day=str(day))
+        log.exception("seal failed", day=str(day))
 
 
 def _told(settings: Settings, source: Source, day: date, why: str | None) -> None:
@@ -156,7 +156,7 @@ def _told(settings: Settings, source: Source, day: date, why: str | None) -> Non
         if note(settings.state, source.name, day, why):
             records.write_index(index_page(records))
     except OSError as error:
-        log.warning("what became of the day cannot be noted", day=str(day), error=str(error))
+        log.warning("outcome of the day not recorded", day=str(day), error=str(error))
 
 
 def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: SealingOutcome) -> tuple[date, ...]:

@@ -121,7 +121,7 @@ class Ticker:
                 moment = self._ask()
                 self._write()
             except (KafkaException, BufferError, TransientError) as error:
-                log.debug("no tick", error=str(error))
+                log.debug("tick skipped", error=str(error))
             if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()
 

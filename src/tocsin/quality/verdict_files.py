@@ -149,7 +149,7 @@ def _is_readable(path: Path) -> bool:
     try:
         VerdictRecord.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
-        log.warning("an old verdict cannot be read; it is left alone", file=str(path), error=str(error).splitlines()[0])
+        log.warning("old verdict unreadable, kept", file=str(path), error=str(error).splitlines()[0])
         return False
     return True
 

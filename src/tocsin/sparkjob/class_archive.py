@@ -76,9 +76,9 @@ class ArchiveBuild:
                 if not self._path.exists() and self._write_archive(draft):
                     draft.replace(self._path)
                     _forget_old(self._path)
-                    log.info("archive of classes made", bytes=self._path.stat().st_size)
+                    log.info("class archive written", bytes=self._path.stat().st_size)
             except (OSError, psutil.Error, subprocess.SubprocessError) as error:
-                log.warning("no archive of classes made; starts stay slow", error=str(error))
+                log.warning("class archive not written, starts stay slow", error=str(error))
             finally:
                 for rest in (draft, self._list):
                     with contextlib.suppress(OSError):

@@ -41,8 +41,8 @@ def main(
     """Run the job named by `arguments` until SIGTERM; returns its `ExitCode`."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("name", help="the source or detector")
-    parser.add_argument("--beside", action="store_true", help="run beside the process that leads, to take over from it")
-    parser.add_argument("--label", action="append", default=[], help="key=value, only to be seen in the process list")
+    parser.add_argument("--beside", action="store_true", help="run beside the leading process, to take over from it")
+    parser.add_argument("--label", action="append", default=[], help="key=value, shown in the process list, not used")
     parsed = parser.parse_args(arguments)
     name: str = parsed.name
     logs.configure(job_of(name))
@@ -61,13 +61,13 @@ def code_of(run: Callable[[], int]) -> int:
         print(error, file=sys.stderr)
         return ExitCode.MISCONFIGURED
     except LockHeld as error:
-        log.error("another copy of this runs", error=str(error))
+        log.error("job already running", error=str(error))
         return ExitCode.LOCKED
     except OSError as error:
-        log.error("a folder cannot be used", error=str(error))
+        log.error("folder not usable", error=str(error))
         return ExitCode.UNWRITABLE if is_disk(error) else ExitCode.FAILED
     except TocsinError as error:
-        log.error("it cannot be done", error=str(error), retry=isinstance(error, TransientError))
+        log.error("job not possible", error=str(error), retry=isinstance(error, TransientError))
         return ExitCode.FAILED
 
 
@@ -84,7 +84,7 @@ def _end_in_time(stop: threading.Event) -> None:
     """End this process and its JVM 13 seconds after it was asked to stop, whatever Spark is busy with."""
     stop.wait()
     time.sleep(_STOP_SECONDS)
-    log.warning("Spark did not stop in time; its JVM is killed", seconds=_STOP_SECONDS)
+    log.warning("Spark did not stop in time, JVM killed", seconds=_STOP_SECONDS)
     jvm.kill()
     os._exit(ExitCode.OK)
 
@@ -95,13 +95,13 @@ def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], st
         _live(settings, work(), reporter, stop)
     except BaseException as error:
         if isinstance(error, Unwritable) or (isinstance(error, OSError) and is_disk(error)):
-            log.error("the state folder cannot be written; make room and start again", error=str(error)[:500])
+            log.error("state folder not writable, make room and restart", error=str(error)[:500])
             reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
             return ExitCode.UNWRITABLE
         reporter.close(JobState.FAILED, str(error)[:500])
         if isinstance(error, ConfigError) or not isinstance(error, Exception):
             raise
-        log.exception("the job failed")
+        log.exception("job failed")
         return ExitCode.FAILED
     reporter.close(JobState.STOPPED)
     log.info("stopped")

@@ -140,16 +140,16 @@ class Supervisor:
     def stop(self, seconds: float, *jobs: str) -> None:
         """Stop all, or `jobs` alone; wait for them up to `seconds`, then end what is left, waiting 5 seconds more."""
         for process in self._live(jobs):
-            log.info("stop", of=process.labels.job, pid=process.pid, reason="all stops", force=seconds <= 0)
+            log.info("stop", of=process.labels.job, pid=process.pid, reason="shutdown", force=seconds <= 0)
             ran = max(0.0, self._clock() - process.started_at)
-            self._note(process.labels.job, What.STOP, "all stops", ran)
+            self._note(process.labels.job, What.STOP, "shutdown", ran)
             self._runner.stop(process, force=not process.leader)
         for patience in (seconds, _FORCED_SECONDS):
             deadline = time.monotonic() + patience
             while (left := self._live(jobs)) and time.monotonic() < deadline:
                 time.sleep(0.1)
             for process in left:
-                log.warning("ended by force", of=process.labels.job, pid=process.pid)
+                log.warning("process killed", of=process.labels.job, pid=process.pid)
                 self._runner.stop(process, force=True)
 
     def _live(self, jobs: Collection[str]) -> list[Process]:
@@ -242,7 +242,7 @@ class Supervisor:
         try:
             pid = self._runner.start(self._charge.launch(action))
         except (ConfigError, OSError) as error:
-            log.error("cannot be started", of=action.job, error=str(error))
+            log.error("start failed", of=action.job, error=str(error))
             self._note(action.job, What.REFUSED, f"cannot be started: {error}")
         else:
             log.info("start", of=action.job, pid=pid, reason=action.reason)

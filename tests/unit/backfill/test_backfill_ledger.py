@@ -44,7 +44,7 @@ def test_a_day_is_read_back_as_it_was_published_and_replaced_whole(backfills: Ba
     assert second.run > first.run
     assert [one.entity["user_id"] for one in backfills.findings(DAY, second)] == ["w"]
     assert files(backfills) == [f"dt={DAY}/{second.run}.jsonl.gz", "ledger.json"]
-    with pytest.raises(BrokenFindings, match="is not there any more"):
+    with pytest.raises(BrokenFindings, match="is gone"):
         backfills.findings(DAY, first)
     assert backfilled(Settings(project=tmp_path, state=tmp_path / "state")) == ["failed_logins"]
 

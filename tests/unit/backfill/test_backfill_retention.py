@@ -114,7 +114,7 @@ def test_what_a_backfill_works_on_is_left_to_the_next_time(one: Installation) ->
     one.publish(SPEC.name, BEFORE)
     one.publish(RETIRED, BEFORE)
     with hold(one.settings.checkpoint(backfill_job(SPEC.name)) / "lock"):
-        assert one.tidy() == ["a backfill runs; what is old is removed the next time"]
+        assert one.tidy() == ["clean-up deferred, a backfill runs"]
         assert one.days(SPEC.name) == ([BEFORE], [BEFORE], [BEFORE])
         assert one.days(RETIRED) == ([], [], [])
     one.tidy()
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_left_alone_and_said(one: Installation) -> None:
     ledger = Backfills(one.settings, RETIRED).file
     ledger.write_text("{")
     before = one.files()
-    said = ["an old verdict cannot be read; it is left alone", "a ledger of backfills cannot be read; it is left alone"]
+    said = ["old verdict unreadable, kept", "backfill ledger unreadable, kept"]
     assert one.tidy() == said
     assert set(before) - set(one.files()) == {f"parity/{RETIRED}/{BEFORE}.json"}
 
@@ -151,6 +151,6 @@ def test_what_is_stopped_in_between_goes_on_the_next_time(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", unlink)
-        assert one.tidy() == ["what is old cannot be removed now"]
+        assert one.tidy() == ["clean-up failed"]
     assert one.tidy() == []
     assert not [name for name in one.files() if RETIRED in name or "logins" in name]

@@ -55,7 +55,7 @@ def test_a_fault_of_ours_says_so_and_how_to_see_more(
     assert failing(KeyError("user_id")) == 1
     assert capsys.readouterr().err.splitlines() == [
         "unexpected KeyError: 'user_id'",
-        "this is a fault of Tocsin; TOCSIN_DEBUG=1 shows where it happened",
+        "this is a bug in Tocsin; TOCSIN_DEBUG=1 shows the traceback",
     ]
 
 
@@ -120,4 +120,4 @@ def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
     )
     os.close(writer)
     assert "Traceback" not in done.stderr
-    assert "fault of Tocsin" not in done.stderr
+    assert "bug in Tocsin" not in done.stderr

@@ -203,7 +203,7 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
 
 
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
-    assert call("usage") == (0, "nothing is known of these days; the notifier writes it\n")
+    assert call("usage") == (0, "no usage recorded on these days; the notifier records it\n")
     usage, database = UsageTally(), Database(load_settings().alerts_database)
     for job, day, cpu in (("notifier", NOW, 1), ("detector:busy", NOW, 98), ("indexer", NOW - timedelta(days=1), 5)):
         began = day - timedelta(seconds=100)

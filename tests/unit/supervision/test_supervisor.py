@@ -303,7 +303,7 @@ def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
     assert (end.what, end.exit_code, end.condition) == (What.END, 7, Condition.RESTARTING)
     assert (restart.what, restart.reason) == (What.START, "restart 1: failed with exit code 7")
     assert (asked.what, asked.reason) == (What.STOP, "a restart was asked for")
-    assert (again.what, last.what, last.reason) == (What.START, What.STOP, "all stops")
+    assert (again.what, last.what, last.reason) == (What.START, What.STOP, "shutdown")
 
 
 def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

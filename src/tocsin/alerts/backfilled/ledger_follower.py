@@ -78,7 +78,7 @@ class FollowedBackfills:
             self._rest(str(error))
             return False
         if self._trouble:
-            _log.info("backfills: going on", after=self._trouble)
+            _log.info("backfills resumed", after=self._trouble)
             self._trouble = ""
         return bool(self._due)
 
@@ -119,13 +119,13 @@ class FollowedBackfills:
     def _leave_out(self, detector: str, day: date, published: Published, error: Exception) -> None:
         self._unusable.add((detector, day, published.run))
         _log.error(
-            "findings of a backfilled day cannot be used; what the alerts DB holds of it stays",
+            "findings of a backfilled day unusable, day kept as it is",
             detector=detector, day=str(day), error=str(error)[:500],
         )  # fmt: skip
 
     def _rest(self, trouble: str) -> None:
         if trouble != self._trouble:
-            _log.warning("backfills: waiting", reason=trouble)
+            _log.warning("backfills waiting", reason=trouble)
         self._trouble = trouble
         # How far the day had come is in the DB: what is shown is merged, anything else is due again.
         self._steps = self._days.settle()

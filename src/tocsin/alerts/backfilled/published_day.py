@@ -159,7 +159,7 @@ class StoredDays:
     def _leave_out(self, error: Exception) -> int:
         with self._write() as (connection, _):
             finding_id = staging.drop_next(connection)
-        _log.error("finding of a backfill refused by the alerts DB", finding_id=finding_id, error=str(error)[:500])
+        _log.error("backfilled finding rejected by the alerts DB", finding_id=finding_id, error=str(error)[:500])
         return staging.CHUNK
 
 

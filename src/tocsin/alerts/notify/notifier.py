@@ -157,7 +157,7 @@ class Notifier:
             raise
         except Exception as error:
             # One message that cannot be composed must not keep back all others.
-            _log.exception("notification cannot be composed", message_id=claimed.message_id)
+            _log.exception("notification not composed", message_id=claimed.message_id)
             delivery = Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000])
         self._note(claimed, delivery)
         self._write_outcomes()
@@ -171,9 +171,9 @@ class Notifier:
                 self.sent += 1
                 sent_at = self._clock()
                 self._unwritten.append(lambda c: notification_outbox.mark_sent(c, ids, sent_at))
-                _log.info("sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
+                _log.info("notification sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
             case Result.REFUSED:
-                _log.error("notification refused for good", error=delivery.reason, **who)
+                _log.error("notification rejected", error=delivery.reason, **who)
                 self._unwritten.append(lambda c: notification_outbox.mark_failed(c, ids, delivery.reason))
             case Result.POSTPONED:
                 self._postpone(claimed, delivery.reason)
@@ -283,7 +283,7 @@ class NotifierJob:
             if trouble:
                 _log.warning("waiting", reason=trouble)
             elif self._said:
-                _log.info("going on", after=self._said)
+                _log.info("resumed", after=self._said)
             self._said = trouble
             self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
 

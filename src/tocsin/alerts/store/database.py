@@ -204,10 +204,10 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(cause).split())
     hints = {
-        "database is locked": "another process holds it; close the tool that has it open",
+        "database is locked": "another process has locked it; close the tool that has it open",
         "readonly database": "make the file and its folder writable for this user",
         "disk is full": "make room on the disk",
-        "unable to open database file": "does the folder exist, and may this user write in it?",
+        "unable to open database file": "check that the folder exists and this user may write to it",
         "No space left": "make room on the disk",
     }
     hint = next((hint for sign, hint in hints.items() if sign in text), "")

@@ -105,7 +105,7 @@ def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitS
         try:
             lock: Lock = hold(settings.checkpoint(backfill_job(spec.name)) / "lock")
         except LockHeld as error:
-            log.warning("is left to the backfill that works on it", detector=spec.name, error=str(error))
+            log.warning("detector skipped, another backfill runs it", detector=spec.name, error=str(error))
             refused.append(error)
             continue
         stack.enter_context(lock)
@@ -145,14 +145,14 @@ class _Work:
 
     def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
         """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
-        log.info("computes", detector=spec.name, version=spec.version, days=[str(day) for day in days])
+        log.info("backfill started", detector=spec.name, version=spec.version, days=[str(day) for day in days])
         try:
             found = self._days.findings(spark, spec, days, self._run_id)
         except StreamOnly:
             raise
         except Exception as error:
             if len(days) > 1 and not is_disk(error):
-                log.warning("goes on day by day", detector=spec.name, error=in_a_line(error))
+                log.warning("retrying day by day", detector=spec.name, error=in_a_line(error))
                 for day in days:
                     self.run(spark, spec, (day,))
                 return
@@ -186,7 +186,7 @@ class _Work:
             attempt = Attempt(end=End.HELD, why=verdict.text, run_id=self._run_id, made=made, at=now, report=report)
             backfills.note(day, attempt)
             self.outcome.held[spec.name, day] = verdict.text
-            log.error("held", detector=spec.name, day=str(day), verdict=verdict.text)
+            log.error("day held", detector=spec.name, day=str(day), verdict=verdict.text)
             return
         published = Published(
             run=run,
@@ -199,7 +199,7 @@ class _Work:
             cpu_seconds=round(cpu_seconds, 3),
         )
         self.outcome.published[spec.name, day] = backfills.publish(day, found, published)
-        log.info("published", detector=spec.name, day=str(day), findings=len(found), verdict=verdict.severity.value)
+        log.info("day published", detector=spec.name, day=str(day), findings=len(found), verdict=verdict.severity.value)
 
     def _made(self, spec: DetectorSpec, day: date) -> Made:
         made = made_of(day, spec, self._versions)
@@ -209,7 +209,7 @@ class _Work:
     def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, asked: bool) -> None:
         """Note that `days` are held, and tell it: each time when they were `asked` for, else once for a version."""
         backfills, why = Backfills(self._settings, spec.name), str(error)
-        log.error("is not run on history", detector=spec.name, days=len(days), error=why)
+        log.error("detector does not run on history", detector=spec.name, days=len(days), error=why)
         known = [one for one in backfills.read().attempts.values() if one.why == why]
         before = next((one for one in known if one.made is not None and one.made.version == spec.version), None)
         told = None if asked else before
@@ -228,7 +228,7 @@ class _Work:
         why = in_a_line(error)
         self.outcome.failed[spec.name, day] = why
         self.outcome.disk |= is_disk(error)
-        log.error("failed; what was published before goes on to count", detector=spec.name, day=str(day), error=why)
+        log.error("day failed", detector=spec.name, day=str(day), error=why)
         attempt = Attempt(
             end=End.FAILED, why=why, run_id=self._run_id, made=self._made(spec, day), at=datetime.now(UTC)
         )

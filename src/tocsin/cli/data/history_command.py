@@ -23,23 +23,27 @@ if TYPE_CHECKING:
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
-app = typer.Typer(help="Days that are kept beyond Kafka: land, seal, look, take back.", no_args_is_help=True)
+app = typer.Typer(help="Keep days of events beyond Kafka: land, seal, inspect, roll back.", no_args_is_help=True)
 
 _Source = Annotated[str, typer.Option("--source", help="Its name.")]
-_Sources = Annotated[str | None, typer.Option("--source", help="Of this source; of all when left out.")]
+_Sources = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
 _Day = Annotated[datetime, typer.Argument(formats=["%Y-%m-%d"], metavar="DAY", help="Such as 2026-01-31, UTC.")]
 _Days = Annotated[
     list[datetime] | None,
-    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal it, ready or not; may be repeated."),
+    typer.Option(
+        "--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal this day even if it is not ready; may be repeated."
+    ),
 ]
-_Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Read anew what a run has landed.")]
-_Anew = Annotated[bool, typer.Option("--anew", help="Begin at what the topic holds now: it was made anew.")]
-_To = Annotated[str | None, typer.Option("--to", metavar="VERSION", help="To this one, not the one before.")]
+_Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Land the events of this run again.")]
+_Anew = Annotated[bool, typer.Option("--anew", help="Start at the beginning of the topic, which was recreated.")]
+_To = Annotated[
+    str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
+]
 _Files = Annotated[
     list[Path], typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files.")
 ]
-_Form = Annotated[FileForm | None, typer.Option("--form", help="What the files hold; else their names say it.")]
-_Checksums = Annotated[bool, typer.Option("--checksums", help="Compare every byte; reads all files.")]
+_Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
+_Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums; reads all files.")]
 
 
 @app.command()
@@ -77,7 +81,7 @@ def seal(source: _Source, days: _Days = None) -> None:
         if not outcome.disk:
             tidy_after_sealing(settings, declared)
     for one in outcome.sealed:
-        part = "" if one.version.whole else " as far as it has come; backfills wait until it is over and sealed again"
+        part = "" if one.version.whole else " up to now; backfills wait until it is over and sealed again"
         line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
     for day, why in outcome.failed.items():
         note(why if why.startswith(source) else f"{source} {day}: {why}", style="red")
@@ -101,7 +105,7 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
         as_json(found)
         return
     columns = ("SOURCE", "DAY", "STATE", "EVENTS", "LANDED", "BYTES", "VERDICT", "VERSION", "NOTE")
-    table(columns, _rows(found), empty="no history yet; tocsin history land --source NAME begins one")
+    table(columns, _rows(found), empty="no history yet; run: tocsin history land --source NAME")
 
 
 @app.command()
@@ -178,7 +182,7 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
 
     file = done.entry.imported
     if done.known or file is None:
-        line(f"{path}: was imported before, as run {done.entry.run}; nothing is changed")
+        line(f"{path}: was imported before, as run {done.entry.run}; nothing to do")
         return 0
     days = sorted({landed.day for landed in done.entry.files})
     span = f" of {days[0]} to {days[-1]}" if days else ""
@@ -186,7 +190,7 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     old = [day for day in days if day < kept_from(source)]
     if old:
         kept = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
-        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will not be kept; {kept}", style="yellow")
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {kept}", style="yellow")
     if done.refused is not None:
         reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
         what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"

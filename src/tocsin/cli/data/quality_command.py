@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from tocsin.quality.verdict import Check
     from tocsin.quality.verdict_files import Records, VerdictRecord
 
-app = typer.Typer(help="What the gates have said of the days, and the figures behind it.", no_args_is_help=True)
+app = typer.Typer(help="Show the quality gate's verdicts on days, and their figures.", no_args_is_help=True)
 
-_Subject = Annotated[str, typer.Argument(metavar="SOURCE", help="Or findings.NAME, for those of a detector.")]
-_Of = Annotated[str | None, typer.Option("--source", help="Of this source; of all when left out.")]
-_Day = Annotated[str | None, typer.Argument(metavar="[DAY]", help="Such as 2026-01-31; the latest when left out.")]
+_Subject = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A source, or findings.NAME for a detector's findings.")
+]
+_Of = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
+_Day = Annotated[str | None, typer.Argument(metavar="[DAY]", help="Such as 2026-01-31; default: the latest.")]
 _Metric = Annotated[str | None, typer.Option(metavar="FIGURE", help="Such as rows or message.null_ratio.")]
-_Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Of so many judged days.")]
+_Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Show this many judged days.")]
 
 
 @app.command("list")
@@ -48,7 +50,7 @@ def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None
         return
     line(verdict.text, style={"pass": "green", "warning": "yellow"}.get(verdict.severity, "red"))
     rows = (_row(check) for check in sorted(verdict.checks, key=lambda check: check.passed))
-    table(("", "RULE", "ABOUT", "OBSERVED", "ALLOWED"), rows, empty="nothing is expected of it")
+    table(("", "RULE", "ABOUT", "OBSERVED", "ALLOWED"), rows, empty="no rules")
     for check in verdict.failed:
         if check.samples:
             line(f"{check.name}, for example: {', '.join(check.samples)}")
@@ -94,7 +96,7 @@ def _chosen(records: Records, subject: str, text: str | None) -> VerdictRecord:
         day = None if text is None else date.fromisoformat(text)
     except ValueError:
         example = datetime.now(UTC).date()
-        raise typer.BadParameter(f"'{text}' is no day; write one such as {example}", param_hint="'DAY'") from None
+        raise typer.BadParameter(f"'{text}' is not a day; write it as in {example}", param_hint="'DAY'") from None
     return records.of_day(subject, day)
 
 

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
-app = typer.Typer(help="What could not be used, and why; feed it in again.", no_args_is_help=True)
+app = typer.Typer(help="List unusable records with their reasons, and replay them.", no_args_is_help=True)
 
 _SHOWN = 80
-_Source = Annotated[str | None, typer.Option(help="Of this source; of all when left out.")]
+_Source = Annotated[str | None, typer.Option(help="Only of this source.")]
 _Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="With this reason, such as missing or missing:user_id.")
 ]
 _Id = Annotated[str, typer.Argument(metavar="ID", help="From the list, such as logins/0/42.")]
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Records from the list.")]
-_All = Annotated[bool, typer.Option("--all", help="All that the options choose, instead of named ones.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be replayed, and do nothing.")]
+_All = Annotated[bool, typer.Option("--all", help="All records that the options select.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be replayed.")]
 
 
 @app.command("list")
@@ -68,7 +68,7 @@ def show(record: _Id, json: options.Json = False) -> None:
     line(f"read as   {found.source}, schema version {found.schema_version}, rules {found.rules_version}")
     line(f"replayed  {counted(found.replays, 'time')}")
     what = "no value" if found.payload_length is None else counted(found.payload_length, "byte")
-    cut = f", of which only the beginning of {' and '.join(found.cut)} was kept" if found.cut else ""
+    cut = f", only the beginning of {' and '.join(found.cut)} was kept" if found.cut else ""
     line(f"record    {what}{cut}\n")
     line(found.text.replace("\r", "\\r"))
 
@@ -90,7 +90,7 @@ def replay(
     from tocsin.ingest.quarantine import Selection, newest_quarantined, replay_all
 
     if bool(records) == every:
-        raise typer.BadParameter("name records, or choose with --all and its options", param_hint="'ID'")
+        raise typer.BadParameter("name records, or select them with --all and options", param_hint="'ID'")
     settings, catalog = _project()
     if records:
         found = [_named(settings, catalog, record) for record in records]
@@ -111,9 +111,9 @@ def _show_replay(done: ReplayResult) -> None:
     for record, why in done.skipped.items():
         note(f"not {record}: it {why}" if why.startswith("had") else f"not {record}: {why}", style="yellow")
     if done.changed:
-        line(f"since they were quarantined, these parts of the rules have changed: {', '.join(sorted(done.changed))}")
+        line(f"changed in the rules since they were quarantined: {', '.join(sorted(done.changed))}")
     elif done.replayed:
-        line("the rules are the same as when they were quarantined, so they will most likely come back", style="yellow")
+        line("the rules have not changed since they were quarantined, so they will probably return", style="yellow")
 
 
 def _project() -> tuple[Settings, Catalog]:
@@ -131,7 +131,7 @@ def _sources(catalog: Catalog, source: str | None) -> list[Source]:
 def _show_count(found: QuarantineCount) -> None:
     """Print the newest records, and how many there are of each reason, whether or not they are shown."""
     columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
-    table(columns, map(_row, found.newest), empty="nothing is in quarantine")
+    table(columns, map(_row, found.newest), empty="the quarantine is empty")
     if found.newest:
         all_records, shown = counted(found.total, "record"), len(found.newest)
         many = f"{shown} of {all_records} shown" if shown < found.total else all_records

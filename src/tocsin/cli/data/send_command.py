@@ -25,8 +25,8 @@ GENERATED = "logins"
 _Item = TypeVar("_Item")
 
 _File = Annotated[str | None, typer.Argument(help="A file with one event per line; - for standard input.")]
-_Source = Annotated[str, typer.Option(help="Whose raw topic gets the lines.")]
-_Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second. A file: as fast as it goes when left out.")]
+_Source = Annotated[str, typer.Option(help="The source to send to.")]
+_Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second; default: a file as fast as possible.")]
 _Bursts = Annotated[
     list[str] | None,
     typer.Option("--burst", metavar="user=U,n=N[,at=S]", help="N failed logins of U within one window; repeatable."),
@@ -51,9 +51,9 @@ def send(
     until the duration or the count is reached, or Ctrl-C. Exit code 1 when Kafka refused lines or cannot be reached.
     """
     if file is not None and burst:
-        raise typer.BadParameter("goes with generated logins, not with a file", param_hint="'--burst'")
+        raise typer.BadParameter("needs generated logins, not a file", param_hint="'--burst'")
     if file is None and source != GENERATED:
-        what = f"only {GENERATED} can be made up; name a file, or - for standard input"
+        what = f"only events of {GENERATED} can be generated; name a file, or - for standard input"
         raise typer.BadParameter(what, param_hint="'--source'")
     seconds = None if duration is None else options.span(duration, "--duration")
     stop = threading.Event()

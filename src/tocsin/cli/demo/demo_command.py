@@ -12,8 +12,8 @@ import typer
 from tocsin.cli.output import line
 from tocsin.runtime.process_exit import on_signals
 
-_State = Annotated[Path, typer.Option("--state", help="Folder for everything that runs; emptied first.")]
-_Exit = Annotated[bool, typer.Option("--exit-when-done", help="End when all has happened, and check that it did.")]
+_State = Annotated[Path, typer.Option("--state", help="State folder of the demo; emptied first.")]
+_Exit = Annotated[bool, typer.Option("--exit-when-done", help="Check that everything happens as announced, then exit.")]
 
 
 def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) -> None:
@@ -28,7 +28,7 @@ def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) ->
 
     # Also for the commands that people run in other terminals: the text of the demo names this variable.
     os.environ["TOCSIN_STATE"] = str(state.resolve())
-    line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and somebody who guesses passwords.")
+    line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and an attacker who guesses passwords.")
     stop = threading.Event()
     on_signals(stop, interactive=True)
     run = DemoRun(progress(), stop, exit_when_done=exit_when_done)

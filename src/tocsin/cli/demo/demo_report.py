@@ -23,12 +23,12 @@ def announcement(seconds: float) -> str:
     return f"""in {seconds:.0f} seconds or a little more:
   {EMAIL_USER} fails {email} times within one window of ten seconds; above 50, so one e-mail once that has closed
   {URGENT_USER} fails {urgent} times; above 100, so one urgent message at once, and no e-mail after it
-  {BAD_LINES} lines arrive that nobody can use; they wait in quarantine"""
+  {BAD_LINES} unusable lines arrive and go to quarantine"""
 
 
 def closing_text(state: str, mails: str) -> str:
     """Say that all has happened, and what to try next."""
-    return f"""all has happened as announced: one e-mail, one urgent message, and nothing twice
+    return f"""everything happened as announced: one e-mail, one urgent message, no duplicates
 the mails are on {mails}
 in another terminal, after export TOCSIN_STATE={state}, try:
   tocsin status
@@ -64,14 +64,14 @@ class DemoReport:
             if before == finding.level:
                 continue
             self._levels[finding.finding_id] = finding.level
-            subject = "a finding" if before is None else "the finding has risen"
+            subject = "a finding" if before is None else "the finding was updated"
             score = f"{number(finding.score)} is above {number(finding.limit)}"
             self.say(f"{subject}: {printable(named(finding.entity))}, {score}, so its level is {finding.level}")
 
     def count_quarantined(self, count: int) -> None:
         """Write how many lines are in quarantine if they have become more."""
         if count > self.quarantined:
-            self.say(f"{count} of the {BAD_LINES} broken lines are in quarantine now, with their reasons")
+            self.say(f"{count} of the {BAD_LINES} broken lines are in quarantine, with their reasons")
         self.quarantined = count
 
     def add_mails(self, mails: Sequence[Mail]) -> None:

@@ -85,7 +85,7 @@ class DemoRun(threading.Thread):
             settings = load_settings()
             running = read_running(settings.state)
             if running is None or self._failing():
-                self._fail(self._failing() or ["the stack has ended"])
+                self._fail(self._failing() or ["the stack has stopped"])
             else:
                 self._demonstrate(settings, running)
         except Exception as error:
@@ -97,7 +97,7 @@ class DemoRun(threading.Thread):
     def _demonstrate(self, settings: Settings, running: Running) -> None:
         report = DemoReport(self.say, line, lambda: time.time() - psutil.Process().create_time())
         mailbox = Mailbox(running.mail_url)
-        self.say(f"{_RATE:.0f} logins per second from now on, of {_USERS} users; one in twenty fails, as in real life")
+        self.say(f"{_RATE:.0f} logins per second from {_USERS} users; one in twenty fails, as in real life")
         self.say(demo_report.announcement(_LEAD.total_seconds()))
         sender = threading.Thread(target=self._send, args=(settings,), name="logins", daemon=True)
         sender.start()
@@ -139,7 +139,7 @@ class DemoRun(threading.Thread):
         for fault in faults:
             self.say(f"not as announced: {printable(fault)}")
         if faults and not self.faults:
-            self.say("what to look at: tocsin status, tocsin dev logs <job>")
+            self.say("to find out why: tocsin status, tocsin dev logs <job>")
         self.faults.extend(faults)
 
 

@@ -23,7 +23,7 @@ _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may
 _From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
 _To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
 _Again = Annotated[bool, typer.Option("--again", help="Also rerun days that are up to date.")]
-_Plan = Annotated[bool, typer.Option("--plan", help="Show what would be run, and stop.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Only show the plan.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -82,7 +82,7 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
         ends = f"{own[0].day} to {own[-1].day}" if own else None
         rows.append((name, len(own), ends, f"{events:,}", f"{seconds:,.0f}", reasons or "nothing to do"))
     columns = ("DETECTOR", "DAYS", "FROM AND TO", "EVENTS", "CPU SECONDS", "WHY")
-    table(columns, rows, empty="no day is published yet; tocsin history land, then seal, make days")
+    table(columns, rows, empty="no day is published yet; run: tocsin history land, then tocsin history seal")
     if chosen:
         cores = min(2, os.cpu_count() or 1)
         spent = sum(one.expected_cpu_seconds for one in chosen) + START_CPU_SECONDS

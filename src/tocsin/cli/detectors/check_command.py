@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
 
-_Plan = Annotated[bool, typer.Option("--plan", help="Let Spark plan each detector too; takes some seconds.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan each detector; takes some seconds.")]
 
 
 def detectors(json: options.Json = False) -> None:
@@ -32,7 +32,7 @@ def detectors(json: options.Json = False) -> None:
         table(columns, map(_row, shown), empty="no detectors; write detectors/<name>.py (docs/tutorial.md shows how)")
     if catalog.broken:
         if not json:
-            line("some files are broken: tocsin check tells what is wrong", style="yellow")
+            line("some files are broken; run: tocsin check", style="yellow")
         raise typer.Exit(1)
 
 

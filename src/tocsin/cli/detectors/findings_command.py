@@ -17,9 +17,9 @@ def findings(
     detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
     entity: Annotated[str | None, typer.Option(help="About this user, route, ...; the exact value.")] = None,
     since: options.Since = None,
-    level: Annotated[options.Level | None, typer.Option(help="That reached this level and no higher.")] = None,
+    level: Annotated[options.Level | None, typer.Option(help="Of this level.")] = None,
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Also those that a backfill of their day no longer reproduces.")
+        bool, typer.Option("--superseded", help="Also findings that a backfill of their day did not reproduce.")
     ] = False,
     limit: options.Limit = 100,
     json: options.Json = False,

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 _Detector = Annotated[str, typer.Option("--detector", help="Its name.")]
 _Day = Annotated[
     datetime | None,
-    typer.Option(
-        "--day", formats=["%Y-%m-%d"], metavar="DAY", help="UTC; the latest that is backfilled when left out."
-    ),
+    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="UTC; default: the latest backfilled day."),
 ]
 
 

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from tocsin.backfill.trial_report import Backtest, Diff
 
 _SHOWN = 40
-_Detector = Annotated[str, typer.Option("--detector", help="Its name; any stage will do.")]
-_Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="On so many days, the latest that are published.")]
+_Detector = Annotated[str, typer.Option("--detector", help="Its name; in any stage.")]
+_Days = Annotated[
+    int, typer.Option("--days", min=1, max=3650, help="Run it on this many of the latest published days.")
+]
 _With = Annotated[
     str | None,
-    typer.Option("--with", metavar="VERSION|FILE", help="Compare with it; else with the version that ran before."),
+    typer.Option(
+        "--with", metavar="VERSION|FILE", help="Compare with this file; default: the version that ran before."
+    ),
 ]
 
 
@@ -60,7 +64,7 @@ def _show(found: Backtest) -> None:
     table(("DAY", "EVENTS", "FINDINGS", "URGENT", "ALERTS"), rows, empty="no day")
     line("")
     top = [(_entity(one.entity), one.findings, number(one.highest_score)) for one in found.top]
-    table(("ENTITY", "FINDINGS", "HIGHEST SCORE"), top, empty="it finds nothing")
+    table(("ENTITY", "FINDINGS", "HIGHEST SCORE"), top, empty="no findings")
     line("")
     events = sum(one.events for one in found.days)
     sums = [sum(getattr(one, name) for one in found.days) for name in ("findings", "alerts")]

@@ -35,13 +35,13 @@ def versions(detector: _Detector, json: options.Json = False) -> None:
 
 
 def _row(one: VersionShape) -> tuple[object, ...]:
-    note = "in force, rolled back to" if one.rolled_back else "in force" if one.in_force else None
+    note = "rolled back to" if one.rolled_back else "in force" if one.in_force else None
     return (one.version, utc(one.first_at), utc(one.last_at), one.fingerprint, note)
 
 
 def rollback(
     detector: _Detector,
-    to: Annotated[str | None, typer.Option(help="The version to go back to; else the one before.")] = None,
+    to: Annotated[str | None, typer.Option(help="The version to go back to; default: the one before.")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Run what is in the file again.")] = False,
 ) -> None:
     """Run an earlier version of a detector, on the checkpoint that it left, until its file changes.
@@ -55,10 +55,10 @@ def rollback(
     settings = load_settings()
     if undo:
         held = roll_forward(settings, detector)
-        line(f"{detector}: the version of its file is in force" + (" again" if held else "; it was already"))
+        line(f"{detector}: the version in its file runs" + (" again" if held else " already"))
         return
     version = roll_back(settings, detector, to)
-    line(f"{detector}: version {version.version}, which first ran {utc(version.first_at)}, is in force")
+    line(f"{detector}: rolled back to version {version.version}, which first ran {utc(version.first_at)},")
     line(f"until detectors/{detector}.py changes; `tocsin rollback {detector} --undo` ends that sooner")
 
 

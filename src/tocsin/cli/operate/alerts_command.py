@@ -14,7 +14,7 @@ from tocsin.cli.output import as_json, line, note, number, table, utc
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
 
-app = typer.Typer(help="What people have been, or will be, told about.", no_args_is_help=True)
+app = typer.Typer(help="List and show alerts and their notifications.", no_args_is_help=True)
 
 
 class State(StrEnum):
@@ -91,7 +91,7 @@ def _show(details: AlertDetails) -> None:
     columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
     table(columns, map(findings_command.row, details.findings), empty="no findings")
     line("")
-    table(("TO", "KIND", "STATE", "SENT", "NOTE"), map(_told, details.notifications), empty="nobody is told")
+    table(("TO", "KIND", "STATE", "SENT", "NOTE"), map(_told, details.notifications), empty="no notifications")
 
 
 def _told(notification: Notification) -> tuple[object, ...]:

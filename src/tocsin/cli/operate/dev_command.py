@@ -29,9 +29,15 @@ def up(
     reset: Annotated[
         bool, typer.Option("--reset", help="Remove all data, checkpoints, alerts and logs first.")
     ] = False,
-    free_ports: Annotated[bool, typer.Option("--free-ports", help="Take free ports, not the configured ones.")] = False,
-    mail_port: Annotated[int, typer.Option("--mail-port", min=1, max=65535, help="Of the mail sink's page.")] = 1080,
-    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow too, which then keeps the jobs running.")] = False,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Choose free ports instead of the configured ones.")
+    ] = False,
+    mail_port: Annotated[
+        int, typer.Option("--mail-port", min=1, max=65535, help="Port of the mail sink's page.")
+    ] = 1080,
+    airflow: Annotated[
+        bool, typer.Option("--airflow", help="Also start Airflow, which then supervises the jobs.")
+    ] = False,
 ) -> None:
     """Start everything, say when it is ready, keep it running; Ctrl-C stops everything."""
     from tocsin.dev import launcher
@@ -49,7 +55,7 @@ def down() -> None:
     from tocsin.dev import control
     from tocsin.project.settings import load_settings
 
-    line("stopped" if control.down(load_settings()) else "nothing runs")
+    line("stopped" if control.down(load_settings()) else "no stack runs here")
 
 
 @app.command("status")
@@ -65,7 +71,7 @@ def status(json: Json = False) -> None:
         as_json(found)
     else:
         columns = ("component", "state", "pid", "memory", "cpu", "why")
-        table(columns, (_row(one) for one in found), empty="nothing is declared")
+        table(columns, (_row(one) for one in found), empty="no jobs are declared")
         running = read_running(settings.state) if control.launcher_pid(settings) else None
         line(f"mails: {running.mail_url}" if running else "no stack runs here; start one: tocsin dev up")
         if running and running.airflow_url:
@@ -77,8 +83,8 @@ def status(json: Json = False) -> None:
 @app.command("logs")
 def logs(
     component: Annotated[str, typer.Argument(help="kafka, mail, launcher, or a job such as ingest:logins.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Show this many of the last lines.")] = 50,
 ) -> None:
     """Show the log of one component."""
     from tocsin.dev import control

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tocsin.cli.json_shapes import JobStatus
     from tocsin.project.settings import Settings
 
-_Job = Annotated[str | None, typer.Argument(help="One job alone, such as ingest:logins or notifier.")]
+_Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:logins or notifier.")]
 
 
 def status(job: _Job = None, json: options.Json = False) -> None:
@@ -42,7 +42,7 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     known = {name: report for name, report in reports.items() if job in (None, name)}
     shown = reported_jobs.statuses(snapshot, wanted, known, _last_findings(settings, wanted))
     if away:
-        note(f"{away}; these are the last signs of life of jobs on this machine", style="yellow")
+        note(f"{away}; showing the last heartbeats of jobs on this machine", style="yellow")
     if json:
         as_json(shown)
     else:
@@ -68,7 +68,7 @@ def _wanted(settings: Settings, only: str | None) -> list[str]:
         return list(wanted_jobs(settings))
     declared = list(desired_jobs(catalog_in_force(settings), settings))
     if only not in declared:
-        raise ConfigError([Fault("status", f"no job '{only}' should run here", nearest=nearest(only, declared))])
+        raise ConfigError([Fault("status", f"there is no job '{only}' here", nearest=nearest(only, declared))])
     return [only]
 
 
@@ -85,7 +85,7 @@ def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
             for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
                 told[str(job)] = stored.finding.detected_at or stored.first_detected_at
     except TocsinError as error:
-        note(f"{error}; so the last findings are not known", style="yellow")
+        note(f"{error}; last findings unknown", style="yellow")
     finally:
         database.close()
     return told
@@ -93,7 +93,7 @@ def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
 
 def _show(shown: list[JobStatus]) -> None:
     columns = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
-    table(columns, map(_row, shown), empty="no jobs should run here: sources/ and detectors/ are empty")
+    table(columns, map(_row, shown), empty="no jobs: sources/ and detectors/ are empty")
     for one in shown:
         if one.reason:
             word = "" if one.health == one.state else f"{one.health}: "

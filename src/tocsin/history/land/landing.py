@@ -143,7 +143,7 @@ def _quarantined(settings: Settings, source: Source, before: Entry | None) -> Qu
         try:
             reader.begin(known.positions if known else {}, {})
         except TopicAnew as error:
-            log.warning("counts the records in quarantine from the begin", topic=topic, error=str(error))
+            log.warning("quarantine counted from the beginning", topic=topic, error=str(error))
             reader.begin({}, {})
         since = before.began if before and known else now - timedelta(days=QUARANTINE_DAYS)
         days = reader.by_day(since.date(), now.date())
@@ -164,7 +164,7 @@ def sweep(places: Places, ledger: LandingLedger) -> None:
     known = {entry.run for entry in ledger.entries}
     for _, run, folder in places.landed_folders():
         if run not in known:
-            log.info("removes what a broken-off run left", folder=str(folder))
+            log.info("leftovers of an interrupted run removed", folder=str(folder))
             shutil.rmtree(folder)
 
 
@@ -267,7 +267,7 @@ def _tell(entry: Entry) -> None:
     holes = {p: [f"{h.from_offset} to {h.to_offset}" for h in s.holes] for p, s in entry.partitions.items() if s.holes}
     unreadable = sum(span.unreadable for span in entry.partitions.values())
     if holes:
-        log.warning("offsets are missing: retention removed them, or Kafka held none", topic=entry.topic, holes=holes)
+        log.warning("offsets missing", topic=entry.topic, holes=holes)
     if unreadable:
-        log.warning("records are neither events nor ticks; left out", topic=entry.topic, records=unreadable)
-    log.info("landed", run=entry.run, events=entry.events, files=len(entry.files))
+        log.warning("records skipped, neither events nor ticks", topic=entry.topic, records=unreadable)
+    log.info("events landed", run=entry.run, events=entry.events, files=len(entry.files))

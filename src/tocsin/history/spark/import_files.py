@@ -165,7 +165,7 @@ class _Work:
             imported=file.model_copy(update=refused),
         )
         record(self.places, entry)
-        log.info("imported", file=file.name, events=entry.events, refused=refused["refused"])
+        log.info("file imported", file=file.name, events=entry.events, refused=refused["refused"])
         return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
 
     def _parse(self, sha256: str, now: datetime) -> DataFrame:

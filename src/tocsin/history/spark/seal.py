@@ -139,7 +139,7 @@ class Sealer:
         try:
             return None if name is None else read_version(self.places, day, name)
         except BrokenVersion as error:
-            log.error("what is published cannot be read; all is taken from landing", error=str(error))
+            log.error("published version unreadable, sealing from landed files alone", error=str(error))
             return None
 
     def _inputs(self, day: date, ledger: LandingLedger) -> _Inputs:
@@ -228,7 +228,7 @@ class Sealer:
         judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
         write_version(self.places, day, judged)
         if not verdict.publishable:
-            log.error("the day is not published", source=self.source.name, verdict=verdict.text, branch=branch)
+            log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
             return SealedDay(day, judged, verdict)
         self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
         judged = judged.model_copy(update={"published_at": datetime.now(UTC)})

@@ -159,7 +159,7 @@ class Ingest:
         # Until a batch is committed, each start finds the same again.
         if new := _between(_furthest(known, self._began_at), first):
             self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + new
-            log.error("records were removed before they were read: retention is shorter than the outage", count=new)
+            log.error("records lost: retention is shorter than the outage", count=new)
         return _furthest(first, known), removed
 
     def _lag(self, run: Run) -> float:
@@ -189,9 +189,9 @@ class Ingest:
                 if not waiting:
                     return
                 run.wait(0.25)
-            log.warning("going on without them", waited_for=",".join(reported))
+            log.warning("starting without the detectors", waited_for=",".join(reported))
         except TransientError as error:
-            log.warning("cannot ask the detectors", reason=str(error))
+            log.warning("detectors not reachable", reason=str(error))
         finally:
             reader.close()
 

@@ -79,7 +79,7 @@ class Lead:
         while not self._stop.wait(_LOOK_SECONDS):
             with contextlib.suppress(LockHeld, OSError):
                 self._lock = hold(self._path)
-                log.info("leads now")
+                log.info("leadership taken")
                 took()
                 return
 
@@ -131,7 +131,7 @@ def _end_former(note: Path) -> None:
         try:
             former.wait(_OUTLIVES_SECONDS)
         except psutil.TimeoutExpired:
-            log.warning("the JVM of a process that has ended still runs; it is killed", pid=former.pid)
+            log.warning("orphaned JVM killed", pid=former.pid)
             former.kill()
             former.wait(_OUTLIVES_SECONDS)
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):

@@ -108,7 +108,7 @@ class QueryLoop:
         self._retries += 1
         if self._retries > _RETRIES:
             raise TransientError(reason)
-        log.warning("starting again", reason=reason, attempt=self._retries)
+        log.warning("query restarting", reason=reason, attempt=self._retries)
         self._reporter.update(state=JobState.WAITING, reason=reason)
         self._run.wait(min(10.0, 2.0**self._retries))
 
@@ -143,7 +143,7 @@ class QueryLoop:
             reason = self._growth() if self._is_due("partitions", PARTITION_SECONDS) else None
             reason = reason or self._work.poll(self._run)
             if reason is not None:
-                log.info("starting again", reason=reason)
+                log.info("query restarting", reason=reason)
                 return
             self._look_at_lag()
             self._make_archive()
@@ -161,12 +161,12 @@ class QueryLoop:
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
         if self._work.accept_failure(self._run, error):
-            log.info("starting again", reason="the query asked for another way", error=error.splitlines()[0][:300])
+            log.info("query restarting", reason="the query asked for another way", error=error.splitlines()[0][:300])
             return
         if is_unwritable(error):
             raise Unwritable(error)
         if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
-            log.info("starting again", reason=growth)
+            log.info("query restarting", reason=growth)
             return
         if is_kafka(error) or self._missing() is not None:
             raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")

@@ -136,7 +136,7 @@ def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
         try:
             _append(chronicle_of(state, job), _EVENT.dump_json(replace(event, reason=event.reason[:_LONGEST])) + b"\n")
         except OSError as error:
-            log.warning("cannot be recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
+            log.warning("episode not recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
 
 
 def read_events(state: Path, job: str) -> list[Event]:

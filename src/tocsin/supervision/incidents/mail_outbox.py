@@ -68,7 +68,7 @@ class Outbox:
                 else:
                     mail = self.read(file.stem)
                     about = {"to": mail.recipient, "subject": mail.subject} if mail else {}
-                    log.error("mail could not leave for a week", **about)
+                    log.error("mail dropped after a week", **about)
                     file.unlink()
         for note in self._sent.glob("*"):
             with contextlib.suppress(FileNotFoundError):
@@ -115,8 +115,8 @@ def send_waiting(settings: Settings) -> bool:
             for name in outbox.waiting():
                 send(outbox, name, channels)
         except (ConfigError, OSError) as error:
-            log.warning("mails wait", error=str(error))
+            log.warning("mails waiting", error=str(error))
             return False
         if channels.away:
-            log.warning("mails wait", error="; ".join(channels.away.values()))
+            log.warning("mails waiting", error="; ".join(channels.away.values()))
     return not outbox.waiting()

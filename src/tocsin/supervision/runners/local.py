@@ -75,7 +75,7 @@ class LocalRunner:
         except psutil.NoSuchProcess:
             return
         except psutil.AccessDenied:
-            log.error("may not be stopped by this user", of=process.labels.job, pid=process.pid)
+            log.error("stop not permitted", of=process.labels.job, pid=process.pid)
 
     def list(self) -> list[Process]:
         """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""

@@ -210,8 +210,8 @@ def test_trouble_with_the_db_is_told_once_waited_for_and_loses_nothing(
         clock.seconds += 1
     assert len(tries) == 3
     assert users(database) == ["mallory"]
-    said = [line["event"] for line in logged if line["event"].startswith("backfills:")]
-    assert said == ["backfills: waiting", "backfills: going on"]
+    said = [line["event"] for line in logged if line["event"].startswith("backfills ")]
+    assert said == ["backfills waiting", "backfills resumed"]
 
 
 def test_a_folder_that_cannot_be_read_is_waited_for(

@@ -142,7 +142,7 @@ def test_the_file_is_readable_after_all_writers_have_gone(sqlite: Database, open
 def test_a_locked_database_is_transient_and_works_again_when_the_lock_is_gone(sqlite: Database) -> None:
     other = sqlite3.connect(str(sqlite.url.database), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(TransientError, match=r"database is locked \(another process holds it"):
+    with pytest.raises(TransientError, match=r"database is locked \(another process has locked it"):
         index(sqlite)
     other.execute("ROLLBACK")
     other.close()

@@ -34,7 +34,7 @@ def run(*words: str) -> Result:
 
 def test_an_empty_history_says_how_to_begin(settings: Settings) -> None:
     done = run("list")
-    assert (done.exit_code, "tocsin history land --source NAME begins one" in done.output) == (0, True)
+    assert (done.exit_code, "run: tocsin history land --source NAME" in done.output) == (0, True)
     assert run("show", "--source", "logins", "2026-11-19").output.startswith("2026-11-19 has no sealed version; 0 runs")
 
 

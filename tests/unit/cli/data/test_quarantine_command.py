@@ -132,7 +132,7 @@ def test_a_replay_says_what_it_did_and_what_has_changed(kafka: list[str]) -> Non
     done = call("replay", "logins/0/1")
     assert (done.exit_code, kafka) == (0, ["logins/0/1"])
     assert "replayed 1 record\n" in done.stdout
-    assert "these parts of the rules have changed: schema" in done.stdout
+    assert "changed in the rules since they were quarantined: schema" in done.stdout
 
 
 def test_a_replay_that_leaves_one_out_says_which_and_leaves_with_1(kafka: list[str]) -> None:

@@ -133,8 +133,8 @@ def test_generated_logins_come_at_their_rate() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("lines", "--burst", "user=a,n=1"), "goes with generated logins"),
-        (("--source", "requests"), "only logins can be made up"),
+        (("lines", "--burst", "user=a,n=1"), "needs generated logins"),
+        (("--source", "requests"), "only events of logins can be generated"),
         (("--burst", "mallory"), "is no burst"),
         (("--burst", "user=mallory,n=0"), "is no burst"),
         (("--duration", "soon"), "is not a span of time"),

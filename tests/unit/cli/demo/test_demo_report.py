@@ -49,7 +49,7 @@ def test_a_finding_is_told_when_it_appears_and_when_it_rises_and_not_again(repor
     assert told == [
         "a finding: trudy, 51 is above 50, so its level is email",
         "a finding: x\\x1b[2J, 51 is above 50, so its level is email",
-        "the finding has risen: trudy, 101 is above 100, so its level is urgent",
+        "the finding was updated: trudy, 101 is above 100, so its level is urgent",
     ]
 
 

@@ -67,7 +67,7 @@ def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     folder = tmp_path / "state" / "checkpoints" / "detector__bursts"
     assert not gaps.is_asked_to_skip(folder)
-    told = "detector:bursts leaves out its backlog: within seconds if it runs, else when it starts next\n"
+    told = "detector:bursts will skip its backlog: within seconds if it runs, else at its next start\n"
     assert call("skip-backlog", "bursts") == (0, told)
     assert gaps.is_asked_to_skip(folder)
     with pytest.raises(ConfigError, match="did you mean 'bursts'"):
@@ -96,7 +96,7 @@ def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> No
     assert code == 1
     row = next(line for line in written.splitlines() if line.startswith("bursts"))
     assert row.split() == ["bursts", "live", "logins", "user_id", "10", "s", "50", "100", "a@example.com", "Bursts."]
-    assert "tocsin check tells what is wrong" in written
+    assert "run: tocsin check" in written
 
 
 def test_detectors_as_json(project: Path) -> None:

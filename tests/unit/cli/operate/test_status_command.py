@@ -176,7 +176,7 @@ class TestVerb:
         code, out, err = self.call("ingest:logins")
         assert code == 0
         assert "waits for Kafka" in out
-        assert err == "Kafka is away; these are the last signs of life of jobs on this machine\n"
+        assert err == "Kafka is away; showing the last heartbeats of jobs on this machine\n"
 
     def test_a_version_that_is_to_take_over_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports(monkeypatch, *self.all_well())

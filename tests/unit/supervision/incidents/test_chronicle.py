@@ -148,4 +148,4 @@ def test_a_torn_line_hides_no_other(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_stops_no_supervision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "supervision").write_text("not a folder")
     record(tmp_path, [(JOB, event("lost"))])
-    assert "cannot be recorded" in capsys.readouterr().out
+    assert "episode not recorded" in capsys.readouterr().out

@@ -144,7 +144,7 @@ def _drawn(details: AlertDetails) -> bytes:
         return chart.draw(details)
     except Exception:
         # A mail without its chart still says everything; a mail that never leaves says nothing.
-        _log.exception("chart cannot be drawn", alert=details.alert.id)
+        _log.exception("chart failed", alert=details.alert.id)
         return b""
 
 
