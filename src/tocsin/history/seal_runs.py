@@ -115,7 +115,7 @@ def _verdict(settings: Settings, version: DayVersion) -> str:
         path = (settings.state / str(version.report)).with_suffix(".json")
         verdict = _Judged.model_validate_json(path.read_bytes()).verdict
     except (OSError, ValidationError):
-        return "its verdict cannot be read any more; seal the day again"
+        return "its verdict is unreadable; seal the day again"
     return verdict.model_copy(update={"report": None}).text
 
 

@@ -88,7 +88,7 @@ def seal_mail(source: str, owner: str) -> LostDaysMail:
         owners={source: owner},
         outcomes=lambda run_id: seal_outcomes(load_settings(), source, run_id),
         what="history",
-        then="A day that is refused is sealed again when more lands for it, one that failed in the next night.",
+        then="A refused day is sealed again when more events land for it, a failed one the next night.",
     )
 
 

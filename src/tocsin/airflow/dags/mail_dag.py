@@ -34,7 +34,7 @@ _KILLED = (
     "A task of the run ended without giving a reason: its process was killed, or could not start. "
     "The next run resumes from there; nothing is lost."
 )
-_KEPT = "What was published before goes on to count for these days. Other days are not affected."
+_KEPT = "The versions published before still count for these days. Other days are not affected."
 
 log = structlog.get_logger()
 

@@ -145,7 +145,7 @@ def inputs(places: Places, published: Published) -> dict[date, DayVersion]:
     try:
         return {day: read_version(places, day, name) for day, name in published.made.inputs.items()}
     except BrokenVersion as error:
-        what = f"what the backfill has read is there no more ({error}); backfill the day again"
+        what = f"the files that the backfill read are gone ({error}); backfill the day again"
         raise ConfigError.one(f"parity of {published.run_id}", what) from error
 
 
@@ -161,5 +161,5 @@ def lacks(ledger: LandingLedger, source: Source, read: dict[date, DayVersion]) -
     for day, version in read.items():
         new = ledger.runs(day) - version.runs
         if new:
-            what = f"more landed for {day} after the version that the backfill has read was sealed"
+            what = f"more events landed for {day} after the version that the backfill read was sealed"
             yield Lack(begin(day), end(day), f"{what}; it will be sealed and backfilled again")

@@ -76,4 +76,4 @@ def skip_backlog(detector: _Detector) -> None:
     settings = load_settings()
     job = detector_job(read_catalog(settings.project).detector(detector).name)
     gaps.ask_to_skip(settings.checkpoint(job))
-    line(f"{job} leaves out its backlog: within seconds if it runs, else when it starts next")
+    line(f"{job} will skip its backlog: within seconds if it runs, else at its next start")

@@ -114,7 +114,7 @@ if TYPE_CHECKING:
 
 
 def usage(
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="So many days, up to today.")] = 1,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="This many days, up to today.")] = 1,
     json: options.Json = False,
 ) -> None:
     """List what each job took on each day (UTC), the one that took most CPU first: a core kept busy stands out."""
@@ -130,7 +130,7 @@ def usage(
         as_json(found)
     else:
         columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
-        table(columns, map(_usage_row, found), empty="nothing is known of these days; the notifier writes it")
+        table(columns, map(_usage_row, found), empty="no usage recorded on these days; the notifier records it")
 
 
 def _usage_row(one: JobUsage) -> tuple[object, ...]:
