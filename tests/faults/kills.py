@@ -9,16 +9,16 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
-from tests.faults.checkpoints import Logs, await_moment
 from tests.faults.findings import Follower, Told, Verdict, expected_notifications, judge
 from tests.rig.broker import Broker
+from tests.rig.checkpoints import Logs, await_moment
 from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
@@ -124,14 +124,13 @@ class Killer:
         before = logs.committed()
         await_moment(lambda: logs.committed() > before, _AIM_SECONDS)
         time.sleep(self._chance.uniform(0.2, 4.5))
-        return self._killed_if(lambda: not logs.is_pending(), job, what)
+        return self._installation.kill_if(lambda: not logs.is_pending(), job, what)
 
     def _before_commit(self, job: str, what: str) -> bool:
         """The batch's offsets are written and its commit is not: all it has written is flushed."""
         logs = self._logs(job)
-        await_moment(lambda: not logs.is_pending(), 1.0)
-        await_moment(logs.is_pending, _AIM_SECONDS)
-        return self._killed_if(logs.is_pending, job, what)
+        logs.await_flushed(_AIM_SECONDS)
+        return self._installation.kill_if(logs.is_pending, job, what)
 
     def _in_drain(self, job: str, what: str) -> bool:
         """While it drains: the detect job after a batch of its drain, the ingest, which drains in one, within that."""
@@ -144,15 +143,7 @@ class Killer:
             await_moment(lambda: logs.committed() > before, 10.0)
         else:
             time.sleep(self._chance.uniform(0.2, 1.5))
-        return self._killed_if(lambda: installation.state(job) is JobState.DRAINING, job, what)
-
-    def _killed_if(self, condition: Callable[[], bool], job: str, what: str) -> bool:
-        """Kill `job` if `condition` holds while all of it stands still; whether it did."""
-        with self._installation.frozen(job):
-            if condition():
-                self._installation.kill(job, what)
-                return True
-        return False
+        return installation.kill_if(lambda: installation.state(job) is JobState.DRAINING, job, what)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from email.message import Message as Mail
 from functools import partial
@@ -148,22 +148,13 @@ class Installation(Observed):
 
         await_that(is_gone, STOP_SECONDS)
 
-    @contextlib.contextmanager
-    def frozen(self, job: str) -> Iterator[None]:
-        """All processes of `job` stand still inside the block; those that live go on after it."""
-        leader = self.leader(job)
-        children = leader.children(recursive=True)
-        members = [*children, leader]
-        try:
-            for child in children:
-                with contextlib.suppress(psutil.NoSuchProcess):  # a helper of a moment
-                    child.suspend()
-            leader.suspend()
-            yield
-        finally:
-            for member in members:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    member.resume()
+    def kill_if(self, condition: Callable[[], bool], job: str, what: str = "all") -> bool:
+        """Kill `job` if `condition` holds while all of it stands still; return whether it did."""
+        with frozen(self.leader(job)):
+            if condition():
+                self.kill(job, what)
+                return True
+        return False
 
     def leader(self, job: str) -> psutil.Process:
         """The Python process of `job`."""
@@ -195,6 +186,23 @@ class Installation(Observed):
 
     def _of(self, job: str) -> list[Process]:
         return [process for process in self.runner.list() if process.labels.job == job]
+
+
+@contextlib.contextmanager
+def frozen(leader: psutil.Process) -> Iterator[None]:
+    """All processes of a job stand still inside the block; those that live go on after it."""
+    children = leader.children(recursive=True)
+    members = [*children, leader]
+    try:
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a helper of a moment
+                child.suspend()
+        leader.suspend()
+        yield
+    finally:
+        for member in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.resume()
 
 
 def jvms_of(leader: psutil.Process) -> list[psutil.Process]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.rig.samples.project import copy_project
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.plans import SOURCE, SPEC
 from tests.spark.raw_records import reading, source
+from tocsin.ingest.spark.ingestion import Ingest
 from tocsin.ingest.spark.patterns import check_detector, check_source
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Format
+from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob.plan_tree import parse_tree
+from tocsin.sparkjob.query.work import Run
 
 OVERFLOWING = [
     r'"((?:[^"\\]|\\.)*)"',
@@ -87,6 +92,16 @@ def test_faults_of_a_source_and_its_rules_are_told_all_at_once(spark: SparkSessi
         ("expectations/visits.rows.json", "deep.regex"),
     ]
     check_source(spark, VISITS, rules[1:])
+
+
+def test_an_ingest_tries_the_patterns_before_it_reads(spark: SparkSession, tmp_path: Path) -> None:
+    copy_project(tmp_path)
+    path = tmp_path / "sources/logins.toml"
+    columns = r"(?<user_id>[^ ]+) (?<timestamp>[^ ]+) (?<ip_address>[^ ]+) (?<action>(?:[^\\]|\\.)*)"
+    text = path.read_text()
+    path.write_text(text.replace('format = ["key-value", "json"]', f"format = 'regex'\npattern = '{columns}'"))
+    with pytest.raises(ConfigError, match="overflows Java's stack"):
+        Ingest(Settings(project=tmp_path, state=tmp_path / "state"), "logins").start(cast(Run, Namespace(spark=spark)))
 
 
 def test_a_line_that_overflows_the_matcher_goes_to_quarantine(spark: SparkSession) -> None:

@@ -36,6 +36,11 @@ class Logs:
         committed = self.committed()  # first, so that a commit in between is not taken for a batch that waits
         return self.planned() > committed
 
+    def await_flushed(self, seconds: float = 60.0) -> bool:
+        """Wait for a moment between flush and commit: all that a batch has written is out; false if none came."""
+        await_moment(lambda: not self.is_pending(), 1.0)
+        return await_moment(self.is_pending, seconds)
+
 
 def await_moment(condition: Callable[[], bool], seconds: float) -> bool:
     """Whether `condition` came true within `seconds`; looks two thousand times a second."""
