@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,8 @@ from tocsin.model.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+_Shape = TypeVar("_Shape", bound="BaseModel")
 
 _PIPE_WIDTH = 100_000
 _STYLES = {"urgent": "bold red", "email": "yellow", "problem": "bold red", "warning": "yellow", "ok": "green"}
@@ -59,6 +61,21 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
         console().print(drawn)
     else:
         line(empty)
+
+
+def write_list(
+    found: Sequence[_Shape],
+    columns: Sequence[str],
+    row: Callable[[_Shape], Sequence[object]],
+    *,
+    json: bool,
+    empty: str,
+) -> None:
+    """Write what was found as JSON, or as a table with a `row` for each."""
+    if json:
+        as_json(found)
+    else:
+        table(columns, map(row, found), empty=empty)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.project.declaration import read_spec
+from tocsin.project.settings import Settings, load_settings
 from tocsin.project.source_file import read_source
 
 _Declared = TypeVar("_Declared", Source, DetectorSpec)
@@ -64,6 +65,12 @@ def read_catalog(project: Path) -> Catalog:
             broken[f"detectors/{name}"] = ConfigError(faults)
             del detectors[name]
     return Catalog(sources, detectors, broken)
+
+
+def load_project() -> tuple[Settings, Catalog]:
+    """Read the settings, and all that is declared in their project."""
+    settings = load_settings()
+    return settings, read_catalog(settings.project)
 
 
 def _read(

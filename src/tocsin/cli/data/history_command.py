@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tocsin.history.day_versions import DayVersion
     from tocsin.history.spark.import_files import Imported
     from tocsin.model.source import Source
-    from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
 app = typer.Typer(help="Keep days of events beyond Kafka: land, seal, inspect, roll back.", no_args_is_help=True)
@@ -98,8 +97,7 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
     """List the days of a source or of all, the newest first: which version counts, and what waits for what."""
     from tocsin.history.day_status import list_days
 
-    settings, catalog = _catalog()
-    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    settings, declared = _sources(source)
     found = [one for each in declared for one in reversed(list_days(settings, each))]
     if json:
         as_json(found)
@@ -142,8 +140,7 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
     """Look whether history is whole: ledger, landed files, catalogue and sealed files. Exit code 1 when it is not."""
     from tocsin.history.care import verify as faults_of
 
-    settings, catalog = _catalog()
-    declared = [catalog.source(source)] if source else list(catalog.sources.values())
+    settings, declared = _sources(source)
     found = [f"{each.name}: {what}" for each in declared for what in faults_of(settings, each, checksums=checksums)]
     for what in found:
         line(what, style="red")
@@ -198,17 +195,16 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     return file.refused
 
 
-def _catalog() -> tuple[Settings, Catalog]:
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
+def _sources(only: str | None) -> tuple[Settings, list[Source]]:
+    from tocsin.project.catalog import load_project
 
-    settings = load_settings()
-    return settings, read_catalog(settings.project)
+    settings, catalog = load_project()
+    return settings, [catalog.source(only)] if only else list(catalog.sources.values())
 
 
 def _project(source: str) -> tuple[Settings, Source]:
-    settings, catalog = _catalog()
-    return settings, catalog.source(source)
+    settings, (declared,) = _sources(source)
+    return settings, declared
 
 
 def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:

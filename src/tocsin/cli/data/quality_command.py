@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, table
+from tocsin.cli.output import as_json, line, table, write_list
 from tocsin.model.errors import nearest
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: opt
         near = nearest(metric, names)
         raise typer.BadParameter(f"no figure '{metric}'" + (f"; did you mean '{near}'?" if near else ""))
     rows = [row for one in profiles for row in one.rows() if metric in (None, row.name)]
-    if json:
-        as_json(rows)
-    else:
-        table(("DAY", "FIGURE", "VALUE"), ((row.day, row.name, shown(row.value)) for row in rows), empty="no figures")
+    figures = ("DAY", "FIGURE", "VALUE")
+    write_list(rows, figures, lambda row: (row.day, row.name, shown(row.value)), json=json, empty="no figures")
 
 
 @app.command()

@@ -40,8 +40,9 @@ def list_(
 ) -> None:
     """List quarantined records, the newest first, and count them all. What was replayed stays in the list."""
     from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
+    from tocsin.project.catalog import load_project
 
-    settings, catalog = _project()
+    settings, catalog = load_project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit)
     if json:
         found = newest_quarantined(settings, _sources(catalog, source), wanted)
@@ -57,7 +58,9 @@ def list_(
 @app.command()
 def show(record: _Id, json: options.Json = False) -> None:
     """Show one record: its reasons, where it came from, and its bytes. Exit code 2 when there is none with this id."""
-    settings, catalog = _project()
+    from tocsin.project.catalog import load_project
+
+    settings, catalog = load_project()
     found = _named(settings, catalog, record)
     if json:
         as_json(found)
@@ -88,10 +91,11 @@ def replay(
     Replaying twice makes one event. Exit code 1 when a record could not be replayed.
     """
     from tocsin.ingest.quarantine import Selection, newest_quarantined, replay_all
+    from tocsin.project.catalog import load_project
 
     if bool(records) == every:
         raise typer.BadParameter("name records, or select them with --all and options", param_hint="'ID'")
-    settings, catalog = _project()
+    settings, catalog = load_project()
     if records:
         found = [_named(settings, catalog, record) for record in records]
     else:
@@ -114,14 +118,6 @@ def _show_replay(done: ReplayResult) -> None:
         line(f"changed in the rules since they were quarantined: {', '.join(sorted(done.changed))}")
     elif done.replayed:
         line("the rules have not changed since they were quarantined, so they will probably return", style="yellow")
-
-
-def _project() -> tuple[Settings, Catalog]:
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
-
-    settings = load_settings()
-    return settings, read_catalog(settings.project)
 
 
 def _sources(catalog: Catalog, source: str | None) -> list[Source]:

@@ -69,13 +69,11 @@ def send(
 
 def _send(source: str, lines: Lines, total: float | None) -> None:
     from tocsin.ingest.producer import LineProducer
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
+    from tocsin.project.catalog import load_project
 
-    settings = load_settings()
-    declared = read_catalog(settings.project).source(source)
+    settings, catalog = load_project()
     began = time.monotonic()
-    with LineProducer(settings, declared) as producer, bar("sending", total) as advance:
+    with LineProducer(settings, catalog.source(source)) as producer, bar("sending", total) as advance:
         _hand_over(producer, lines, advance)
     seconds = max(time.monotonic() - began, 1e-3)
     topic, rate = settings.names.raw(source), producer.delivered / seconds

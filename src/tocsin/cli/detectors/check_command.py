@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, number, table
+from tocsin.cli.output import as_json, counted, line, number, write_list
 from tocsin.model.durations import span
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ def detectors(json: options.Json = False) -> None:
     """List the detectors of the project: stage, source, window, limits, owner. Exit code 1 when a file is broken."""
     catalog = _catalog()
     shown = [_shape(spec) for spec in catalog.detectors.values()]
-    if json:
-        as_json(shown)
-    else:
-        columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
-        table(columns, map(_row, shown), empty="no detectors; write detectors/<name>.py (docs/tutorial.md shows how)")
+    columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
+    empty = "no detectors; write detectors/<name>.py (docs/tutorial.md shows how)"
+    write_list(shown, columns, _row, json=json, empty=empty)
     if catalog.broken:
         if not json:
             line("some files are broken; run: tocsin check", style="yellow")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, number, table, utc
+from tocsin.cli.output import number, utc, write_list
 
 if TYPE_CHECKING:
-    from tocsin.alerts.store.alert_rows import StoredFinding
+    from tocsin.alerts.store.alert_rows import InvalidFinding, StoredFinding
 
 
 def findings(
@@ -33,16 +34,10 @@ def findings(
     wanted = FindingFilter(
         detector=detector, entity=entity, since=start, level=level, superseded=superseded, limit=limit
     )
-    database = open_store(load_settings())
-    try:
+    with closing(open_store(load_settings())) as database:
         found = list_findings(database, wanted)
-    finally:
-        database.close()
-    if json:
-        as_json(found)
-    else:
-        columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
-        table(columns, map(row, found), empty="no findings")
+    columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
+    write_list(found, columns, row, json=json, empty="no findings")
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -52,20 +47,16 @@ def rejected(limit: options.Limit = 100, json: options.Json = False, exit_code: 
     from tocsin.alerts.store.queries import list_invalid, open_store
     from tocsin.project.settings import load_settings
 
-    database = open_store(load_settings())
-    try:
+    with closing(open_store(load_settings())) as database:
         found = list_invalid(database, limit)
-    finally:
-        database.close()
-    if json:
-        as_json(found)
-    else:
-        rows = (
-            (utc(one.seen_at), one.topic, one.partition, one.offset, one.size, "; ".join(one.reasons)) for one in found
-        )
-        table(("SEEN", "TOPIC", "PARTITION", "OFFSET", "BYTES", "REASONS"), rows, empty="no rejected findings")
+    columns = ("SEEN", "TOPIC", "PARTITION", "OFFSET", "BYTES", "REASONS")
+    write_list(found, columns, _rejected_row, json=json, empty="no rejected findings")
     if exit_code and found:
         raise typer.Exit(1)
+
+
+def _rejected_row(one: InvalidFinding) -> tuple[object, ...]:
+    return (utc(one.seen_at), one.topic, one.partition, one.offset, one.size, "; ".join(one.reasons))
 
 
 def row(stored: StoredFinding) -> tuple[object, ...]:

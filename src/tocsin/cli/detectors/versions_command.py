@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, table, utc
+from tocsin.cli.output import line, utc, write_list
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import VersionShape
@@ -27,11 +27,8 @@ def versions(detector: _Detector, json: options.Json = False) -> None:
         VersionShape(**one.model_dump(), in_force=one.version == current, rolled_back=one.version == current and pinned)
         for one in kept_versions(settings, detector)
     ]
-    if json:
-        as_json(found)
-    else:
-        columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "NOTE")
-        table(columns, map(_row, found), empty=f"no version of {detector} has run here yet")
+    columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "NOTE")
+    write_list(found, columns, _row, json=json, empty=f"no version of {detector} has run here yet")
 
 
 def _row(one: VersionShape) -> tuple[object, ...]:
@@ -69,11 +66,10 @@ def skip_backlog(detector: _Detector) -> None:
     beside its checkpoint, for a backfill; windows that had begun by then are not told.
     """
     from tocsin.model.names import detector_job
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
+    from tocsin.project.catalog import load_project
     from tocsin.sparkjob.query import gaps
 
-    settings = load_settings()
-    job = detector_job(read_catalog(settings.project).detector(detector).name)
+    settings, catalog = load_project()
+    job = detector_job(catalog.detector(detector).name)
     gaps.ask_to_skip(settings.checkpoint(job))
     line(f"{job} will skip its backlog: within seconds if it runs, else at its next start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
-from tocsin.cli.output import as_json, line, note, number, table, utc
+from tocsin.cli.output import as_json, line, note, number, table, utc, write_list
 
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
@@ -38,16 +39,10 @@ def list_(
     from tocsin.project.settings import load_settings
 
     wanted = AlertFilter(state=state, detector=detector, since=options.since(since), limit=limit)
-    database = open_store(load_settings())
-    try:
+    with closing(open_store(load_settings())) as database:
         found = list_alerts(database, wanted)
-    finally:
-        database.close()
-    if json:
-        as_json(found)
-    else:
-        what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
-        table((*what, "FIRST SEEN", "LAST SEEN", "OWNER"), map(_row, found), empty="no alerts")
+    what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
+    write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -58,11 +53,8 @@ def show(alert: Annotated[int, typer.Argument(help="Its number, from the list.")
     from tocsin.alerts.store.queries import open_store, show_alert
     from tocsin.project.settings import load_settings
 
-    database = open_store(load_settings())
-    try:
+    with closing(open_store(load_settings())) as database:
         details = show_alert(database, alert)
-    finally:
-        database.close()
     if details is None:
         note(f"there is no alert {alert}", style="red")
         raise typer.Exit(1)

@@ -69,11 +69,9 @@ def topics() -> None:
     `tocsin dev up` does this by itself. Nothing is ever deleted or reconfigured: what differs is told.
     """
     from tocsin.kafka.topics import ensure_topics, wanted_topics
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
+    from tocsin.project.catalog import load_project
 
-    settings = load_settings()
-    catalog = read_catalog(settings.project)
+    settings, catalog = load_project()
     report = ensure_topics(settings, catalog)
     for name in report.created:
         line(f"created {name}")

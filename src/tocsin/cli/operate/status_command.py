@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, note, table, utc
+from tocsin.cli.output import as_json, line, note, table, utc, write_list
 from tocsin.model.durations import span
 from tocsin.model.names import DETECTOR, JobName
 
@@ -121,16 +122,10 @@ def usage(
     from tocsin.alerts.store.queries import list_usage, open_store
     from tocsin.project.settings import load_settings
 
-    database = open_store(load_settings())
-    try:
+    with closing(open_store(load_settings())) as database:
         found = list_usage(database, datetime.now(UTC).date() - timedelta(days=days - 1))
-    finally:
-        database.close()
-    if json:
-        as_json(found)
-    else:
-        columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
-        table(columns, map(_usage_row, found), empty="no usage recorded on these days; the notifier records it")
+    columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
+    write_list(found, columns, _usage_row, json=json, empty="no usage recorded on these days; the notifier records it")
 
 
 def _usage_row(one: JobUsage) -> tuple[object, ...]:
