@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, detect_job
 from tests.rig.waiting import await_that, patient
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
 from tocsin.model.names import ingest_job
-from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob.query.gaps import Cause, read_gaps
 
 

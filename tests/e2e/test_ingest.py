@@ -38,13 +38,13 @@ from tocsin.ingest.parsing_rules import reason_class
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.kafka.job_reports import read_reports
+from tocsin.kafka.reporter import EVERY_SECONDS, Reporter
 from tocsin.model.job_report import JobState
 from tocsin.model.names import detector_job
 from tocsin.model.sizes import EVENT_BYTES, RAW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.reporter import EVERY_SECONDS, Reporter
 from tocsin.sparkjob.query.work import REAL_TIME
 
 HOPELESS = b"\xff" * 300_000

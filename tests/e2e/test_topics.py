@@ -18,6 +18,7 @@ from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topics import TopicsReport, ensure_topics, wanted_topics
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport
@@ -27,7 +28,6 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
-from tocsin.runtime.reporter import Reporter
 
 LOGINS = read_source(Path(__file__).parents[2] / "sources/logins.toml")
 DAY = 24 * 3600 * 1000

@@ -12,6 +12,7 @@ import structlog
 
 from tocsin.alerts.indexer import IndexerJob
 from tocsin.alerts.notify.notifier import NotifierJob
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER, NOTIFIER
@@ -19,7 +20,6 @@ from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.runtime.process_exit import ExitCode
-from tocsin.runtime.reporter import Reporter
 
 _LONGEST_STOP = 12.0
 

@@ -24,12 +24,12 @@ from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.database import Database
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 
 BATCH = 500
 # A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.

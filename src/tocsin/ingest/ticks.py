@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
-from confluent_kafka import KafkaException, Producer
 
 from tocsin.kafka.reader import Offsets
+from tocsin.kafka.record_writer import PROMPT, RecordWriter
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.event import tick_value
+from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 
 EVERY_SECONDS = 1.0
 _MARGIN_SECONDS = 0.01
@@ -89,8 +90,7 @@ class Ticker:
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
         self._reading = TickRule()
         self._committed: Offsets = {}
-        limits = {"linger.ms": 0, "message.timeout.ms": 5_000}
-        self._producer = Producer(settings.kafka.for_librdkafka() | limits)
+        self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self._thread.start()
 
@@ -120,7 +120,7 @@ class Ticker:
             try:
                 moment = self._ask()
                 self._write()
-            except (KafkaException, BufferError, TransientError) as error:
+            except TransientError as error:
                 log.debug("tick skipped", error=str(error))
             if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()
@@ -142,5 +142,5 @@ class Ticker:
         if moment is None:
             return
         for partition in self._watched.events_partitions():
-            self._producer.produce(self._events, value=tick_value(moment), partition=partition)
-        self._producer.flush(5.0)
+            self._writer.write(self._events, tick_value(moment), partition=partition)
+        self._writer.flush()

@@ -1,1 +1,1 @@
-"""Talk to Kafka: topics and their records."""
+"""Talk to Kafka: topics, their records, and what jobs report."""

@@ -1,4 +1,4 @@
-"""Read what jobs report of themselves from the topic `job-metrics`; `tocsin.runtime.reporter` writes it."""
+"""Read what jobs report of themselves from the topic `job-metrics`; `tocsin.kafka.reporter` writes it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
+PROMPT: dict[str, Any] = {"linger.ms": 0, "enable.idempotence": False}
+"""The configuration for single records that are sent at once, and of which the next one says more than a lost one."""
+
 
 class RecordWriter:
     """Writes records, each once. Use it in a `with` statement, which waits at the end until all are delivered.
@@ -36,12 +39,18 @@ class RecordWriter:
         """
         self.sent = self.delivered = self.refused = self.failed = 0
         self.error: str | None = None
-        self._kafka, self._timeout = settings.kafka, timeout_seconds
+        self._kafka, self._timeout, self._told = settings.kafka, timeout_seconds, 0
         own = {"message.max.bytes": longest, "message.timeout.ms": int(timeout_seconds * 1000)} | (config or {})
         self._producer = Producer(settings.kafka.for_librdkafka() | {"enable.idempotence": True} | own)
 
-    def write(self, topic: str, value: bytes, key: str | bytes | None, **place: Any) -> bool:
+    def write(self, topic: str, value: str | bytes, key: str | bytes | None = None, **more: Any) -> bool:
         """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.
+
+        Args:
+            topic: where to.
+            value: of the record.
+            key: likewise.
+            more: of `Producer.produce`: partition, headers; with an `on_delivery` the record is not counted here.
 
         Raises:
             TransientError: Kafka has not taken anything for `timeout_seconds`; a retry helps.
@@ -50,7 +59,7 @@ class RecordWriter:
         self.sent += 1
         while True:
             try:
-                self._producer.produce(topic, value=value, key=key, on_delivery=self._count, **place)
+                self._producer.produce(topic, value=value, key=key, **{"on_delivery": self._count} | more)
                 break
             except BufferError:
                 if time.monotonic() > deadline:
@@ -61,17 +70,24 @@ class RecordWriter:
                     raise TransientError(f"cannot write to {topic}: {error.args[0].str()}") from error
                 self._refuse(error.args[0])
                 return False
-        self._producer.poll(0)
+        self.poll()
         return True
 
-    def flush(self) -> None:
-        """Wait until every record is delivered.
+    def poll(self, timeout_seconds: float = 0.0) -> None:
+        """Hear what became of records, at once or within `timeout_seconds`."""
+        self._producer.poll(timeout_seconds)
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Wait until every record is delivered, as long as Kafka may take for one unless `timeout_seconds` are given.
 
         Raises:
-            TransientError: records were lost on the way; `failed` says how many, sending them again helps.
+            TransientError: records were lost since the last flush; `failed` says how many were ever, sending them
+                again helps.
         """
-        self.failed += self._producer.flush(self._timeout)
-        if self.failed:
+        left = self._producer.flush(self._timeout if timeout_seconds is None else timeout_seconds)
+        self.failed += left  # not in one line: `failed` would be read before what flush counts
+        if self.failed > self._told:
+            self._told = self.failed
             lost = f"{self.failed} of {self.sent} records did not reach Kafka at {self._kafka.bootstrap_servers}"
             raise TransientError(f"{lost}: {self.error or 'it does not answer'}")
 

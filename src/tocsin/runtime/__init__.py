@@ -1,1 +1,1 @@
-"""Serve every process of Tocsin: locks, heartbeats, reports, logs, state files, and how it ends."""
+"""Serve every process of Tocsin: locks, heartbeats, logs, state files, and how it ends."""

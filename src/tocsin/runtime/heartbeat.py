@@ -3,7 +3,7 @@
 They work when Kafka is down, so that a job that waits for it is not taken for hung. A heartbeat is the job's last
 `JobReport`, as JSON, in `<state>/heartbeats/<job>.json`; its modification time is the time of the beat. A process that
 runs beside the one that leads its job, to take over from it, has a file of its own.
-`tocsin.runtime.reporter.Reporter` writes it, as it does the records on `job-metrics`.
+`tocsin.kafka.reporter.Reporter` writes it, as it does the records on `job-metrics`.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import structlog
 
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
-from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob import jvm
 from tocsin.sparkjob.failures import Unwritable, is_disk
 from tocsin.sparkjob.query.leadership import Lead

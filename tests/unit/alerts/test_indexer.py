@@ -23,11 +23,11 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.dev.servers.ports import free_ports
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 
 Open = Callable[..., Database]
 

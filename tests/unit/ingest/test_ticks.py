@@ -1,13 +1,19 @@
 """Which tick is true: everything appended before its time has been processed."""
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.ingest.ticks import TickRule, pause_after
+from tests.rig.played_kafka import played_kafka, written
+from tests.rig.waiting import await_that
+from tocsin.ingest.ticks import Ticker, TickRule, Watched, pause_after
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.event import tick_value
+from tocsin.project.settings import Settings
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -83,3 +89,23 @@ def test_the_clock_is_read_when_a_second_begins() -> None:
 
 def test_the_record_of_a_tick() -> None:
     assert json.loads(tick_value(at(1.25))) == {"tick": True, "event_time": "2026-01-01T00:00:01.250000Z"}
+
+
+def test_ticks_are_written_into_each_partition_by_the_clock_of_kafka(tmp_path: Path) -> None:
+    with played_kafka("events.logins") as kafka:
+        settings = Settings(project=tmp_path, state=tmp_path, kafka=kafka)
+        reporter, ended = Reporter(settings, "ingest:logins"), threading.Event()
+        ticker = Ticker(settings, "logins", reporter, Watched(lambda: {0: 5}, lambda: [0, 1], ended.is_set))
+        await_that(lambda: ticker.asks, 30)
+        assert ticker.read({0: 4}) is None
+        by_its_clock = datetime(1970, 1, 1, 0, 0, 1, 234_000, tzinfo=UTC)  # at which librdkafka's stands still
+        assert ticker.read({0: 5}) == by_its_clock
+        ticker.note_committed({0: 5})
+        await_that(lambda: written(settings, "events.logins", 0) and written(settings, "events.logins", 1), 30)
+        ended.set()
+        reporter.close()
+        assert (
+            written(settings, "events.logins", 0)
+            == written(settings, "events.logins", 1)
+            == [(None, tick_value(by_its_clock))]
+        )

@@ -26,11 +26,11 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import alert_details
 from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import INDEXER, detector_job
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0

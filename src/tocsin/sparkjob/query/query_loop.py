@@ -17,11 +17,11 @@ import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.kafka.reader import Offsets, TopicReader, lag_of
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import on_signals
-from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob import class_archive, jvm
 from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.progress import BatchProgress, listen

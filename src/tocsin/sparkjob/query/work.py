@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.read_positions import ReadPositions
 from tocsin.sparkjob.session import consumer_group

@@ -10,15 +10,15 @@ import pytest
 
 from tests.rig.waiting import awaited
 from tocsin.alerts.notify.notifier import Notifier, NotifierJob
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.names import NOTIFIER
 from tocsin.project.settings import Settings
-from tocsin.runtime.reporter import Reporter
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker to wait for, and no pause between two rounds."""
-    monkeypatch.setattr("tocsin.runtime.reporter.Producer", Mock())
+    monkeypatch.setattr("tocsin.kafka.reporter.RecordWriter", Mock())
     monkeypatch.setattr("tocsin.alerts.notify.notifier.POLL_SECONDS", 0.01)
 
 

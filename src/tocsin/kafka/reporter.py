@@ -15,9 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message
 
+from tocsin.kafka.record_writer import PROMPT, RecordWriter
+from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
 
@@ -61,8 +64,7 @@ class Reporter:
             "pid": os.getpid(),
             "state": JobState.STARTING,
         }
-        limits = {"linger.ms": 0, "message.timeout.ms": 5_000, "queue.buffering.max.messages": 1_000}
-        self._producer = Producer(settings.kafka.for_librdkafka() | limits)
+        self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
         self._thread.start()
 
@@ -130,7 +132,7 @@ class Reporter:
         self._send(delivered)
         deadline = time.monotonic() + timeout_seconds
         while not done.is_set() and time.monotonic() < deadline:
-            self._producer.poll(0.05)
+            self._writer.poll(0.05)
         if not appended:
             return None
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=appended[0].timestamp()[1])
@@ -140,7 +142,8 @@ class Reporter:
         self._stop.set()
         self._thread.join(2)  # it may wait for an answer that does not come
         self.update(state=state, reason=reason)
-        self._producer.flush(2)
+        with contextlib.suppress(TransientError):
+            self._writer.flush(2.0)
 
     def _is_behind(self) -> bool:
         """Tell whether a batch is due: nothing passes for hung that had nothing to read, or waited, until now."""
@@ -163,10 +166,9 @@ class Reporter:
                 report = report.model_copy(update={"at": self._beat_at})
             if self._beside:
                 return
-            with contextlib.suppress(BufferError, KafkaException):
-                value = report.model_dump_json(exclude_none=True)
-                self._producer.produce(self._topic, key=report.job, value=value, partition=0, on_delivery=delivered)
-        self._producer.poll(0)
+            value, more = report.model_dump_json(exclude_none=True), {"on_delivery": delivered} if delivered else {}
+            with contextlib.suppress(TransientError):
+                self._writer.write(self._topic, value, report.job, partition=0, **more)
 
 
 class _Tree:

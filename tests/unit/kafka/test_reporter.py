@@ -11,11 +11,11 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
+from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
 from tocsin.runtime.heartbeat import end_beside, read_beat
-from tocsin.runtime.reporter import Reporter
 
 JOB = "detector:bursts"
 UPDATES = 100
@@ -24,7 +24,7 @@ UPDATES = 100
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes what it is given; a real producer would wait for its broker at each end."""
-    monkeypatch.setattr("tocsin.runtime.reporter.Producer", Mock())
+    monkeypatch.setattr("tocsin.kafka.reporter.RecordWriter", Mock())
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("tocsin.runtime.reporter.time", clock)
+    monkeypatch.setattr("tocsin.kafka.reporter.time", clock)
     return clock
 
 
@@ -152,7 +152,7 @@ def test_the_process_list_is_read_seldom_and_children_count(
             reporter = Reporter(settings, JOB)
             alone = psutil.Process().memory_info().rss
             assert reporter.report().rss_bytes > alone
-            monkeypatch.setattr("tocsin.runtime.reporter._YOUNG_SECONDS", 0.0)
+            monkeypatch.setattr("tocsin.kafka.reporter._YOUNG_SECONDS", 0.0)
             monkeypatch.setattr("psutil.Process.children", counted)
             reports = [reporter.report() for _ in range(20)]
             assert len(walks) <= 1
@@ -185,7 +185,7 @@ def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_olde
 
 
 def test_a_job_whose_work_does_not_answer_has_no_heartbeat(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.runtime.reporter.EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("tocsin.kafka.reporter.EVERY_SECONDS", 0.02)
     asked, answers = threading.Semaphore(0), threading.Semaphore(0)
 
     def await_answer() -> None:

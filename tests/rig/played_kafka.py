@@ -1,0 +1,30 @@
+"""A Kafka that librdkafka plays within this process: no JVM, topics that are there once they are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka.admin import AdminClient
+
+from tocsin.kafka.reader import TopicReader
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
+
+
+@contextmanager
+def played_kafka(*topics: str) -> Iterator[KafkaSettings]:
+    """How to reach it; it lives as long as the client that plays it. It has `topics`, of four partitions each."""
+    player = AdminClient({"test.mock.num.brokers": 1})
+    for topic in topics:
+        player.list_topics(topic, timeout=10)
+    (broker,) = player.list_topics(timeout=10).brokers.values()
+    yield KafkaSettings(bootstrap_servers=f"{broker.host}:{broker.port}")
+    del player
+
+
+def written(settings: Settings, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record."""
+    with TopicReader(settings, "test", topic) as reader:
+        first, end = (bound[partition] for bound in reader.bounds([partition]))
+        return [(message.key(), message.value()) for message in reader.records(partition, first, end)]
