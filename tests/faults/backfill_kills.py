@@ -1,6 +1,6 @@
 """Kills -9 of a backfill, while it publishes and at random: no day is half published, and the findings are the same.
 
-`python -m tests.faults.backfill_kills --rounds 10` prints each round; the test takes one, and four in `make test-all`.
+`python -m tests.faults.backfill_kills --rounds 10` prints each round; `make test-all` takes four.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import pytest
 from tests.faults.backfill_kills import Rounds
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.long)])
-def test_a_backfill_that_is_killed_anywhere_half_publishes_no_day(tmp_path: Path, count: int) -> None:
+@pytest.mark.long
+def test_a_backfill_that_is_killed_anywhere_half_publishes_no_day(tmp_path: Path) -> None:
     rounds = Rounds(tmp_path)
-    done = [rounds.killed() for _ in range(count)]
+    done = [rounds.killed() for _ in range(4)]
     assert [fault for one in done for fault in one.faults] == []
     assert any(one.killed for one in done)
     rounds.whole()

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.findings import Follower, window_of
-from tests.faults.small_disk import small_disk
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
+from tests.rig.small_disk import small_disk
 from tests.rig.waiting import await_that
 from tocsin.model.job_report import JobState
 from tocsin.runtime.process_exit import ExitCode

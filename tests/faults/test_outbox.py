@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.faults.findings import Told
-from tests.faults.small_disk import small_disk
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import DETECTOR
+from tests.rig.small_disk import small_disk
 from tests.rig.waiting import await_that
 from tocsin.model.finding import Finding, finding_id
 from tocsin.model.job_report import JobState

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.raw_records import Read, reading
+from tocsin.backfill import trial
+from tocsin.backfill.spark import backfill_run
+from tocsin.history import sealing
+from tocsin.history.spark import import_files
 from tocsin.model.finding import Finding
 from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
@@ -36,6 +41,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def sharing(spark: SparkSession) -> Iterator[list[str]]:
+    """Within the block, each batch that would start a session gets this one; yields the job of each start."""
+    starts: list[str] = []
+
+    @contextmanager
+    def running(settings: Settings, job: str) -> Iterator[SparkSession]:
+        clean_scratch(settings, job)
+        starts.append(job)
+        yield spark
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (backfill_run, import_files, sealing, trial):
+            patch.setattr(module, "running_batch", running)
+        yield starts
+
+
+@pytest.fixture
+def starts(spark: SparkSession) -> Iterator[list[str]]:
+    """A job for each batch that would have started a session; all of them share that of the tests."""
+    with sharing(spark) as jobs:
+        yield jobs
 
 
 def moment(text: str) -> datetime:

@@ -19,7 +19,7 @@ import sys, time
 from pathlib import Path
 from pyspark.sql import functions as F
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import archive, jvm, session
+from tocsin.sparkjob import class_archive as archive, jvm, session
 
 archive.own_archive = lambda: Path(sys.argv[1]) / "own.jsa"
 settings = Settings(state=Path(sys.argv[1]))
@@ -46,7 +46,7 @@ BATCH = """
 import sys
 from pathlib import Path
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import archive, jvm, session
+from tocsin.sparkjob import class_archive as archive, jvm, session
 
 archive.own_archive = lambda: Path(sys.argv[1]) / "own.jsa"
 options = archive.batch_options

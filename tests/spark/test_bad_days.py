@@ -5,15 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.rig.samples.project import copy_project
 from tests.spark.sealing import DAY, History, login
@@ -93,7 +90,7 @@ class Program:
 
 
 @pytest.fixture
-def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+def program(starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     project = tmp_path / "project"
     copy_project(project, "sources", "expectations")
     declared = project / "sources" / "logins.toml"
@@ -103,15 +100,10 @@ def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made = Program(History(tmp_path / "state", read_catalog(project).source("logins")))
     made.history.settings = Settings(state=tmp_path / "state", project=project)
 
-    @contextmanager
-    def session(_settings: Settings, _job: str) -> Iterator[SparkSession]:
-        yield spark
-
     def recorded(*given: Any, sealed: Any = sealing.seal) -> sealing.SealingOutcome:
         made.outcomes.append(sealed(*given))
         return made.outcome
 
-    monkeypatch.setattr(sealing, "running_batch", session)
     monkeypatch.setattr(sealing, "seal", recorded)
     monkeypatch.setattr(logs, "configure", lambda _job: None)
     return made

@@ -6,8 +6,6 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,26 +22,12 @@ from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import ConfigError
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
-from tocsin.sparkjob.session import clean_scratch
 
 DAY = date(2026, 10, 1)
 
 
 @pytest.fixture
-def starts() -> list[str]:
-    """A job for each start of a session."""
-    return []
-
-
-@pytest.fixture
-def history(spark: SparkSession, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    @contextmanager
-    def running(settings: Any, job: str) -> Iterator[SparkSession]:
-        clean_scratch(settings, job)
-        starts.append(job)
-        yield spark
-
-    monkeypatch.setattr(import_files, "running_batch", running)
+def history(starts: list[str], tmp_path: Path) -> History:
     return History(tmp_path / "state")
 
 

@@ -1,15 +1,13 @@
 """`tocsin backtest` and `tocsin diff` over sealed days with planted bursts, and a detector that runs as a stream alone.
 
-All commands run in one process with a JVM of its own, as they come; what they must say is counted from the bursts.
+What they must say is counted from the bursts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +17,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.rig.samples.project import copy_project
-from tests.spark.sealing import History, login
+from tests.rig.samples.sealed_days import seal_day
+from tests.spark.conftest import sharing
+from tests.spark.sealing import login
 from tocsin.backfill.backfill_ledger import Backfills, End
+from tocsin.cli.app import app
 from tocsin.history.places import begin
+from tocsin.project.settings import Settings
 
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
 # User, failed logins, and the second of the day at which they all are.
@@ -40,7 +43,7 @@ SESSIONS = """\
 
 @dataclass
 class Told:
-    """What a command said and did (see `run_commands.py`)."""
+    """What a command said, and the files of the state folder that it made, changed or removed."""
 
     code: int
     out: str
@@ -48,12 +51,14 @@ class Told:
     changed: list[str]
 
 
-def events() -> Iterator[dict[str, Any]]:
-    numbers = itertools.count()
-    for day, bursts in zip(DAYS, BURSTS, strict=True):
-        for user, count, second in bursts:
-            yield from (login(next(numbers), second, day=day, user_id=user) for _ in range(count))
-        yield from (login(next(numbers), 60, day=day, user_id="worst", action="login ok") for _ in range(SUCCESSES))
+def events(number: int) -> Iterator[dict[str, Any]]:
+    """Those of the day `number`."""
+    offsets = itertools.count(number * 10_000)
+    for user, count, second in BURSTS[number]:
+        yield from (login(next(offsets), second, day=DAYS[number], user_id=user) for _ in range(count))
+    yield from (
+        login(next(offsets), 60, day=DAYS[number], user_id="worst", action="login ok") for _ in range(SUCCESSES)
+    )
 
 
 def truth(limit: int, seconds: int = 10) -> dict[tuple[date, int, str], int]:
@@ -93,16 +98,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
-    made = History(tmp_path_factory.mktemp("state"))
-    made.land(events())
-    for day in DAYS:
-        made.seal(spark, day=day)
-    return made
+def history(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    settings = Settings(state=tmp_path_factory.mktemp("state"))
+    for number, day in enumerate(DAYS):
+        seal_day(settings, day, events(number))
+    return settings
 
 
 @pytest.fixture(scope="module")
-def told(history: History, project: Path) -> dict[str, Told]:
+def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Told]:
     """What each command said, one after the other."""
     both = ["--detector", "failed_logins", "--detector", "sessions"]
     commands = {
@@ -115,16 +119,25 @@ def told(history: History, project: Path) -> dict[str, Told]:
         "backfill": ["backfill", *both, "--yes"],
         "plan": ["backfill", *both, "--plan"],
     }
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_PROJECT")}
-    environment |= {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(history.settings.state)}
-    program = [sys.executable, str(Path(__file__).with_name("run_commands.py")), str(history.settings.state)]
-    done = subprocess.run(
-        program, input=json.dumps(list(commands.values())), env=environment, capture_output=True, text=True,
-        timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [Told(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith('{"code"')]
-    return dict(zip(commands, lines, strict=True))
+    with sharing(spark), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOCSIN_PROJECT", str(project))
+        patch.setenv("TOCSIN_STATE", str(history.state))
+        return {name: tell(history.state, words) for name, words in commands.items()}
+
+
+def tell(state: Path, words: list[str]) -> Told:
+    before = files(state)
+    result = CliRunner().invoke(app, words)
+    after = files(state)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    error = "" if isinstance(result.exception, SystemExit) or result.exception is None else str(result.exception)
+    return Told(result.exit_code, result.stdout, result.stderr + error, changed)
+
+
+def files(state: Path) -> dict[str, str]:
+    """The content of each file, as a digest."""
+    found = (path for path in state.rglob("*") if path.is_file())
+    return {str(path.relative_to(state)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def test_a_backtest_counts_findings_and_alerts_of_each_day(told: dict[str, Told]) -> None:
@@ -207,14 +220,14 @@ def test_trials_keep_nothing(told: dict[str, Told]) -> None:
     assert not any(kept.values()), kept
 
 
-def test_a_backfill_leaves_a_session_window_out_and_runs_the_others(told: dict[str, Told], history: History) -> None:
+def test_a_backfill_leaves_a_session_window_out_and_runs_the_others(told: dict[str, Told], history: Settings) -> None:
     one = told["backfill"]
     assert one.code == 1, "not all that was asked for is published"
     lost = [line for line in one.err.splitlines() if line.startswith("sessions ")]
     assert len(lost) == 1, one.err
     assert lost[0].startswith(f"sessions {DAYS[0]} to {DAYS[2]} (3 days): ")
     assert "has a session window" in lost[0]
-    ours, other = (Backfills(history.settings, name).read() for name in ("failed_logins", "sessions"))
+    ours, other = (Backfills(history, name).read() for name in ("failed_logins", "sessions"))
     assert {day: day_.findings for day, day_ in ours.published.items()} == dict(zip(DAYS, (2, 4, 0), strict=True))
     assert other.published == {}
     assert {day: attempt.end for day, attempt in other.attempts.items()} == dict.fromkeys(DAYS, End.HELD)

@@ -1,9 +1,11 @@
-"""A day that is landed, sealed and published as those programs do it, made without Kafka and without Spark."""
+"""Days that are landed, sealed and published as those programs do it, made without Kafka and without Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -15,7 +17,7 @@ from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
 from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.parquet_files import digest
-from tocsin.history.places import Places, begin
+from tocsin.history.places import Places, begin, stamp
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
@@ -51,30 +53,43 @@ def landed(settings: Settings, run: str, count: int, *, at: int = 0, source: Sou
 
 def sealed(settings: Settings, name: str, count: int, *, severity: str = "pass") -> DayVersion:
     """A version of DAY with `count` events that has all runs of the ledger; published unless it is critical."""
-    places = Places.of(settings, "logins")
-    folder = places.version(DAY, name)
+    ledger = read_ledger(Places.of(settings, "logins"))
+    facts = facts_of(name, count, sum(file.total for file in ledger.files(DAY)))
+    given = {"facts": facts, "runs": ledger.runs(DAY), "sealed_at": NOON, "severity": severity}
+    return _publish(settings, events(count), given)
+
+
+def seal_day(settings: Settings, day: date, logins: Iterable[dict[str, Any]]) -> DayVersion:
+    """Publish `logins` as the events of `day`, none of which landed."""
+    rows = sorted(logins, key=lambda row: (row["user_id"], row["event_time"]))
+    now = datetime.now(UTC)
+    facts = facts_of(f"v{stamp(now)}", len(rows)).model_copy(update={"day": day})
+    given = {"facts": facts, "runs": frozenset(), "sealed_at": now, "severity": "pass"}
+    return _publish(settings, pa.Table.from_pylist(rows, arrow_schema(columns_of(LOGINS))), given)
+
+
+def _publish(settings: Settings, rows: pa.Table, given: dict[str, Any]) -> DayVersion:
+    """Write `rows`, which are sorted, as a version with one bucket: only Spark's hash says which of several it is."""
+    places, facts = Places.of(settings, "logins"), given["facts"]
+    folder = places.version(facts.day, facts.version)
     folder.mkdir(parents=True)
-    path = folder / "part-00000_00003.c000.zstd.parquet"
-    parquet.write_table(events(count), path, store_schema=False)
-    ledger = read_ledger(places)
-    total = sum(file.total for file in ledger.files(DAY))
+    path = folder / "part-00000_00000.c000.zstd.parquet"
+    parquet.write_table(rows, path, store_schema=False)
+    is_published = given["severity"] != "critical"
     version = DayVersion(
-        version=name,
-        sealed_at=NOON,
+        version=facts.version,
         code="0.1.0+abc",
         key="user_id",
-        buckets=32,
+        buckets=1,
         columns=columns_of(LOGINS),
-        runs=ledger.runs(DAY),
         base=None,
-        facts=facts_of(name, count, total),
-        files=(SealedFile(name=path.name, rows=count, bytes=path.stat().st_size, sha256=digest(path)),),
-        severity=severity,
+        files=(SealedFile(name=path.name, rows=rows.num_rows, bytes=path.stat().st_size, sha256=digest(path)),),
         report="quality/logins/report.html",
-        published_at=None if severity == "critical" else NOON,
+        published_at=given["sealed_at"] if is_published else None,
+        **given,
     )
-    write_version(places, DAY, version)
-    if severity != "critical":
+    write_version(places, facts.day, version)
+    if is_published:
         with DayTable(settings, LOGINS) as table:
-            table.publish(DAY, name, paths(places, DAY, version), {})
+            table.publish(facts.day, facts.version, paths(places, facts.day, version), {})
     return version

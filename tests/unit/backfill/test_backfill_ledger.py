@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +80,49 @@ def test_a_full_disk_leaves_what_counted(backfills: Backfills, monkeypatch: pyte
         backfills.publish(DAY, [finding("v")], published(MADE, backfills.next_run(DAY)))
     assert backfills.read().published == {DAY: first}
     assert [one.entity["user_id"] for one in backfills.findings(DAY, first)] == ["u"]
+
+
+def test_a_backfill_that_is_killed_anywhere_half_publishes_no_day(
+    backfills: Backfills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies there before each change of a name is what `kill -9` leaves."""
+    days, left = (DAY, NEXT), tmp_path / "left"
+
+    def publish(score: float) -> None:
+        for day in days:
+            run = published(MADE, backfills.next_run(day))
+            backfills.publish(day, [finding(user, day, score=score) for user in "uv"], run)
+
+    publish(60)
+
+    def copied(change: Callable[..., Any]) -> Callable[..., Any]:
+        def copy_and_change(path: Path, *given: Any, **options: Any) -> Any:
+            shutil.copytree(backfills.folder, left / f"{len(list(left.glob('*'))):02}")
+            return change(path, *given, **options)
+
+        return copy_and_change
+
+    monkeypatch.setattr(Path, "replace", copied(Path.replace))
+    monkeypatch.setattr(Path, "unlink", copied(Path.unlink))
+    publish(70)
+    monkeypatch.undo()
+    steps, seen = sorted(left.iterdir()), []
+    for step in steps:
+        shutil.rmtree(backfills.folder)
+        shutil.copytree(step, backfills.folder)
+        ledger = backfills.read()
+        assert ledger.published.keys() == set(days)
+        found = [[one.score for one in backfills.findings(day, ledger.published[day])] for day in days]
+        assert all(scores in ([60, 60], [70, 70]) for scores in found)
+        seen.append([scores[0] for scores in found])
+        publish(80)
+        backfills.forget(DAY)
+        known = [f"dt={day}/{one.run}.jsonl.gz" for day, one in backfills.read().published.items()]
+        assert files(backfills) == [*sorted(known), "ledger.json"], "nothing that counts no more is left behind"
+    assert seen == sorted(seen)
+    assert [60, 60] in seen
+    assert [70, 60] in seen
+    assert [70, 70] in seen
 
 
 def test_an_attempt_in_vain_is_noted_until_the_day_is_published(backfills: Backfills) -> None:

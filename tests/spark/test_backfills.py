@@ -1,25 +1,26 @@
-"""From files of the past to published findings: every bad day is told by itself, and harms no other."""
+"""Backfills as people and Airflow start them, in the session of the tests: every bad day is told by itself."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import seal_day
+from tests.spark.sealing import login
+from tocsin.backfill import backfill_entry
 from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
-from tocsin.history.places import Places, begin
-from tocsin.project.setting_blocks import HistorySettings
+from tocsin.cli.app import app
+from tocsin.history.places import Places
 from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.runtime import logs
 
 DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()
@@ -28,9 +29,11 @@ DAYS = [TODAY - timedelta(days=back) for back in (4, 3, 2)]
 
 @dataclass
 class Installation:
-    """A project with its own history, and the programs as people and Airflow start them."""
+    """A project with its own history, the programs on it, and the sessions that they would have started."""
 
     settings: Settings
+    starts: list[str]
+    capsys: pytest.CaptureFixture[str]
 
     @property
     def ledger(self) -> BackfillLedger:
@@ -43,49 +46,39 @@ class Installation:
         return {one.entity["user_id"]: one.score for one in findings}
 
     def tocsin(self, *words: str) -> str:
-        code, said = self._run([str(here().venv / "bin" / "tocsin"), *words])
-        assert code == 0, said[-3000:]
-        return said
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output[-3000:]
+        return result.stdout
 
     def backfill(self, *words: str) -> tuple[int, str]:
-        return self._run([str(here().venv / "bin" / "python"), str(here().root / "spark_jobs" / "backfill.py"), *words])
-
-    def _run(self, command: Sequence[str]) -> tuple[int, str]:
-        environment = job_environment(self.settings, find_java().home)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-        return done.returncode, done.stdout + done.stderr
+        """Exit code and log of `spark_jobs/backfill.py`."""
+        self.capsys.readouterr()
+        code = backfill_entry.main(list(words), doc="")
+        return code, "".join(self.capsys.readouterr())
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Installation:
+def installation(
+    starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Installation:
     project = tmp_path / "project"
     copy_project(project, "sources", "detectors", "expectations")
-    history = HistorySettings(grace=timedelta(seconds=1), buckets=4)
-    made = Installation(Settings(project=project, state=tmp_path / "state", history=history))
-    paths = [_written(tmp_path, number, day) for number, day in enumerate(DAYS)]
-    made.tocsin("history", "import", "--source", "logins", *paths)
-    made.tocsin("history", "seal", "--source", "logins")
-    return made
+    monkeypatch.setenv("TOCSIN_PROJECT", str(project))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(logs, "configure", lambda _job: None)
+    settings = Settings(project=project, state=tmp_path / "state")
+    for number, day in enumerate(DAYS):
+        seal_day(settings, day, _logins(number, day))
+    return Installation(settings, starts, capsys)
 
 
-def _written(folder: Path, number: int, day: date) -> str:
-    """A file of a day on which `day-<number>` fails 60 + number times before midnight, and `across` around it."""
-    rows: list[dict[str, str]] = []
+def _logins(number: int, day: date) -> Iterator[dict[str, Any]]:
+    """A day on which `day-<number>` fails 60 + number times before midnight, and `across` around it."""
+    offset = number * 100_000
     for user, count, second in [*_bursts(number), *(("quiet", 1, 3600 * hour) for hour in range(24))]:
         for one in range(count):
-            moment = begin(day) + timedelta(seconds=second, milliseconds=50 * one)
-            rows.append(
-                {
-                    "timestamp": moment.isoformat(),
-                    "user_id": user,
-                    "action": "login failed",
-                    "ip_address": f"10.0.0.{one % 9}",
-                }
-            )
-    path = folder / f"logins-{day}.jsonl.gz"
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps(row) + "\n" for row in sorted(rows, key=lambda row: row["timestamp"]))
-    return str(path)
+            offset += 1
+            yield login(offset, second + 0.05 * one, day=day, user_id=user)
 
 
 def _bursts(number: int) -> list[tuple[str, int, int]]:
@@ -114,7 +107,7 @@ def test_days_are_run_once_and_again_when_something_changes(installation: Instal
     code, said = installation.backfill(DETECTOR)
     assert (code, installation.ledger) == (0, before)
     assert "nothing to run" in said
-    assert "WARN" not in said, "Spark is not even started"
+    assert len(installation.starts) == 1, "Spark is not even started"
 
     detector.write_text(detector.read_text().replace("email=50", "email=49"))
     plan = json.loads(installation.tocsin("backfill", "--detector", DETECTOR, "--json"))
