@@ -9,9 +9,9 @@ from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.store.schema import detectors
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, declared_files
-from tocsin.runtime.state_file import Stamps, stamps
+from tocsin.runtime.detector_versions import FollowedCatalog
 
 
 class DeclaredFacts:
@@ -22,18 +22,17 @@ class DeclaredFacts:
 
     def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
         """Begin with the `known` facts of an earlier run."""
-        self._settings, self._facts = settings, dict(known)
-        self._stamp: Stamps | None = None
+        self._followed, self._facts = FollowedCatalog(settings), dict(known)
+        self._catalog: Catalog | None = None
 
     def current(self) -> dict[str, DetectorFacts]:
         """The facts by detector."""
-        stamp = stamps(declared_files(self._settings))
-        if stamp != self._stamp:
-            catalog = catalog_in_force(self._settings)
+        catalog = self._followed.read()
+        if catalog is not self._catalog:
             for name, spec in catalog.detectors.items():
                 source = catalog.sources.get(spec.source)
                 self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
-            self._stamp = stamp
+            self._catalog = catalog
         return self._facts
 
 

@@ -12,7 +12,7 @@ from tocsin.detect.drain_request import end_other_drains
 from tocsin.dev.startup_progress import Part
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force
+from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import Watch
@@ -43,7 +43,7 @@ class Crew:
         """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
         instance = instance_of(settings)
         self._supervises = supervises
-        self._settings = settings
+        self._settings, self._catalog = settings, FollowedCatalog(settings)
         self._runner = LocalRunner(instance, settings.log, tethered=supervises)
         charge = Charge(
             name=_CHARGE,
@@ -69,7 +69,7 @@ class Crew:
         Raises:
             OSError: the state folder cannot be written.
         """
-        catalog = catalog_in_force(self._settings)
+        catalog = self._catalog.read()
         declared = desired_jobs(catalog, self._settings)
         self._desired = declared if self._supervises else not_stopped(self._settings.state, declared)
         if start and self._supervises:

@@ -20,7 +20,7 @@ from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.state_file import write_whole
+from tocsin.runtime.state_file import Stamps, stamps, write_whole
 
 KEPT = 5
 """So many versions are kept, those that were started last."""
@@ -126,6 +126,21 @@ def catalog_in_force(settings: Settings) -> Catalog:
         catalog.detectors[name] = spec
         catalog.broken.pop(f"detectors/{name}", None)
     return catalog
+
+
+class FollowedCatalog:
+    """All declared, as `catalog_in_force` reads it; read again only when a file has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._catalog = settings, Catalog()
+        self._stamps: Stamps | None = None
+
+    def read(self) -> Catalog:
+        """Read what has changed; the same object while nothing has."""
+        now = stamps(declared_files(self._settings))
+        if now != self._stamps:
+            self._catalog, self._stamps = catalog_in_force(self._settings), now
+        return self._catalog
 
 
 def kept_spec(settings: Settings, name: str, version: str) -> DetectorSpec:

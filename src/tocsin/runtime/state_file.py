@@ -28,9 +28,19 @@ def read(path: Path, kind: type[_Value], default: _Value | None) -> _Value | Non
         OSError: the file is there and cannot be read.
     """
     try:
-        value: _Value = _adapter(cast(Hashable, kind)).validate_json(path.read_bytes())
+        return load(path, kind)
     except (FileNotFoundError, ValidationError):
         return default
+
+
+def load(path: Path, kind: type[_Value]) -> _Value:
+    """Read the value of type `kind` that `path` holds as JSON, where a broken file must not pass for none.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        ValueError: it is broken.
+    """
+    value: _Value = _adapter(cast(Hashable, kind)).validate_json(path.read_bytes())
     return value
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
 from tocsin.model.names import DETECTOR, JobName
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.runtime.detector_versions import catalog_in_force, declared_files, roll_back, roll_forward
+from tocsin.runtime.detector_versions import FollowedCatalog, roll_back, roll_forward
 from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
@@ -51,7 +52,8 @@ class InstalledJobs:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.runner = LocalRunner(instance_of(settings), settings.log)
-        self._seen: Stamps = frozenset()
+        self._catalog = FollowedCatalog(settings)
+        self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
         self._declared: dict[str, Desired] = {}
         self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
         self._watch = Watch(settings, _CHARGE, self.runner)
@@ -67,7 +69,7 @@ class InstalledJobs:
         """
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
-            catalog = catalog_in_force(self.settings)
+            catalog = self._catalog.read()
             switches = ask_switches(self.settings.state, KINDS[DETECTOR].names(catalog), is_off)
             on = switches.applied(desired_jobs(catalog, self.settings))
             end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
@@ -84,10 +86,12 @@ class InstalledJobs:
 
         Cheap enough for every second: files are read again only when one has changed.
         """
-        now = self._stamps()
+        root = here().root
+        code = (*root.glob("src/tocsin/**/*.py"), *root.glob("spark_jobs/*.py"))
+        now = self._catalog.read(), stamps(code)
         if now != self._seen:
             forget_code()
-            self._declared, self._seen = desired_jobs(catalog_in_force(self.settings), self.settings), now
+            self._declared, self._seen = desired_jobs(now[0], self.settings), now
         state = self.settings.state
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self._supervisor.drift(not_stopped(state, self._declared)) | turned
@@ -99,7 +103,7 @@ class InstalledJobs:
             OSError: the state folder cannot be written.
         """
         since = time.time() - _SHOWN_SECONDS
-        return [one for one in self._watch.look(catalog_in_force(self.settings)) if one.at > since]
+        return [one for one in self._watch.look(self._catalog.read()) if one.at > since]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`; a drain is over."""
@@ -120,14 +124,8 @@ class InstalledJobs:
 
     def facts(self, job: str) -> JobFacts:
         """Gather what is known of `job` now."""
-        found = look(self.settings, catalog_in_force(self.settings), self.runner.list())
+        found = look(self.settings, self._catalog.read(), self.runner.list())
         return found.facts(job, found.switches.off.get(JobName.parse(job).name))
-
-    def _stamps(self) -> Stamps:
-        """Stamp every file from which the desired jobs follow."""
-        root = here().root
-        code = (*root.glob("src/tocsin/**/*.py"), *root.glob("spark_jobs/*.py"))
-        return stamps([*declared_files(self.settings), *code])
 
     def _launch(self, start: Start) -> Launch:
         given = Path(os.environ.get("JAVA_HOME", ""))

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from tocsin.kafka.probe import ask
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
-from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, declared_files
-from tocsin.runtime.state_file import Stamps, stamps
+from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.incidents.episodes import Episode, episodes
@@ -152,8 +150,7 @@ class Looker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runner = LocalRunner(instance_of(settings), settings.log)
-        self._stamps: Stamps | None = None
-        self._catalog = Catalog()
+        self._catalog = FollowedCatalog(settings)
         self._told: dict[str, tuple[int, list[Episode]]] = {}
 
     def look(self) -> Snapshot:
@@ -163,7 +160,7 @@ class Looker:
             OSError: the state folder, or a file in it that supervision needs, cannot be read.
         """
         os.listdir(self._settings.state)
-        return look(self._settings, self._declared(), self._runner.list())
+        return look(self._settings, self._catalog.read(), self._runner.list())
 
     def episodes(self, job: str) -> list[Episode]:
         """Return the episodes of `job`, the newest first."""
@@ -174,9 +171,3 @@ class Looker:
             known = (stamp, episodes(read_events(self._settings.state, job)))
             self._told[job] = known
         return known[1]
-
-    def _declared(self) -> Catalog:
-        now = stamps(declared_files(self._settings))
-        if now != self._stamps:
-            self._catalog, self._stamps = catalog_in_force(self._settings), now
-        return self._catalog

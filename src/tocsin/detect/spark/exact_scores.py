@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,7 +20,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.state_file import write_whole
+from tocsin.runtime import state_file
 from tocsin.sparkjob.events import IDENTITY, parse_events
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
@@ -72,7 +72,9 @@ class ExactScores:
         self._settings, self._spec, self._source = settings, spec, source
         self._path = folder / "lower-bounds.json"
         self.used: frozenset[str] | None = None
-        self._open = _read(self._path, spec.version)
+        # Not of another version: its windows are not ours, and the nightly backfill does them.
+        known = state_file.read(self._path, OpenWindows, None)
+        self._open = known if known is not None and known.version == spec.version else None
         self._watermark = _EPOCH
         self._thread: threading.Thread | None = None
         self._computed: OpenWindows | None = None
@@ -123,7 +125,7 @@ class ExactScores:
         if unwritten is None:
             self._path.unlink(missing_ok=True)
         else:
-            write_whole(self._path, unwritten.model_dump_json())
+            state_file.write(self._path, OpenWindows, unwritten)
 
     def _write(self, spark: SparkSession, closed: OpenWindows) -> int:
         ids = sorted(self._lower_bounds(closed))
@@ -159,12 +161,3 @@ class ExactScores:
                     if (finding["detector"], finding["version"]) == (self._spec.name, self._spec.version):
                         found.add(str(finding["finding_id"]))
         return found
-
-
-def _read(path: Path, version: str) -> OpenWindows | None:
-    """Read `path`; nothing of another version: its windows are not ours, and the nightly backfill does them."""
-    try:
-        found = OpenWindows.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return found if found.version == version else None

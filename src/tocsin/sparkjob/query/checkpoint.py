@@ -12,15 +12,15 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tocsin.kafka.reader import Offsets, TopicReader, oldest
 from tocsin.model.names import ingest_job
 from tocsin.project.settings import Settings
+from tocsin.runtime import state_file
 from tocsin.runtime.lock import LockHeld, hold
-from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
 
@@ -276,12 +276,8 @@ def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause
 def _begin(folder: Path, beginning: _Beginning) -> None:
     """Begin at `beginning`, with an empty state."""
     count = _read(folder).count + 1 if (folder / _START).exists() else 1
-    since = None if beginning.publish_from is None else beginning.publish_from.isoformat()
-    write_whole(folder / _START, json.dumps({"offsets": beginning.offsets, "publish_from": since, "count": count}))
+    state_file.write(folder / _START, _Beginning, replace(beginning, count=count, wanted=None))
 
 
 def _read(folder: Path) -> _Beginning:
-    start = json.loads((folder / _START).read_text(encoding="utf-8"))
-    offsets = {int(partition): offset for partition, offset in start["offsets"].items()}
-    since = start["publish_from"]
-    return _Beginning(offsets, None if since is None else datetime.fromisoformat(since), start.get("count", 1))
+    return state_file.load(folder / _START, _Beginning)

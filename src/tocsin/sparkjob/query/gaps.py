@@ -13,8 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from confluent_kafka import Message
-from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field
+from pydantic import BaseModel, ConfigDict, computed_field
 
+from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
 
 _INSTANT = timedelta(microseconds=1)
@@ -98,9 +99,6 @@ class Gap(BaseModel):
         return f"{self.records} {what[self.cause]}"
 
 
-_ADAPTER = TypeAdapter(list[Gap])
-
-
 def read_gaps(checkpoint: Path) -> list[Gap]:
     """Read the gaps of the detector with this checkpoint folder, the oldest first.
 
@@ -108,7 +106,7 @@ def read_gaps(checkpoint: Path) -> list[Gap]:
         ValueError: the file is not what `record` has written.
     """
     try:
-        return _ADAPTER.validate_json((checkpoint / _GAPS).read_bytes())
+        return state_file.load(checkpoint / _GAPS, list[Gap])
     except FileNotFoundError:
         return []
 
@@ -130,7 +128,7 @@ def record(checkpoint: Path, gap: Gap) -> None:
     windows = {(one.since, one.until) for one in known}
     if left or (not gap.partitions and (gap.since, gap.until) not in windows):
         known.append(gap.model_copy(update={"partitions": left}))
-        write_whole(checkpoint / _GAPS, _ADAPTER.dump_json(known, indent=1).decode())
+        state_file.write(checkpoint / _GAPS, list[Gap], known)
 
 
 def make_gap(topic: str, message: Message) -> Gap:

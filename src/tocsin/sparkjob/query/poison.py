@@ -30,7 +30,7 @@ from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.model.event import is_tick
 from tocsin.model.job_report import JobState
-from tocsin.runtime.state_file import write_whole
+from tocsin.runtime import state_file
 from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import consumer_group, kafka_options
@@ -267,11 +267,11 @@ class Poison:
         # A version that runs beside this one may have set records aside meanwhile.
         known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *kept.records]}
         self._kept = kept.model_copy(update={"records": list(known.values())})
-        write_whole(self._folder / _FILE, self._kept.model_dump_json(indent=1))
+        state_file.write(self._folder / _FILE, _Kept, self._kept)
 
 
 def _read(folder: Path) -> _Kept:
     try:
-        return _Kept.model_validate_json((folder / _FILE).read_bytes())
+        return state_file.load(folder / _FILE, _Kept)
     except FileNotFoundError:
         return _Kept()
