@@ -12,74 +12,21 @@ _RISING = {"CountIf", "Max", "HyperLogLogPlusPlus", "CollectSet", "CollectList",
 _COUNTS = {"Count", "CountIf"}
 # Functions that keep the order of one rising argument.
 _KEEPS_ORDER = {
-    "Alias",
-    "AggregateExpression",
-    "Cast",
-    "Size",
-    "Round",
-    "BRound",
-    "Floor",
-    "Ceil",
-    "Sqrt",
-    "Log",
-    "Log1p",
-    "Log2",
-    "Log10",
-    "Exp",
-    "Greatest",
-    "Coalesce",
-    "Add",
-    "KnownNotNull",
-    "KnownNullable",
-    "ArrayDistinct",
-    "PromotePrecision",
-    "CheckOverflow",
-    "GetStructField",
-    "SortArray",
-}
+    "Alias", "AggregateExpression", "Cast", "Size", "Round", "BRound", "Floor", "Ceil", "Sqrt", "Log", "Log1p", "Log2",
+    "Log10", "Exp", "Greatest", "Coalesce", "Add", "KnownNotNull", "KnownNullable", "ArrayDistinct", "PromotePrecision",
+    "CheckOverflow", "GetStructField", "SortArray",
+}  # fmt: skip
 _KEEPS_COUNTING = {"Alias", "AggregateExpression", "Cast"}
 _FINAL = {
-    "Average",
-    "Min",
-    "MinBy",
-    "MaxBy",
-    "First",
-    "Last",
-    "AnyValue",
-    "Median",
-    "Percentile",
-    "ApproximatePercentile",
-    "PercentileCont",
-    "PercentileDisc",
-    "StddevSamp",
-    "StddevPop",
-    "VarianceSamp",
-    "VariancePop",
-    "Skewness",
-    "Kurtosis",
-    "Corr",
-    "CovSample",
-    "CovPopulation",
-    "Mode",
-    "BitAndAgg",
-    "BitXorAgg",
-    "BoolAnd",
-    "TryAverage",
-}
+    "Average", "Min", "MinBy", "MaxBy", "First", "Last", "AnyValue", "Median", "Percentile", "ApproximatePercentile",
+    "PercentileCont", "PercentileDisc", "StddevSamp", "StddevPop", "VarianceSamp", "VariancePop", "Skewness",
+    "Kurtosis", "Corr", "CovSample", "CovPopulation", "Mode", "BitAndAgg", "BitXorAgg", "BoolAnd", "TryAverage",
+}  # fmt: skip
 # Functions under which a rising argument can fall, or turn around.
 _TURNS = {
-    "Divide",
-    "Subtract",
-    "UnaryMinus",
-    "Multiply",
-    "If",
-    "CaseWhen",
-    "Least",
-    "Abs",
-    "IntegralDivide",
-    "Remainder",
+    "Divide", "Subtract", "UnaryMinus", "Multiply", "If", "CaseWhen", "Least", "Abs", "IntegralDivide", "Remainder",
     "Pow",
-}
+}  # fmt: skip
 _NEVER_NEGATIVE = {"Length", "OctetLength", "BitLength", "Abs", "Size", "CollectSet", "Levenshtein", "ArraySize"}
 _POSITIVE_IF_PARTS_ARE = {"Cast", "Add", "Multiply", "Coalesce", "Greatest", "Least", "Sqrt", "Round", "Floor", "Ceil"}
 
@@ -215,24 +162,9 @@ def _zero_or_one(node: Node) -> bool:
 
 def _is_boolean(node: Node) -> bool:
     comparisons = {
-        "EqualTo",
-        "GreaterThan",
-        "GreaterThanOrEqual",
-        "LessThan",
-        "LessThanOrEqual",
-        "And",
-        "Or",
-        "Not",
-        "IsNull",
-        "IsNotNull",
-        "RLike",
-        "Like",
-        "Contains",
-        "StartsWith",
-        "EndsWith",
-        "In",
-        "EqualNullSafe",
-    }
+        "EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "And", "Or", "Not", "IsNull",
+        "IsNotNull", "RLike", "Like", "Contains", "StartsWith", "EndsWith", "In", "EqualNullSafe",
+    }  # fmt: skip
     return node.kind in comparisons or node.fields.get("dataType") == "boolean"
 
 

@@ -13,32 +13,10 @@ from typing import Any
 
 # What differs between two readings of one plan, or does not touch its meaning: identities, addresses, delays.
 _NOISE = {
-    "jvmId",
-    "resultId",
-    "nodeId",
-    "qualifier",
-    "metadata",
-    "nonInheritableMetadataKeys",
-    "evalId",
-    "source",
-    "table",
-    "extraOptions",
-    "v1Relation",
-    "sourceIdentifyingName",
-    "delay",
-    "child",
-    "children",
-    "left",
-    "right",
-    "rdd",
-    "session",
-    "num-children",
-    "class",
-    "timeZoneId",
-    "hint",
-    "hints",
-    "evalMode",
-}
+    "jvmId", "resultId", "nodeId", "qualifier", "metadata", "nonInheritableMetadataKeys", "evalId", "source", "table",
+    "extraOptions", "v1Relation", "sourceIdentifyingName", "delay", "child", "children", "left", "right", "rdd",
+    "session", "num-children", "class", "timeZoneId", "hint", "hints", "evalMode",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,25 +23,13 @@ from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 from tocsin.sparkjob.session import SEMANTICS
 
 _STATEFUL = {
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "TransformWithState",
-    "FlatMapGroupsWithState",
-    "FlatMapGroupsInPandasWithState",
-    "TransformWithStateInPySpark",
-    "GlobalLimit",
-}
+    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "TransformWithState",
+    "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark", "GlobalLimit",
+}  # fmt: skip
 _EXCHANGES = {
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "Repartition",
-    "RepartitionByExpression",
+    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Repartition", "RepartitionByExpression",
     "TransformWithState",
-}
+}  # fmt: skip
 _REFUSED = {
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Sort": "orderBy",
