@@ -206,15 +206,7 @@ def kept_values(kept: Kept) -> dict[str, Any]:
 def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
     """A row of `findings` as readers see it."""
     kept = kept_of(row)
-    return StoredFinding(
-        finding=kept.finding,
-        first_detected_at=kept.first_detected_at,
-        alert=row["alert_id"],
-        trajectory=kept.points,
-        superseded_at=kept.superseded_at,
-        superseded_by=kept.superseded_by,
-        stream=kept.stream,
-    )
+    return StoredFinding(**vars(kept), trajectory=kept.points, alert=row["alert_id"])
 
 
 def entity_hash(canonical: str) -> str:

@@ -112,19 +112,11 @@ def _row(shown: DetectorShape) -> tuple[object, ...]:
 def _shape(spec: DetectorSpec) -> DetectorShape:
     from tocsin.cli.json_shapes import DetectorShape
 
-    return DetectorShape(
-        name=spec.name,
-        title=spec.title,
-        stage=spec.stage,
-        source=spec.source,
-        entity=list(spec.entity),
-        window_seconds=spec.window.total_seconds() if spec.window else None,
-        email=spec.levels.email,
-        urgent=spec.levels.urgent,
-        owner=spec.owner,
-        runbook=spec.runbook,
-        notify=spec.notify,
-        memory_bytes=spec.memory,
-        version=spec.version,
-        path=str(spec.path),
-    )
+    derived = {
+        "window_seconds": spec.window.total_seconds() if spec.window else None,
+        "email": spec.levels.email,
+        "urgent": spec.levels.urgent,
+        "memory_bytes": spec.memory,
+        "path": str(spec.path),
+    }
+    return DetectorShape(**vars(spec) | derived)
