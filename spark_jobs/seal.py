@@ -11,7 +11,6 @@ import sys
 
 from tocsin.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history.sealing import main
-from tocsin.quality.spark.day_gate import DayGate
 
 if __name__ == "__main__":
-    sys.exit(main(None, doc=__doc__, gate_of=DayGate, afterwards=tidy_after_sealing))
+    sys.exit(main(None, doc=__doc__, afterwards=tidy_after_sealing))

@@ -16,11 +16,12 @@ from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
 from tocsin.history.land.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
-from tocsin.history.spark.seal import Gate, SealedDay, Sealer
+from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ DAY = date(2026, 11, 19)
 
 
 @dataclass
-class Judge:
+class Judge(DayGate):
     """Says `severity` of every day, and remembers what it was shown."""
 
     severity: Severity = Severity.PASS
@@ -100,7 +101,7 @@ class History:
     def table(self) -> DayTable:
         return DayTable(self.settings, self.source)
 
-    def seal(self, spark: SparkSession, judge: Gate | None = None, day: date = DAY) -> SealedDay:
+    def seal(self, spark: SparkSession, judge: DayGate | None = None, day: date = DAY) -> SealedDay:
         with self.table() as table:
             sealer = Sealer(spark, self.settings, self.source, table, judge or Judge())
             return sealer.seal(day, read_ledger(self.places))

@@ -25,7 +25,6 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_profile import Profile
-from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 from tocsin.runtime import logs
@@ -60,7 +59,7 @@ class Program:
     def seal(self, *days: date) -> int:
         """Its exit code."""
         given = [f"--day={day}" for day in days or (BEFORE, DAY, AFTER)]
-        return sealing.main(["logins", *given], doc="", gate_of=DayGate, afterwards=tidy_after_sealing)
+        return sealing.main(["logins", *given], doc="", afterwards=tidy_after_sealing)
 
     def published(self) -> dict[date, int]:
         """How many events of each day count; by the files, and by what the versions say of them."""

@@ -66,10 +66,11 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(
         expected = (sealed, 15) if step in ("published", "noted") else (before, 10)
         assert published(history) == expected, step
         assert verify(history.settings, history.source, checksums=True) == [], step
+    monkeypatch.setattr(sealing, "DayGate", lambda *_: Judge())
     for step in ("written", "judged", "published"):
         shutil.rmtree(history.settings.state)
         shutil.copytree(left / str(STEPS.index(step)), history.settings.state)
-        assert sealing.seal(history.settings, history.source, lambda *_: Judge(), [DAY]).code == 0
+        assert sealing.seal(history.settings, history.source, [DAY]).code == 0
         again, rows = published(history)
         assert rows == 15, step
         assert again in [folder for day, folder, _ in history.places.version_folders() if day == DAY]
@@ -79,8 +80,9 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(
 
 
 def test_a_full_disk_while_sealing_publishes_nothing_and_says_so(
-    starts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    starts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sealing, "DayGate", lambda *_: Judge())
     history, before = History(tmp_path / "state"), DAY - timedelta(days=1)
     with small_disk(tmp_path / "disk", 8) as disk:
         settings = Settings(state=tmp_path / "state", history=HistorySettings(folder=disk.folder / "history"))
@@ -89,11 +91,11 @@ def test_a_full_disk_while_sealing_publishes_nothing_and_says_so(
         with history.table() as table:
             table.publish(before, "v0", [], {})
         disk.fill()
-        assert sealing.seal(settings, history.source, lambda *_: Judge(), [DAY]).code == ExitCode.UNWRITABLE
+        assert sealing.seal(settings, history.source, [DAY]).code == ExitCode.UNWRITABLE
         assert "seal failed" in "".join(capsys.readouterr())
         with history.table() as table:
             assert table.published() == {before: "v0"}
         disk.make_room()
         assert not list(history.places.version_folders())
-        assert sealing.seal(settings, history.source, lambda *_: Judge(), [DAY]).code == ExitCode.OK
+        assert sealing.seal(settings, history.source, [DAY]).code == ExitCode.OK
         assert published(history)[1] == 200

@@ -10,23 +10,19 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, Notification, StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, StoredFinding
 from tocsin.backfill.backfill_status import BackfillDay
-from tocsin.backfill.parity.comparison import Difference, ReportedFinding
 from tocsin.backfill.parity.parity_report import ParityReport
-from tocsin.backfill.trial_report import Backtest, DayCount, Diff, TopEntity, TrialChange
+from tocsin.backfill.trial_report import Backtest, Diff
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
 from tocsin.dev.control import ComponentStatus
 from tocsin.history.day_status import DayStanding
-from tocsin.history.day_versions import DayVersion, SealedFile
-from tocsin.ingest.quarantined_record import QuarantinedRecord, RawPlace
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobReport
-from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
+from tocsin.history.day_versions import DayVersion
+from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.quality.day_profile import ProfileRow
-from tocsin.quality.verdict import Check, DaySummary, Verdict
+from tocsin.quality.verdict import DaySummary, Verdict
 
 _INTRODUCTION = """# The command `tocsin`
 
@@ -67,14 +63,6 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin diff": Diff,
     "tocsin parity": ParityReport,
 }
-_SHAPES: tuple[type[BaseModel], ...] = (
-    *(DayStanding, DayVersion, DayFacts, PartitionFacts, Hole, SealedFile),
-    *(DaySummary, ProfileRow, Verdict, Check),
-    *(BackfillDay, Backtest, DayCount, TopEntity, Diff, TrialChange),
-    *(ParityReport, Difference, ReportedFinding),
-    *(JobReport, JobStatus, JobUsage, Finding, StoredFinding, InvalidFinding, Alert, Notification, AlertDetails),
-    *(QuarantinedRecord, RawPlace, DetectorShape, VersionShape, FaultShape, Diagnosis, ComponentStatus),
-)
 
 
 def page() -> str:
@@ -82,8 +70,9 @@ def page() -> str:
     command = typer.main.get_command(app)
     with command.make_context("tocsin", [], resilient_parsing=True) as context:
         verbs = "\n".join(_verbs(command, context, "tocsin"))
-    shapes = "\n".join(_shape(shape) for shape in _SHAPES)
-    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{shapes}"
+    shapes = _shapes()
+    described = "\n".join(_shape(name, shapes) for name in sorted(shapes))
+    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{described}"
 
 
 def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -109,34 +98,32 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
             yield f"`--json` writes one [{ONES[whole].__name__}](#{ONES[whole].__name__.lower()}).\n"
 
 
-def _shape(shape: type[BaseModel]) -> str:
-    described = inspect.cleandoc(shape.__doc__ or "")
-    rows = "\n".join(f"| `{name}` | {kind} |" for name, kind in _fields(shape))
-    return f"### {shape.__name__}\n\n```text\n{described}\n```\n\n| field | JSON |\n|---|---|\n{rows}\n"
+def _shapes() -> dict[str, dict[str, Any]]:
+    """Collect the JSON schema of each shape that a verb writes, and of each that lies in one of them, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for shape in (*LISTS.values(), *ONES.values()):
+        schema = shape.model_json_schema(mode="serialization")
+        inner = schema.get("$defs", {})
+        found |= {shape.__name__: schema} | {name: one for name, one in inner.items() if "properties" in one}
+    return found
 
 
-def _fields(shape: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Fields and their types in JSON; a shape that extends another one names that instead of its fields."""
-    parents = [parent for parent in shape.__mro__[1:] if parent in _SHAPES]
-    inherited = {name for parent in parents for name in parent.model_fields}
-    for parent in parents[:1]:
-        yield "...", f"all fields of [{parent.__name__}](#{parent.__name__.lower()})"
-    schema = shape.model_json_schema(mode="serialization")
-    for name, described in schema["properties"].items():
-        if name not in inherited:
-            yield name, _type(described, schema.get("$defs", {}))
+def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:
+    fields = {field: _type(kind, shapes) for field, kind in shapes[name]["properties"].items()}
+    rows = "\n".join(f"| `{field}` | {kind} |" for field, kind in fields.items())
+    described = shapes[name].get("description", "")
+    return f"### {name}\n\n```text\n{described}\n```\n\n| field | JSON |\n|---|---|\n{rows}\n"
 
 
-def _type(described: dict[str, Any], defined: dict[str, Any]) -> str:
-    """A JSON schema in words; `defined` are the schemas that it may refer to."""
+def _type(described: dict[str, Any], shapes: dict[str, Any]) -> str:
+    """A JSON schema in words; `shapes` are those with a section of their own, all others are enumerations."""
     if "$ref" in described:
         name = described["$ref"].rpartition("/")[2]
-        told = name in {shape.__name__ for shape in _SHAPES} and defined[name]["type"] == "object"
-        return f"[{name}](#{name.lower()})" if told else str(defined[name]["type"])
+        return f"[{name}](#{name.lower()})" if name in shapes else "string"
     if "anyOf" in described:
-        return " or ".join(_type(one, defined) for one in described["anyOf"])
+        return " or ".join(_type(one, shapes) for one in described["anyOf"])
     if described.get("type") == "array":
-        return f"array of {_type(described['items'], defined)}" if described.get("items") else "array"
+        return f"array of {_type(described['items'], shapes)}" if described.get("items") else "array"
     form = described.get("format")
     return f"{described.get('type', 'any')}{f' ({form})' if form else ''}"
 

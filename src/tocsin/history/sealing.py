@@ -15,13 +15,14 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.seal_planning import plan
 from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
-from tocsin.history.spark.seal import Gate, SealedDay, Sealer
+from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.model.errors import TocsinError
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
 from tocsin.quality.report_page import index_page
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
@@ -32,7 +33,6 @@ from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
 from tocsin.sparkjob.session import running_batch
 
-GateOf = Callable[[Settings, Source], Gate]
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""
 
@@ -68,9 +68,7 @@ class SealingOutcome:
         return ExitCode.WARNED if Severity.WARNING in verdicts else ExitCode.OK
 
 
-def seal(
-    settings: Settings, source: Source, gate_of: GateOf, days: Iterable[date] = (), run_id: str = ""
-) -> SealingOutcome:
+def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: str = "") -> SealingOutcome:
     """Seal `days`, whether they are ready or not; without any, all that need it. Tidies up behind.
 
     A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
@@ -86,7 +84,7 @@ def seal(
     with hold(settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
         table.check()
         run = begin_sealing(settings, source.name, run_id) if run_id else None
-        gate = gate_of(settings, source)
+        gate = DayGate(settings, source)
         facts = known(settings, source, table)
         planned = plan(facts)
         wanted = tuple(sorted(set(days))) or planned.ready
@@ -104,7 +102,7 @@ def seal(
     return outcome
 
 
-def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf, afterwards: Afterwards) -> int:
+def main(arguments: list[str] | None, *, doc: str, afterwards: Afterwards) -> int:
     """Seal what `arguments` name; returns the `ExitCode` of the worst day.
 
     The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
@@ -116,14 +114,14 @@ def main(arguments: list[str] | None, *, doc: str, gate_of: GateOf, afterwards: 
     parser.add_argument("--run-id", default="", help="a try that is given the same belongs to the same run")
     given = parser.parse_args(arguments)
     logs.configure(sealing_job(given.source))
-    return process_exit.told(code_of(lambda: _run(given, gate_of, afterwards)))
+    return process_exit.told(code_of(lambda: _run(given, afterwards)))
 
 
-def _run(given: argparse.Namespace, gate_of: GateOf, afterwards: Afterwards) -> int:
+def _run(given: argparse.Namespace, afterwards: Afterwards) -> int:
     settings = load_settings()
     private.protect(settings.state)
     source = read_catalog(settings.project).source(given.source)
-    outcome = seal(settings, source, gate_of, given.day, given.run_id)
+    outcome = seal(settings, source, given.day, given.run_id)
     if not outcome.disk:
         afterwards(settings, source)
     for day, why in outcome.waiting.items():

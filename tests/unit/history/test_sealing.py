@@ -12,7 +12,6 @@ from tocsin.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history.sealing import SealingOutcome, seal
 from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
-from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 
@@ -52,6 +51,6 @@ def test_a_night_without_a_day_to_seal_tidies_up(tmp_path: Path) -> None:
     records = Records(settings.state)
     verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
     records.write(VerdictRecord(verdict=verdict), "page")
-    seal(settings, LOGINS, DayGate)
+    seal(settings, LOGINS)
     tidy_after_sealing(settings, LOGINS)
     assert records.subjects() == []

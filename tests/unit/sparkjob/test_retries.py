@@ -23,7 +23,6 @@ from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
 from tocsin.project.settings import Settings
-from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.runtime import logs
 from tocsin.runtime.process_exit import ExitCode
@@ -83,19 +82,19 @@ def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
 
 
 def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(room: Room) -> None:
-    first = sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT)
+    first = sealing.seal(room.settings, LOGINS, run_id=NIGHT)
     assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (ExitCode.FAILED, [GOOD], [DAY])
     room.is_there = True
-    second = sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT)
+    second = sealing.seal(room.settings, LOGINS, run_id=NIGHT)
     assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
     assert (second.code, second.refused_before) == (ExitCode.REFUSED, (DAY,))
 
 
 def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
     room.is_there = True
-    assert sealing.seal(room.settings, LOGINS, DayGate, run_id=NIGHT).code == ExitCode.REFUSED
-    assert sealing.seal(room.settings, LOGINS, DayGate).code == ExitCode.OK
-    assert sealing.seal(room.settings, LOGINS, DayGate, run_id="the next night").code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, run_id=NIGHT).code == ExitCode.REFUSED
+    assert sealing.seal(room.settings, LOGINS).code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, run_id="the next night").code == ExitCode.OK
 
 
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(

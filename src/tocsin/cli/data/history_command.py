@@ -72,11 +72,10 @@ def seal(source: _Source, days: _Days = None) -> None:
     from tocsin.backfill.backfill_retention import tidy_after_sealing
     from tocsin.history.places import writing_history
     from tocsin.history.sealing import seal as seal_days
-    from tocsin.quality.spark.day_gate import DayGate
 
     settings, declared = _project(source)
     with writing_history(settings):
-        outcome = seal_days(settings, declared, DayGate, [day.date() for day in days or ()])
+        outcome = seal_days(settings, declared, [day.date() for day in days or ()])
         if not outcome.disk:
             tidy_after_sealing(settings, declared)
     for one in outcome.sealed:

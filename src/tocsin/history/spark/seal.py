@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime
 from functools import cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from py4j.protocol import Py4JError
@@ -33,6 +32,7 @@ from tocsin.model.errors import TocsinError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.failures import is_unwritable, refusal
@@ -41,17 +41,6 @@ log = structlog.get_logger()
 
 _ROWS_OF_A_TASK = 200_000
 _OPTIONS = {"compression": "zstd", "parquet.compression.codec.zstd.level": "3"}
-
-
-class Gate(Protocol):
-    """Judges a sealed day before it is published."""
-
-    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
-        """Judge the events of `day`, `sealed`, which has the columns of the envelope and the declared ones.
-
-        Raises:
-            TocsinError: the day cannot be judged, and is not published.
-        """
 
 
 class Unsealable(TocsinError):
@@ -98,7 +87,7 @@ class Sealer:
     settings: Settings
     source: Source
     table: DayTable
-    gate: Gate
+    gate: DayGate
 
     @property
     def places(self) -> Places:
