@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -18,9 +19,10 @@ def end(code: int) -> tuple[list[str], str, str]:
 
     def submit(self: Any, application: str) -> None:
         command.extend(self._build_spark_submit_command(application))
+        self._submit_sp = SimpleNamespace(returncode=code)
         if code:
             tail = "".join(f"\nline {number}" for number in range(1, 31))
-            said = f"Cannot execute: spark-submit {application}. Error code is: {code}."
+            said = f"Cannot execute: spark-submit {application}. Error code is: <masked>."
             raise AirflowException(f"{said}\nLast spark-submit output:{tail}")
 
     SparkSubmitHook.submit = submit

@@ -92,22 +92,6 @@ class FaultShape(_Shape):
     nearest: str | None
 
 
-class Diagnosis(_Shape):
-    """One thing that `tocsin doctor` looked at.
-
-    Attributes:
-        name: what was looked at.
-        standing: ok, warning (works, or is not needed now) or problem.
-        what: what was found.
-        advice: what to do about it; empty when nothing needs doing.
-    """
-
-    name: str
-    standing: Standing
-    what: str
-    advice: str = ""
-
-
 class VersionShape(_Shape):
     """A version of a detector that ran here.
 

@@ -16,8 +16,9 @@ from tocsin.backfill.parity.parity_report import ParityReport
 from tocsin.backfill.trial_report import Backtest, Diff
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.json_shapes import DetectorShape, Diagnosis, FaultShape, JobStatus, VersionShape
+from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobStatus, VersionShape
 from tocsin.dev.control import ComponentStatus
+from tocsin.dev.diagnosis import Diagnosis
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord

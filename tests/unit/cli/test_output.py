@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tocsin.cli import output
-from tocsin.cli.json_shapes import Diagnosis
+from tocsin.dev.diagnosis import Diagnosis
 from tocsin.model.durations import span
 from tocsin.model.printable import printable
 from tocsin.supervision.health import Standing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 _LOGGING = here().root / "src" / "tocsin" / "sparkjob" / "log4j2.properties"
-_CODE = re.compile(r"Error code is: (-?\d+)")
 _TAIL = "Last spark-submit output:"
 _LINES = 20
 _MEANING: dict[int, str] = {
@@ -70,12 +68,12 @@ class Program(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            found = _CODE.search(str(error))
-            code = int(found[1]) if found else None
+            process = self._hook and self._hook._submit_sp  # the hook tells its code in a sentence alone
+            code = process and process.returncode
             if code == ExitCode.WARNED:
                 self.log.warning("published with a warning; the report says which: %s", address_of(REPORTS))
                 return
-            if code is None:
+            if not code:
                 raise
             told = ended(f"{self.name}.py", code, str(error))
             lasts = code in (ExitCode.REFUSED, ExitCode.MISCONFIGURED)

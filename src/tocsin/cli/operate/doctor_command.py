@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, table
 from tocsin.model.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tocsin.cli.json_shapes import Diagnosis
 
 
 def doctor(json: options.Json = False) -> None:
@@ -21,9 +14,10 @@ def doctor(json: options.Json = False) -> None:
 
     Changes nothing. Exit code 1 when there is a problem; a warning is none.
     """
+    from tocsin.dev.diagnosis import diagnose
     from tocsin.supervision.health import Standing
 
-    found = list(_look())
+    found = list(diagnose())
     if json:
         as_json(found)
     else:
@@ -33,34 +27,6 @@ def doctor(json: options.Json = False) -> None:
                 line(f"\n{one.name}: {one.what}\n  -> {printable(one.advice)}", style="yellow")
     if any(one.standing is Standing.PROBLEM for one in found):
         raise typer.Exit(1)
-
-
-def _look() -> Iterator[Diagnosis]:
-    """All that there is to look at; what depends on settings that cannot be read is left out."""
-    from tocsin.cli import diagnosis
-    from tocsin.kafka.topics import wanted_topics
-    from tocsin.model.errors import ConfigError
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
-    from tocsin.provision.paths import here
-
-    yield diagnosis.python()
-    yield diagnosis.java()
-    yield diagnosis.archives(here())
-    yield diagnosis.mail_sink(here())
-    yield diagnosis.memory()
-    try:
-        settings = load_settings()
-    except ConfigError as error:
-        yield diagnosis.settings_of(error)
-        return
-    catalog = read_catalog(settings.project)
-    yield diagnosis.disk(settings.state)
-    yield diagnosis.declarations(catalog)
-    yield from diagnosis.ports(settings)
-    yield diagnosis.kafka(settings, set(wanted_topics(settings, catalog)))
-    yield diagnosis.smtp(settings)
-    yield diagnosis.alerts_database(settings)
 
 
 def topics() -> None:

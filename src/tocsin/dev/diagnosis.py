@@ -8,18 +8,20 @@ from __future__ import annotations
 import shutil
 import smtplib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from pydantic import BaseModel, ConfigDict
 
 from tocsin.alerts.store.database import Database
-from tocsin.cli.json_shapes import Diagnosis
 from tocsin.dev.servers.ports import accepts, owner_of
+from tocsin.kafka.topics import wanted_topics
 from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import RUNNING_FILE, Settings
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.settings import RUNNING_FILE, Settings, load_settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
@@ -28,6 +30,45 @@ from tocsin.supervision.health import Standing
 _GIB = 1024**3
 _SECONDS = 3.0
 _UP = "start it with `tocsin dev up`, or set its address in tocsin.toml or TOCSIN_* variables"
+
+
+class Diagnosis(BaseModel):
+    """One thing that `tocsin doctor` looked at.
+
+    Attributes:
+        name: what was looked at.
+        standing: ok, warning (works, or is not needed now) or problem.
+        what: what was found.
+        advice: what to do about it; empty when nothing needs doing.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    standing: Standing
+    what: str
+    advice: str = ""
+
+
+def diagnose() -> Iterator[Diagnosis]:
+    """Look at all that there is to look at; what depends on settings that cannot be read is left out."""
+    yield python()
+    yield java()
+    yield archives(here())
+    yield mail_sink(here())
+    yield memory()
+    try:
+        settings = load_settings()
+    except ConfigError as error:
+        yield _problem("settings", str(error), "correct the file or variable")
+        return
+    catalog = read_catalog(settings.project)
+    yield disk(settings.state)
+    yield declarations(catalog)
+    yield from ports(settings)
+    yield kafka(settings, set(wanted_topics(settings, catalog)))
+    yield smtp(settings)
+    yield alerts_database(settings)
 
 
 def python() -> Diagnosis:
@@ -165,11 +206,6 @@ def ports(settings: Settings) -> list[Diagnosis]:
         else _ok(name, f"{port} is free")
         for name, port in wanted.items()
     ]
-
-
-def settings_of(error: TocsinError) -> Diagnosis:
-    """Settings that cannot be read, which makes everything behind them unknown."""
-    return _problem("settings", str(error), "correct the file or variable")
 
 
 def _absent(settings: Settings, name: str, what: str) -> Diagnosis:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.alerts.store.database import Database
-from tocsin.cli import diagnosis
-from tocsin.cli.json_shapes import Diagnosis
+from tocsin.dev import diagnosis
+from tocsin.dev.diagnosis import Diagnosis
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
@@ -18,7 +18,7 @@ from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
 from tocsin.supervision.health import Standing
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
