@@ -12,6 +12,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import detector_versions
 from tocsin.runtime.detector_versions import (
     KEPT,
+    FollowedCatalog,
     catalog_in_force,
     keep_version,
     kept_versions,
@@ -158,3 +159,18 @@ def test_broken_files_of_ours_mean_that_nothing_is_pinned(one: Installation) -> 
     roll_back(one.settings, NAME)
     detector_versions.pins_file(one.settings).write_text("{")
     assert version_in_force(one.settings, NAME) == second
+
+
+def test_a_followed_catalog_is_read_again_when_a_file_or_the_version_in_force_has_changed(one: Installation) -> None:
+    followed = FollowedCatalog(one.settings)
+    one.run()
+    first = followed.read()
+    assert first.detector(NAME).levels.email == 50
+    assert followed.read() is first
+    one.edit(60)
+    one.run("f2")
+    second = followed.read()
+    assert second.detector(NAME).levels.email == 60
+    assert followed.read() is second
+    roll_back(one.settings, NAME)
+    assert followed.read().detector(NAME).levels.email == 50

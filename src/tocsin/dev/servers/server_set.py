@@ -9,8 +9,8 @@ from tocsin.dev.servers import kafka_server
 from tocsin.dev.startup_progress import Part
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TocsinError, TransientError
-from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.job_states import Desired, Pace, Start
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
@@ -52,7 +52,7 @@ class Servers:
             ConfigError: the set-up lacks something, or Kafka's storage cannot be made.
         """
         self.announced = False
-        self._settings = settings
+        self._settings, self._catalog = settings, FollowedCatalog(settings)
         self._servers = servers
         self._launches = {name: server.launch(instance) for name, server in self._servers.items()}
         self._runner = LocalRunner(instance, settings.log, tethered=True)
@@ -103,7 +103,7 @@ class Servers:
 
     def _ensure_topics(self) -> None:
         """Make the topics of all declared sources, again whenever these are others."""
-        catalog = read_catalog(self._settings.project)
+        catalog = self._catalog.read()
         sources = frozenset(catalog.sources)
         if sources == self._sources:
             return
