@@ -9,7 +9,7 @@ on each of the detectors, 4 the disk is full or not writable.
 
 import sys
 
-from tocsin.backfill.backfill_entry import main
+from tocsin.backfill.spark.backfill_run import main
 
 if __name__ == "__main__":
     sys.exit(main(None, doc=__doc__))

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import login
-from tocsin.backfill import backfill_entry
 from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
+from tocsin.backfill.spark import backfill_run
 from tocsin.cli.app import app
 from tocsin.history.places import Places
 from tocsin.project.settings import Settings
@@ -53,7 +53,7 @@ class Installation:
     def backfill(self, *words: str) -> tuple[int, str]:
         """Exit code and log of `spark_jobs/backfill.py`."""
         self.capsys.readouterr()
-        code = backfill_entry.main(list(words), doc="")
+        code = backfill_run.main(list(words), doc="")
         return code, "".join(self.capsys.readouterr())
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
-from sqlalchemy import Connection, exc
+from sqlalchemy import Connection, exc, insert, select, update
 
-from tocsin.alerts import detector_facts, recording
+from tocsin.alerts import recording
+from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
@@ -24,12 +25,15 @@ from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import detectors
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
+from tocsin.runtime.detector_versions import FollowedCatalog
 
 BATCH = 500
 # A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.
@@ -53,8 +57,8 @@ class Indexer:
         """
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
-            self._stored_facts = detector_facts.remembered(connection)
-        self._declared = detector_facts.DeclaredFacts(settings, self._stored_facts)
+            self._stored_facts = remembered(connection)
+        self._declared = DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
         self.days = published_day.StoredDays(database.read, self._writing, clock)
 
@@ -111,7 +115,7 @@ class Indexer:
             domain=self._settings.smtp.domain,
         )
         with self._database.write() as connection:
-            detector_facts.remember(connection, changed)
+            remember(connection, changed)
             yield connection, rules
         self._stored_facts = declared
 
@@ -211,3 +215,39 @@ class IndexerJob:
             _log.warning("waiting", reason=trouble)
         self._trouble = trouble
         self._reporter.update(state=JobState.WAITING, reason=trouble)
+
+
+class DeclaredFacts:
+    """The facts of every detector, read again whenever a file of sources/ or detectors/ has changed.
+
+    A file that is broken or gone keeps its last good facts: its job may still run, and what it finds must reach people.
+    """
+
+    def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
+        """Begin with the `known` facts of an earlier run."""
+        self._followed, self._facts = FollowedCatalog(settings), dict(known)
+        self._catalog: Catalog | None = None
+
+    def current(self) -> dict[str, DetectorFacts]:
+        """The facts by detector."""
+        catalog = self._followed.read()
+        if catalog is not self._catalog:
+            for name, spec in catalog.detectors.items():
+                source = catalog.sources.get(spec.source)
+                self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
+            self._catalog = catalog
+        return self._facts
+
+
+def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
+    """Store what is declared, for a start when the file is broken."""
+    for one in facts:
+        values = {"facts": one.model_dump(mode="json")}
+        if connection.execute(update(detectors).filter_by(name=one.name).values(values)).rowcount == 0:
+            connection.execute(insert(detectors).values(name=one.name, **values))
+
+
+def remembered(connection: Connection) -> dict[str, DetectorFacts]:
+    """Return the declarations that were read last, by detector."""
+    rows = connection.execute(select(detectors.c.name, detectors.c.facts))
+    return {name: DetectorFacts.model_validate(facts) for name, facts in rows}

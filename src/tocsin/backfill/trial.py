@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tocsin.backfill.backfill_planning import chunks, made_of
 from tocsin.backfill.backfill_status import declared
-from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days, Found
+from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.backfill.trial_report import Backtest, Diff, changes, day_counts, top_entities
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
@@ -125,7 +125,10 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
             for chunk in chunks(able, days.rows, ROWS_AT_ONCE):
                 for trial in trials:
                     began = time.monotonic()
-                    _take(trial, days, days.findings(spark, trial.spec, chunk, RUN_ID))
+                    found = days.findings(spark, trial.spec, chunk, RUN_ID)
+                    trial.found |= found.by_day
+                    trial.events |= {day: days.rows[day] for day in found.by_day}
+                    trial.cpu_seconds += found.cpu_seconds
                     trial.seconds += time.monotonic() - began
     finally:
         _leave_nothing(settings, job)
@@ -139,9 +142,3 @@ def _leave_nothing(settings: Settings, job: str) -> None:
     with contextlib.suppress(OSError):
         scratch.parent.rmdir()
         scratch.parent.parent.rmdir()
-
-
-def _take(trial: DetectorTrial, days: Days, found: Found) -> None:
-    trial.found |= found.by_day
-    trial.events |= {day: days.rows[day] for day in found.by_day}
-    trial.cpu_seconds += found.cpu_seconds

@@ -46,14 +46,14 @@ class Score:
     why: str
 
 
-def score_of(plan: Node, column: str = "score") -> Score:
-    """Find out what the column `column` of `plan` (analysed) is."""
-    expression = expand(plan, column)
+def score_of(plan: Node) -> Score:
+    """Find out what the column `score` of `plan` (analysed) is."""
+    expression = expand(plan, "score")
     if expression is None:
-        return Score(None, False, f"the plan does not say how '{column}' is made")
+        return Score(None, False, "the plan does not say how 'score' is made")
     if not any(node.kind == "AggregateExpression" for node in expression.walk()):
         if any(node.kind == "Aggregate" for node in plan.walk()):
-            return Score(None, False, f"'{column}' does not come from an aggregate")
+            return Score(None, False, "'score' does not come from an aggregate")
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
     if any("Python" in node.kind or "ScalaUDF" in node.kind for node in expression.walk()):
         return Score(None, False, "the score is made by code that the plan does not show")

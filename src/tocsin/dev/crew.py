@@ -56,7 +56,7 @@ class Crew:
         self._watch, self._watched_at = Watch(settings, _CHARGE, self._runner), float("-inf")
         self._ended = threading.Event()
         self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
-        self._supervisor.excuse_ends("ended with the stack")  # jobs that outlived it are adopted
+        self._supervisor.excuse_ends()  # jobs that outlived it are adopted
         self._desired: dict[str, Desired] = {}
         self._lines: list[Part] = []
 

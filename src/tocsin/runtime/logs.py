@@ -26,7 +26,7 @@ _SHARED: tuple[Processor, ...] = (
 )
 
 
-def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) -> None:
+def configure(job: str, *, file: Path | None = None) -> None:
     """Send all log lines of this process to stderr, or to the end of `file`, each with `job`.
 
     Call it once, at the start of `main`.
@@ -44,7 +44,7 @@ def configure(job: str, *, level: int = logging.INFO, file: Path | None = None) 
     handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(formatter)
     handler.addFilter(_is_no_retry_of_py4j)
-    logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.captureWarnings(True)
     for chatty in ("py4j", "great_expectations"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

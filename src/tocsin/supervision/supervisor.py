@@ -117,8 +117,8 @@ class Supervisor:
                     raise TransientError(f"{job} is not restarted: {error}") from error
                 time.sleep(0.1)
 
-    def excuse_ends(self, reason: str) -> None:
-        """Record `reason` as the end of each process that is gone by now, which counts as no failure.
+    def excuse_ends(self) -> None:
+        """Record that each process that is gone by now ended with the stack, which counts as no failure.
 
         Raises:
             OSError: the state folder cannot be written.
@@ -128,7 +128,7 @@ class Supervisor:
             there = {(process.labels.job, process.labels.spec) for process in self._runner.list()}
             gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
             for job in gone:
-                self._note(job, What.END, reason)
+                self._note(job, What.END, "ended with the stack")
             excused = {job: replace(past, expected=False) for job, past in gone.items()}
             if gone:
                 write_history(self._memory, replace(history, jobs={**history.jobs, **excused}))

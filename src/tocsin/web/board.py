@@ -18,12 +18,11 @@ from tocsin.supervision.incidents.episodes import Episode, episodes
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import instance_of
 from tocsin.supervision.snapshot import Snapshot, look
-from tocsin.web.cpu_load import Loads
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
 from tocsin.web.page_shapes import Board, JobRow, Note, Parity, Stories, Story
 from tocsin.web.parity_page import Comparisons
 from tocsin.web.refreshed import Refreshed
-from tocsin.web.usage_query import read_usage
+from tocsin.web.usage_query import Loads, read_usage
 
 # Everybody who looks at the same time shares one look.
 _LOOK_SECONDS = 1.5

@@ -13,9 +13,8 @@ from tocsin.supervision.health import DRAINED, Health, JobFacts, Standing, healt
 from tocsin.supervision.incidents.episodes import Episode, last_restart
 from tocsin.supervision.job_kinds import KINDS, JobKind
 from tocsin.supervision.snapshot import Snapshot
-from tocsin.web.cpu_load import Load
 from tocsin.web.page_shapes import Fact, JobRow
-from tocsin.web.usage_query import Taken
+from tocsin.web.usage_query import Load, Taken
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import pytest
 from tests.rig.samples.backfills import attempt
 from tests.rig.samples.history import DAY, entry, version
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin.backfill import backfill_entry
 from tocsin.backfill.backfill_ledger import Backfills, End
+from tocsin.backfill.spark import backfill_run
 from tocsin.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.history import sealing
 from tocsin.history.day_versions import DayVersion, write_version
@@ -100,15 +100,15 @@ def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Ro
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill_entry, "load_settings", lambda: settings)
+    monkeypatch.setattr(backfill_run, "load_settings", lambda: settings)
     monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
-    monkeypatch.setattr(backfill_entry, "backfill", lambda *given: BackfillOutcome())
+    monkeypatch.setattr(backfill_run, "backfill", lambda *given: BackfillOutcome())
     held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
     Backfills(settings, "bursts").note(DAY, held)
     words = ["quiet", "bursts", "--run-id"]
-    assert backfill_entry.main([*words, NIGHT], doc="") == ExitCode.REFUSED
-    assert backfill_entry.main([*words, "the next night"], doc="") == ExitCode.OK
+    assert backfill_run.main([*words, NIGHT], doc="") == ExitCode.REFUSED
+    assert backfill_run.main([*words, "the next night"], doc="") == ExitCode.OK
     Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
-    assert backfill_entry.main([*words, NIGHT], doc="") == ExitCode.OK, (
+    assert backfill_run.main([*words, NIGHT], doc="") == ExitCode.OK, (
         "a day that failed is told by the try in which it did"
     )

@@ -102,7 +102,7 @@ def test_what_ended_while_nobody_supervised_is_no_failure(bench: Bench) -> None:
     assert gone is not None
     os.kill(gone, signal.SIGKILL)
     await_that(lambda: bench.pid("notifier") is None)
-    bench.supervisor.excuse_ends("ended with the stack")
+    bench.supervisor.excuse_ends()
     (start,) = bench.tick(desired)
     assert start == Start("notifier", "v1", "is to run")
     assert bench.pid("indexer") == lives

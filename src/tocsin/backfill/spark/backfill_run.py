@@ -6,6 +6,7 @@ start of Spark for each. What is published for a day changes at once or not at a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 import structlog
 from pyspark.sql import SparkSession
 
-from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts
+from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts, held_by
 from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
 from tocsin.backfill.backfill_status import declared
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
@@ -25,10 +26,13 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import backfill_job
 from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.project.settings import Settings, load_settings
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
+from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
 from tocsin.sparkjob.session import running_batch
 
@@ -234,3 +238,47 @@ class _Work:
         )
         with contextlib.suppress(OSError):  # a full disk cannot be noted either
             Backfills(self._settings, spec.name).note(day, attempt)
+
+
+log = structlog.get_logger()
+
+
+def main(arguments: list[str] | None, *, doc: str) -> int:
+    """Backfill what `arguments` name; returns the `ExitCode` of the worst day.
+
+    The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
+    means that other backfills work on each of the detectors.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
+    parser.add_argument(
+        "--day", action="append", type=date.fromisoformat, default=[], help="run it even if it is up to date"
+    )
+    parser.add_argument("--run-id", default="", help="put into each finding")
+    given = parser.parse_args(arguments)
+    logs.configure(backfill_job(given.detectors[0]))
+    return process_exit.told(code_of(lambda: _run(given.detectors, given.day, given.run_id)))
+
+
+def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
+    settings = load_settings()
+    private.protect(settings.state)
+    outcome = backfill(settings, detectors, days, run_id)
+    outcome.held |= held_by(settings, detectors, run_id)
+    for (detector, day), why in outcome.blocked.items():
+        log.info("day skipped", detector=detector, day=str(day), why=why)
+    if not (outcome.published or outcome.held or outcome.failed):
+        log.info("nothing to run")
+    return exit_code(outcome, asked=bool(days))
+
+
+def exit_code(outcome: BackfillOutcome, *, asked: bool) -> ExitCode:
+    """Return the code of the worst day; days that were `asked` for and cannot be run are a failure."""
+    if outcome.disk:
+        return ExitCode.UNWRITABLE
+    if outcome.failed or (asked and outcome.blocked):
+        return ExitCode.FAILED
+    if outcome.held:
+        return ExitCode.REFUSED
+    warned = any(one.severity == "warning" for one in outcome.published.values())
+    return ExitCode.WARNED if warned else ExitCode.OK

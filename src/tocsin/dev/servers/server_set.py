@@ -60,7 +60,7 @@ class Servers:
             name="servers", state=settings.state, launch=lambda start: self._launches[start.job], pace=_PACE
         )
         self._supervisor = Supervisor(charge, self._runner)
-        self._supervisor.excuse_ends("ended with the stack")
+        self._supervisor.excuse_ends()
         self._desired = {name: Desired(one.labels.spec, beats=False) for name, one in self._launches.items()}
         self._waiting: dict[str, str | None] = dict.fromkeys([*self._servers, TOPICS], "its start")
         self._sources: frozenset[str] | None = None
