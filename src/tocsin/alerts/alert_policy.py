@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.detector import DetectorSpec, Stage
 from tocsin.model.finding import Finding, Origin, canonical_entity
@@ -42,7 +42,7 @@ class NotificationKind(StrEnum):
     """One line in a summary mail to the owner, at most one such mail an hour."""
 
 
-class DetectorFacts(BaseModel):
+class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
     """The declaration of a detector, as far as alerting needs it, as it was read last.
 
     Attributes:
@@ -50,8 +50,6 @@ class DetectorFacts(BaseModel):
         email_limit, urgent_limit: of its levels; None where it has none.
         live: False for a detector that notifies nobody (shadow, signal, retired).
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     version: str

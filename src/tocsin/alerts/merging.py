@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.alerts import alert_policy
 from tocsin.model.finding import Finding, Origin
@@ -17,15 +17,13 @@ Points = list[tuple[int, float]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class StreamWord(BaseModel):
+class StreamWord(BaseModel, frozen=True, extra="ignore"):
     """The last word of the stream on a finding of which a backfill has the last word.
 
     Attributes:
         version, level, score, limit, at_least: as in `Finding`, of the record that would have stayed without backfill.
         detected_at: when that record was appended, UTC.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: str
     level: str

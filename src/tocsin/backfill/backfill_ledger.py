@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.history.places import stamp
 from tocsin.history.seal_runs import DayOutcome
@@ -38,7 +38,7 @@ class BrokenFindings(TocsinError):
     """Published findings cannot be read; a retry does not help, running the day again does."""
 
 
-class Made(BaseModel):
+class Made(BaseModel, frozen=True, extra="forbid"):
     """Of what findings were made: two equal ones make equal findings.
 
     Attributes:
@@ -46,13 +46,11 @@ class Made(BaseModel):
         inputs: the sealed version of each day that was read.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     version: str
     inputs: dict[date, str]
 
 
-class Published(BaseModel):
+class Published(BaseModel, frozen=True, extra="forbid"):
     """The findings that count for one day.
 
     Attributes:
@@ -67,8 +65,6 @@ class Published(BaseModel):
         rows: events that were read for it, its share of a longer run.
         cpu_seconds: likewise; what the next one is expected to take follows from it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     run_id: str
@@ -91,7 +87,7 @@ class End(StrEnum):
     """It could not be computed."""
 
 
-class Attempt(BaseModel):
+class Attempt(BaseModel, frozen=True, extra="forbid"):
     """The latest attempt at a day, where it published nothing.
 
     Attributes:
@@ -103,8 +99,6 @@ class Attempt(BaseModel):
         report: of the verdict, relative to the state folder; None when there is none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     end: End
     why: str
     run_id: str
@@ -113,15 +107,13 @@ class Attempt(BaseModel):
     report: str | None = None
 
 
-class BackfillLedger(BaseModel):
+class BackfillLedger(BaseModel, frozen=True, extra="forbid"):
     """All days of one detector.
 
     Attributes:
         published: what counts, by day.
         attempts: by day, the latest attempt, where that published nothing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     published: dict[date, Published] = {}
     attempts: dict[date, Attempt] = {}

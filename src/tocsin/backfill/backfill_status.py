@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.backfill.backfill_ledger import Attempt, BackfillLedger, Backfills
 from tocsin.backfill.backfill_planning import BackfillPlan, Sealed, inputs, plan
@@ -41,7 +41,7 @@ class BackfillState(StrEnum):
     """It cannot be computed whole now."""
 
 
-class BackfillDay(BaseModel):
+class BackfillDay(BaseModel, frozen=True):
     """One UTC day of a detector.
 
     Attributes:
@@ -54,8 +54,6 @@ class BackfillDay(BaseModel):
         report: of that verdict, relative to the state folder.
         expected_cpu_seconds: that a run would take, without the start of Spark.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     detector: str
     day: date

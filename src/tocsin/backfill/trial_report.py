@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.finding import Finding, canonical_entity
 
@@ -15,10 +15,8 @@ TOP = 10
 Key = tuple[str, datetime | None, datetime | None, str]
 
 
-class DayCount(BaseModel):
+class DayCount(BaseModel, frozen=True):
     """One UTC day: its events, and the findings and alerts that the detector would have made of them."""
-
-    model_config = ConfigDict(frozen=True)
 
     day: date
     events: int
@@ -27,17 +25,15 @@ class DayCount(BaseModel):
     alerts: int
 
 
-class TopEntity(BaseModel):
+class TopEntity(BaseModel, frozen=True):
     """One of the entities with most findings."""
-
-    model_config = ConfigDict(frozen=True)
 
     entity: dict[str, str]
     findings: int
     highest_score: float
 
 
-class Backtest(BaseModel):
+class Backtest(BaseModel, frozen=True):
     """A detector on days of history.
 
     Attributes:
@@ -47,8 +43,6 @@ class Backtest(BaseModel):
         cpu_seconds, seconds: that it took, without the start of Spark.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     detector: str
     version: str
     days: list[DayCount]
@@ -57,15 +51,13 @@ class Backtest(BaseModel):
     seconds: float
 
 
-class TrialChange(BaseModel):
+class TrialChange(BaseModel, frozen=True):
     """One finding that only one of two versions makes, or both make in another way.
 
     Attributes:
         entity, window_start, window_end: which one.
         before, after: level and score by each version; null where it finds nothing.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     entity: dict[str, str]
     window_start: datetime | None
@@ -74,7 +66,7 @@ class TrialChange(BaseModel):
     after: str | None
 
 
-class Diff(BaseModel):
+class Diff(BaseModel, frozen=True):
     """Two versions of a detector on the same days.
 
     Attributes:
@@ -83,8 +75,6 @@ class Diff(BaseModel):
         same: findings that both make alike.
         changes: all others, by window, then by entity.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     detector: str
     before: str

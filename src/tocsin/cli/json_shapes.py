@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.job_report import JobReport
 from tocsin.supervision.health import Standing
-
-
-class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True)
 
 
 class JobStatus(JobReport):
@@ -39,7 +35,7 @@ class JobStatus(JobReport):
     fault: str | None = None
 
 
-class DetectorShape(_Shape):
+class DetectorShape(BaseModel, frozen=True):
     """One declared detector.
 
     Attributes:
@@ -74,7 +70,7 @@ class DetectorShape(_Shape):
     path: str
 
 
-class FaultShape(_Shape):
+class FaultShape(BaseModel, frozen=True):
     """One fault in a file or setting.
 
     Attributes:
@@ -92,7 +88,7 @@ class FaultShape(_Shape):
     nearest: str | None
 
 
-class VersionShape(_Shape):
+class VersionShape(BaseModel, frozen=True):
     """A version of a detector that ran here.
 
     Attributes:

@@ -7,7 +7,7 @@ import signal
 import time
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.dev import state_folder
 from tocsin.dev.launcher import LOG, servers_instance, sweep
@@ -30,7 +30,7 @@ _AIRFLOW = tuple(f"{airflow_servers.PREFIX}{name}" for name in airflow_servers.C
 _DOWN_SECONDS = 60.0
 
 
-class ComponentStatus(BaseModel):
+class ComponentStatus(BaseModel, frozen=True):
     """One server or job of the stack, as a process.
 
     Attributes:
@@ -45,8 +45,6 @@ class ComponentStatus(BaseModel):
         rss_bytes, cpu_seconds: of the process and its children.
         log: its log file.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     pid: int | None = None

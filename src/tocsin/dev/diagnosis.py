@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.alerts.store.database import Database
 from tocsin.dev.servers.ports import accepts, owner_of
@@ -32,7 +32,7 @@ _SECONDS = 3.0
 _UP = "start it with `tocsin dev up`, or set its address in tocsin.toml or TOCSIN_* variables"
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(BaseModel, frozen=True):
     """One thing that `tocsin doctor` looked at.
 
     Attributes:
@@ -41,8 +41,6 @@ class Diagnosis(BaseModel):
         what: what was found.
         advice: what to do about it; empty when nothing needs doing.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     standing: Standing

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 
 import structlog
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
@@ -45,7 +45,7 @@ class DayState(StrEnum):
     """Events have landed for it, but it is further back than history is kept."""
 
 
-class DayStanding(BaseModel):
+class DayStanding(BaseModel, frozen=True):
     """One UTC day of a source.
 
     Attributes:
@@ -61,8 +61,6 @@ class DayStanding(BaseModel):
         due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
         note: what it waits for, or why it could not be sealed; empty when there is nothing to say.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     day: date

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.model.errors import TocsinError
@@ -21,10 +21,8 @@ class BrokenVersion(TocsinError):
     """A version cannot be read; a retry does not help, sealing the day again may."""
 
 
-class SealedFile(BaseModel):
+class SealedFile(BaseModel, frozen=True, extra="forbid"):
     """One Parquet file of a version: its name in the version's folder, and what it holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     rows: int
@@ -32,7 +30,7 @@ class SealedFile(BaseModel):
     sha256: str
 
 
-class DayVersion(BaseModel):
+class DayVersion(BaseModel, frozen=True, extra="forbid"):
     """The contents of one version of a sealed day.
 
     Attributes:
@@ -50,8 +48,6 @@ class DayVersion(BaseModel):
         report: of its verdict, relative to the state folder.
         published_at: when it was, UTC; None while it was not.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     sealed_at: datetime

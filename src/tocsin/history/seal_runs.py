@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.places import Places
@@ -40,15 +40,13 @@ class DayOutcome:
     report: str | None
 
 
-class Sealing(BaseModel):
+class Sealing(BaseModel, frozen=True, extra="forbid"):
     """One run, over all its tries.
 
     Attributes:
         run_id: how the schedule calls it.
         began_at: when its first try did, UTC.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     began_at: datetime

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Annotated
 
 from confluent_kafka import Message
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, Field
 
 from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
 from tocsin.kafka.reader import TopicReader, appended_at
@@ -29,10 +29,8 @@ RATIO_RECORDS = 1_000
 """The ratio is taken over at least so many of the latest records."""
 
 
-class RawPlace(BaseModel):
+class RawPlace(BaseModel, frozen=True):
     """The place at which the record was first appended; `timestamp` is its append time, UTC."""
-
-    model_config = ConfigDict(frozen=True)
 
     topic: str
     partition: int
@@ -43,16 +41,14 @@ class RawPlace(BaseModel):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-class Header(BaseModel):
+class Header(BaseModel, frozen=True):
     """A Kafka header of the raw record."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     value: Base64Bytes | None = None
 
 
-class QuarantinedRecord(BaseModel):
+class QuarantinedRecord(BaseModel, frozen=True, extra="ignore"):
     """One record that could not be used.
 
     Attributes:
@@ -72,8 +68,6 @@ class QuarantinedRecord(BaseModel):
         headers: of the raw record; empty, too, where they are longer than 128 KiB as JSON.
         headers_count, headers_length, headers_sha256: of all headers, their bytes as JSON and the SHA-256 of that.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     quarantined_at: datetime

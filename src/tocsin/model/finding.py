@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.sizes import shortened
@@ -35,7 +35,7 @@ class Origin(StrEnum):
     BACKFILL = "backfill"
 
 
-class Finding(BaseModel):
+class Finding(BaseModel, frozen=True, extra="ignore"):
     """One computed match.
 
     Attributes:
@@ -56,8 +56,6 @@ class Finding(BaseModel):
         detected_at: append time of the record on `findings`, UTC; None until it was written.
         discriminator: empty for windows; the identity of the event for per-event detectors.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     finding_id: str
     detector: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 SILENT_SECONDS = 20.0
 """A job that has reported nothing for so long is silent: it reports every 5 seconds, and two may be lost."""
@@ -35,7 +35,7 @@ class JobState(StrEnum):
     FAILED = "failed"
 
 
-class JobReport(BaseModel):
+class JobReport(BaseModel, frozen=True, extra="ignore"):
     """The state and progress of one job at one moment.
 
     Attributes:
@@ -67,8 +67,6 @@ class JobReport(BaseModel):
         cpu_seconds, rss_bytes: of the process and its JVM.
         counts: further figures, such as quarantined by reason.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     job: str
     instance: str = ""

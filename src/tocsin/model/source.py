@@ -26,7 +26,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 ColumnType = Literal["string", "boolean", "int", "bigint", "double", "timestamp"]
 EPOCHS = ("epoch-seconds", "epoch-milliseconds")
@@ -63,7 +63,7 @@ class Format(StrEnum):
     REGEX = "regex"
 
 
-class Source(BaseModel):
+class Source(BaseModel, frozen=True, extra="forbid"):
     """The declaration in a source's file.
 
     Attributes:
@@ -88,8 +88,6 @@ class Source(BaseModel):
         silent_after: for how long it may have no input before its owner is told; None for that of the settings.
         schema_version: counted up by hand when a column changes its meaning.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     title: str

@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     ValidationError,
@@ -125,10 +124,8 @@ def _limits(limits: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-class _Keywords(BaseModel):
+class _Keywords(BaseModel, extra="forbid"):
     """The keywords of `@detector`; their meaning is that of the attributes of `DetectorSpec`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: Text
     entity: Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]

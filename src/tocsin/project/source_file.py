@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictInt, ValidationError
 
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import valid_name
@@ -40,10 +40,8 @@ def _column(name: str) -> str:
 _Columns = dict[Annotated[str, AfterValidator(_column)], ColumnType]
 
 
-class _SourceFile(BaseModel):
+class _SourceFile(BaseModel, extra="forbid"):
     """The keys of the file; their meaning is that of the attributes of `Source`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     title: Text
     owner: Address

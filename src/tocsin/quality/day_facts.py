@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 
-class Hole(BaseModel):
+class Hole(BaseModel, frozen=True, extra="forbid"):
     """Offsets of a topic that were never landed, between others that were.
 
     Attributes:
@@ -19,8 +19,6 @@ class Hole(BaseModel):
         after, before: append times (UTC) between which they were written: of the records around them, or None and the
             time at which they were looked for where there is none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     from_offset: int
     to_offset: int
@@ -34,7 +32,7 @@ class Hole(BaseModel):
         return self.to_offset - self.from_offset
 
 
-class PartitionFacts(BaseModel):
+class PartitionFacts(BaseModel, frozen=True, extra="forbid"):
     """The share of one partition of `events.<source>` in a day.
 
     Attributes:
@@ -43,13 +41,11 @@ class PartitionFacts(BaseModel):
             end plus the grace.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     rows: int
     holes: tuple[Hole, ...] = ()
 
 
-class ColumnChange(BaseModel):
+class ColumnChange(BaseModel, frozen=True, extra="forbid"):
     """A column that was not declared like now when events of the day landed.
 
     Attributes:
@@ -58,8 +54,6 @@ class ColumnChange(BaseModel):
         events: that landed so, duplicates included.
         lost: values in them that are none of the type of now.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
     was: str | None
@@ -78,7 +72,7 @@ class ColumnChange(BaseModel):
         return f"{what}: {self.lost:,} values are none, and are missing" if self.lost else f"{what}; no value is lost"
 
 
-class DayFacts(BaseModel):
+class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 2026-11-22 name one figure more
     """The facts about one UTC day of a source when its sealed version is judged.
 
     Attributes:
@@ -99,9 +93,6 @@ class DayFacts(BaseModel):
         changes: of the declaration of the source, since events of the day landed.
         previous_rows: of the version that is published now; None when there is none.
     """
-
-    # Days that were sealed before 2026-11-22 name a figure more.
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     source: str
     day: date

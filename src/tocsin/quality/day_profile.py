@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.source import Source
 from tocsin.quality.suites.expectations import NUMBERS
@@ -76,7 +76,7 @@ def figure_types(source: Source, rules: Iterable[RowRule] = ()) -> dict[str, str
     return figures
 
 
-class ProfileRow(BaseModel):
+class ProfileRow(BaseModel, frozen=True):
     """One figure, as a row of the table that all profiles together are.
 
     Attributes:
@@ -84,8 +84,6 @@ class ProfileRow(BaseModel):
         column: that it is about, or the rule; null for the whole day.
         metric, value: its name and value; null where there is nothing to take it of.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     day: date
     source: str
@@ -100,10 +98,8 @@ class ProfileRow(BaseModel):
         return f"{self.column}.{self.metric}" if self.column else self.metric
 
 
-class Profile(BaseModel):
+class Profile(BaseModel, frozen=True, extra="forbid"):
     """All figures of one sealed day; `version` is that of the sealed day."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     day: date

@@ -8,16 +8,14 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.quality.verdict_files import FOLDER
 from tocsin.runtime import state_file
 
 
-class Unsealed(BaseModel):
+class Unsealed(BaseModel, frozen=True, extra="forbid"):
     """Why a day could not be sealed when that was tried last, and when that was (UTC)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     reason: str
     at: datetime

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 MAX_SAMPLES = 10
 _NAMED = 3
@@ -46,7 +46,7 @@ class CheckStage(StrEnum):
     """A rule for the findings of one detector, before they are published."""
 
 
-class Check(BaseModel):
+class Check(BaseModel, frozen=True, extra="forbid"):
     """One rule, and what came of it.
 
     Attributes:
@@ -62,8 +62,6 @@ class Check(BaseModel):
         samples: at most 10 identities of rows that break the rule (`raw.logins/0/42`), or entities of findings.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     stage: CheckStage
     about: str = ""
@@ -76,7 +74,7 @@ class Check(BaseModel):
     samples: tuple[str, ...] = Field(default=(), max_length=MAX_SAMPLES)
 
 
-class Verdict(BaseModel):
+class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The gate's decision about one day of a source, or about the findings of one detector and day.
 
     Attributes:
@@ -87,8 +85,6 @@ class Verdict(BaseModel):
         checks: all of them, in the order in which people want to read them.
         report: the page for people, relative to the state folder; None when none was written.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     subject: str
     day: date
@@ -144,7 +140,7 @@ class Verdict(BaseModel):
         return said if self.report is None else f"{said} Report: {self.report}"
 
 
-class DaySummary(BaseModel):
+class DaySummary(BaseModel, frozen=True):
     """A verdict in short.
 
     Attributes:
@@ -153,8 +149,6 @@ class DaySummary(BaseModel):
         checks: how many there were.
         failed: names of those that failed, the worst first; without those of severity info.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     subject: str
     day: date

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tocsin.model.errors import ConfigError, nearest
 from tocsin.quality.day_profile import Profile
@@ -26,10 +26,8 @@ _OF_FINDINGS = "findings."
 log = structlog.get_logger()
 
 
-class VerdictRecord(BaseModel):
+class VerdictRecord(BaseModel, frozen=True, extra="forbid"):
     """One verdict, and the profile that it is about; None for a verdict about findings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     verdict: Verdict
     profile: Profile | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
@@ -26,7 +26,7 @@ KEPT = 5
 """So many versions are kept, those that were started last."""
 
 
-class Version(BaseModel):
+class Version(BaseModel, frozen=True):
     """A version that ran here.
 
     Attributes:
@@ -35,15 +35,13 @@ class Version(BaseModel):
         first_at, last_at: when it was started first, and last; UTC.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     version: str
     fingerprint: str
     first_at: datetime
     last_at: datetime
 
 
-class Pin(BaseModel):
+class Pin(BaseModel, frozen=True):
     """An earlier version in force.
 
     Attributes:
@@ -51,8 +49,6 @@ class Pin(BaseModel):
         over: digest of the file that it is in force instead of; another file ends it.
         at: since when, UTC.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     version: str
     over: str

@@ -5,17 +5,13 @@ Text that comes from logs, files or errors has passed `printable`; the pages sho
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.episodes import Episode, Restart
 
 
-class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Today(_Shape):
+class Today(BaseModel, frozen=True):
     """The resources that the job took today, UTC, as far as the alerts DB knows."""
 
     cpu_seconds: float
@@ -25,7 +21,7 @@ class Today(_Shape):
     restarts: int
 
 
-class JobRow(_Shape):
+class JobRow(BaseModel, frozen=True):
     """One job.
 
     Attributes:
@@ -82,14 +78,14 @@ class JobRow(_Shape):
     may_restart: bool = False
 
 
-class Note(_Shape):
+class Note(BaseModel, frozen=True):
     """Something about the whole: what is not known, and why."""
 
     severity: Standing
     text: str
 
 
-class Board(_Shape):
+class Board(BaseModel, frozen=True):
     """All jobs, at one moment.
 
     Attributes:
@@ -105,14 +101,14 @@ class Board(_Shape):
     rows: list[JobRow]
 
 
-class Fact(_Shape):
+class Fact(BaseModel, frozen=True):
     """One thing that the file of a detector declares."""
 
     name: str
     text: str
 
 
-class Story(_Shape):
+class Story(BaseModel, frozen=True):
     """One job in detail.
 
     Attributes:
@@ -126,7 +122,7 @@ class Story(_Shape):
     facts: list[Fact]
 
 
-class Stories(_Shape):
+class Stories(BaseModel, frozen=True):
     """The jobs of one DAG; none for a DAG that handles no job."""
 
     now: float
@@ -135,7 +131,7 @@ class Stories(_Shape):
     jobs: list[Story]
 
 
-class SideShown(_Shape):
+class SideShown(BaseModel, frozen=True):
     """The word of one side on a finding; `at_least` marks a lower bound."""
 
     level: str
@@ -143,7 +139,7 @@ class SideShown(_Shape):
     at_least: bool
 
 
-class Unlike(_Shape):
+class Unlike(BaseModel, frozen=True):
     """One finding of which stream and backfill say something else, and nobody knows why.
 
     Attributes:
@@ -163,7 +159,7 @@ class Unlike(_Shape):
     why: str
 
 
-class Compared(_Shape):
+class Compared(BaseModel, frozen=True):
     """The comparison of stream and backfill on one UTC day.
 
     Attributes:
@@ -183,7 +179,7 @@ class Compared(_Shape):
     fault: str = ""
 
 
-class Parity(_Shape):
+class Parity(BaseModel, frozen=True):
     """The comparison of the findings of stream and backfill of a detector.
 
     Attributes:
@@ -203,7 +199,7 @@ class Parity(_Shape):
     fault: str = ""
 
 
-class LogTail(_Shape):
+class LogTail(BaseModel, frozen=True):
     """The end of the log of a job.
 
     Attributes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import BUSY_CORES, JobReport
@@ -36,10 +36,8 @@ class Taken:
     last_finding_at: float | None = None
 
 
-class _JobDay(BaseModel):
+class _JobDay(BaseModel, extra="ignore"):
     """The part used here of the array that `tocsin usage --json` writes."""
-
-    model_config = ConfigDict(extra="ignore")
 
     job: str
     day: date

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, computed_field
 
 from tocsin.alerts.merging import Kept, Points, StreamWord
 from tocsin.model.finding import Finding, canonical_entity
@@ -19,11 +19,7 @@ _SAME_NAME = (
 )  # fmt: skip
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class StoredFinding(_View):
+class StoredFinding(BaseModel, frozen=True):
     """A finding as the DB holds it.
 
     Attributes:
@@ -46,7 +42,7 @@ class StoredFinding(_View):
     stream: StreamWord | None = None
 
 
-class InvalidFinding(_View):
+class InvalidFinding(BaseModel, frozen=True):
     """A record of the findings topic that is no finding, or one that the alerts DB cannot hold.
 
     Attributes:
@@ -64,7 +60,7 @@ class InvalidFinding(_View):
     seen_at: datetime
 
 
-class Notification(_View):
+class Notification(BaseModel, frozen=True):
     """A message about an alert to one recipient.
 
     Attributes:
@@ -92,7 +88,7 @@ class Notification(_View):
     error: str
 
 
-class Alert(_View):
+class Alert(BaseModel, frozen=True):
     """The unit that people handle: the findings of one entity in one dedup period.
 
     Attributes:
@@ -125,7 +121,7 @@ class Alert(_View):
     updated_at: datetime
 
 
-class AlertDetails(_View):
+class AlertDetails(BaseModel, frozen=True):
     """An alert, its highest finding, its latest ones (the newest first), and its notifications (the oldest first)."""
 
     alert: Alert
@@ -134,7 +130,7 @@ class AlertDetails(_View):
     notifications: list[Notification]
 
 
-class JobUsage(_View):
+class JobUsage(BaseModel, frozen=True):
     """The resources that one job took on one day, as far as its reports were read.
 
     Attributes:

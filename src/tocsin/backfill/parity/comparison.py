@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, computed_field
 
 from tocsin.model.finding import Finding, next_rung
 
@@ -16,7 +16,7 @@ _SAME = 1e-9
 """Sums of fractions come out a little different when they are added in another order."""
 
 
-class ReportedFinding(BaseModel):
+class ReportedFinding(BaseModel, frozen=True, extra="ignore"):
     """A finding as one side reported it.
 
     Attributes:
@@ -25,8 +25,6 @@ class ReportedFinding(BaseModel):
         score: higher is more anomalous.
         at_least: the score is a lower bound within one rung of the emission ladder.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: str
     level: str
@@ -59,7 +57,7 @@ class DifferenceReason(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-class Difference(BaseModel):
+class Difference(BaseModel, frozen=True):
     """One finding of which stream and batch do not say the same.
 
     Attributes:
@@ -69,8 +67,6 @@ class Difference(BaseModel):
         side: where it is.
         reason, why: see `DifferenceReason`, and one sentence for people.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     finding_id: str
     entity: dict[str, str]

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, computed_field
 
 from tocsin.backfill.parity.comparison import Comparison, Difference, DifferenceReason
 from tocsin.runtime import state_file
@@ -16,7 +16,7 @@ KEPT = 1000
 """So many differences are written out, those without a reason first; all of them are counted."""
 
 
-class ParityReport(BaseModel):
+class ParityReport(BaseModel, frozen=True, extra="ignore"):
     """The comparison of stream and backfill on one day.
 
     Attributes:
@@ -29,8 +29,6 @@ class ParityReport(BaseModel):
         differing, unexplained: how many differ in all, and without a reason.
         differences: at most `KEPT` of them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     detector: str
     day: date

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,10 +32,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 log = structlog.get_logger()
 
 
-class OpenWindows(BaseModel):
+class OpenWindows(BaseModel, frozen=True):
     """Windows with lower bounds that nobody has made exact: those that begin from `start` and end by `end`, in UTC."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: str
     start: datetime

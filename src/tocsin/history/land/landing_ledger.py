@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
@@ -24,7 +24,7 @@ class BrokenLedger(TocsinError):
     """An entry cannot be read; a retry does not help. It names the file."""
 
 
-class LandedFile(BaseModel):
+class LandedFile(BaseModel, frozen=True, extra="forbid"):
     """One Parquet file in landing.
 
     Attributes:
@@ -35,8 +35,6 @@ class LandedFile(BaseModel):
         newest_event, newest_append: greatest times in it, UTC.
         bytes, sha256: of the file.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path
     day: date
@@ -53,7 +51,7 @@ class LandedFile(BaseModel):
         return sum(self.rows.values())
 
 
-class OffsetSpan(BaseModel):
+class OffsetSpan(BaseModel, frozen=True, extra="forbid"):
     """The part of one partition that one run read.
 
     Attributes:
@@ -65,8 +63,6 @@ class OffsetSpan(BaseModel):
         newest_tick: time of the last tick ever read here, UTC; None while there was none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     from_offset: int
     to_offset: int
     events: int = 0
@@ -76,7 +72,7 @@ class OffsetSpan(BaseModel):
     newest_tick: datetime | None = None
 
 
-class Quarantined(BaseModel):
+class Quarantined(BaseModel, frozen=True, extra="forbid"):
     """The counts of one run in `quarantine.<source>`.
 
     Attributes:
@@ -84,13 +80,11 @@ class Quarantined(BaseModel):
         days: records by the UTC day of their append time; a record that failed again after a replay counts again.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     positions: dict[int, int]
     days: dict[date, int] = {}
 
 
-class ImportedFile(BaseModel):
+class ImportedFile(BaseModel, frozen=True, extra="forbid"):
     """The file that rows of an import came from.
 
     Attributes:
@@ -101,8 +95,6 @@ class ImportedFile(BaseModel):
             in entries from before 2026-11-23, and when no row has a day.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     sha256: str
     rows: int
@@ -110,7 +102,7 @@ class ImportedFile(BaseModel):
     refused_days: dict[date, int] = {}
 
 
-class Entry(BaseModel):
+class Entry(BaseModel, frozen=True, extra="forbid"):
     """The result of one run of landing.
 
     Attributes:
@@ -123,8 +115,6 @@ class Entry(BaseModel):
         files: that it wrote.
         imported: None unless it is an import.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     began: datetime

@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -37,16 +36,12 @@ def _name(name: str) -> str:
     return name
 
 
-class _RuleMeta(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _RuleMeta(BaseModel, extra="forbid"):
     name: Annotated[str, AfterValidator(_name)] = ""
 
 
-class _Expectation(BaseModel):
+class _Expectation(BaseModel, extra="forbid"):
     """The keys of an expectation; their meaning is that of the attributes of `Rule`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: str
     kwargs: dict[str, Any]
@@ -89,10 +84,8 @@ class _SuiteMeta(BaseModel):
         return drift
 
 
-class _SuiteFile(BaseModel):
+class _SuiteFile(BaseModel, extra="forbid"):
     """The keys of the file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     expectations: list[_Expectation]

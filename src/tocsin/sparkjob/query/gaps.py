@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from confluent_kafka import Message
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, computed_field
 
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
@@ -34,15 +34,13 @@ class Cause(StrEnum):
     """It ended the query each time it was read."""
 
 
-class RemovedRange(BaseModel):
+class RemovedRange(BaseModel, frozen=True):
     """The unread records of one partition.
 
     Attributes:
         from_offset, to_offset: of the first of them, and of the first that is read again.
         appended_before: all of them were appended before it, UTC.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     from_offset: int
     to_offset: int
@@ -55,7 +53,7 @@ class RemovedRange(BaseModel):
         return self.to_offset - self.from_offset
 
 
-class Gap(BaseModel):
+class Gap(BaseModel, frozen=True):
     """The records that one start of a detector left out.
 
     Attributes:
@@ -65,8 +63,6 @@ class Gap(BaseModel):
         until: windows that begin at or after it are complete again; event time, UTC.
         partitions: the holes by partition; none when only what a new plan would have to read again was removed.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     topic: str
     cause: Cause

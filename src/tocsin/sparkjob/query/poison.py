@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import structlog
 from py4j.protocol import Py4JJavaError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -49,15 +49,13 @@ _CAUSE = "Caused by: "
 log = structlog.get_logger()
 
 
-class SetAside(BaseModel):
+class SetAside(BaseModel, frozen=True):
     """A record that is not read any more.
 
     Attributes:
         error: why its query ended, in one line.
         at: when it was found, UTC.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     topic: str
     partition: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tocsin.model.printable import printable
 from tocsin.supervision.incidents.chronicle import Event, What
@@ -15,16 +15,14 @@ _LOOP_SECONDS = 600.0
 _ENDS = (What.END, What.STOP, What.REFUSED)
 
 
-class Restart(BaseModel):
+class Restart(BaseModel, frozen=True):
     """The last time a process of the job was started after another one: when, and why that one had ended."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: float
     cause: str
 
 
-class Episode(BaseModel):
+class Episode(BaseModel, frozen=True):
     """The end of one process of a job, and what followed.
 
     Attributes:
@@ -38,8 +36,6 @@ class Episode(BaseModel):
         restart_seconds: until the next process was started; null as long as none was.
         back_seconds: until the next process did its work; null as long as none has.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     at: float
     failed: bool
