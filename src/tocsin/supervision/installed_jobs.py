@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tocsin.detect.drain_request import ask_drain, end_drain, end_other_drains, read_drains
+from tocsin.detect.drain_request import end_drain, end_other_drains, read_drains
 from tocsin.model.names import DETECTOR, JobName
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.runtime.detector_versions import FollowedCatalog, roll_back, roll_forward
+from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
@@ -109,18 +109,6 @@ class InstalledJobs:
         """See `Supervisor.restart`; a drain is over."""
         end_drain(self.settings.state, job)
         return self._supervisor.restart(job)
-
-    def drain(self, job: str) -> None:
-        """See `ask_drain`."""
-        ask_drain(self.settings.state, job)
-
-    def roll_back(self, detector: str, version: str | None) -> str:
-        """Put an earlier version of `detector` in force, `None` for the one before; see `roll_back`."""
-        return roll_back(self.settings, detector, version).version
-
-    def roll_forward(self, detector: str) -> bool:
-        """See `tocsin.runtime.detector_versions.roll_forward`."""
-        return roll_forward(self.settings, detector)
 
     def facts(self, job: str) -> JobFacts:
         """Gather what is known of `job` now."""

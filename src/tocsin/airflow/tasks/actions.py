@@ -7,8 +7,10 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
+from tocsin.detect.drain_request import ask_drain
 from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
+from tocsin.runtime.detector_versions import roll_back, roll_forward
 from tocsin.supervision.health import health
 from tocsin.supervision.installed_jobs import InstalledJobs
 
@@ -29,24 +31,25 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
         ConfigError: there is no version to go back to.
-        TransientError, OSError: see `InstalledJobs.restart`, `InstalledJobs.drain`.
+        TransientError, OSError: see `InstalledJobs.restart`, `ask_drain`.
     """
     event = (context["dag_run"].conf or {}).get("event")
     if event:
         raise AirflowFailException(f"{event['job']}: {event['condition']}: {event['reason']}")
     params = context["params"]
-    job, installation = params.get("job", jobs[0]), InstalledJobs(load_settings())
+    job, settings = params.get("job", jobs[0]), load_settings()
+    installation, detector = InstalledJobs(settings), JobName.parse(job).name
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
     elif params["action"] == DRAIN:
-        installation.drain(job)
+        ask_drain(settings.state, job)
         log.info("drain requested; the job then stays stopped until a restart", job=job)
     elif params["action"] == ROLL_BACK:
-        version = installation.roll_back(JobName.parse(job).name, params["version"] or None)
+        version = roll_back(settings, detector, params["version"] or None).version
         log.info("rolled back until the file changes", job=job, version=version)
     elif params["action"] == ROLL_FORWARD:
-        held = installation.roll_forward(JobName.parse(job).name)
+        held = roll_forward(settings, detector)
         log.info("rolled forward to the file" if held else "already runs the file", job=job)
     else:
         _describe(installation, job)
