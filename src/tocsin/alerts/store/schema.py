@@ -116,7 +116,7 @@ def _finding_columns() -> list[Column[Any]]:
         # Since when a complete backfill of its day no longer reproduces it, and which run that was.
         Column("superseded_at", UtcDateTime),
         Column("superseded_by", Text, nullable=False, server_default=""),
-        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.Said`.
+        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.StreamWord`.
         Column("stream", JSON(none_as_null=True)),
     ]
 
