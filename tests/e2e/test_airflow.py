@@ -283,7 +283,7 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_and_can_be_taken_back(ru
     subject = f"[tocsin] {DETECTOR}: misconfigured"
     running.await_look(lambda: subject in running.subjects_to(owner), 2 * SECONDS)
     (mail,) = [mail for mail in running.mails_to(owner) if mail["subject"] == subject]
-    assert "the version before it runs on" in mail["html"]
+    assert "the version before keeps running" in mail["html"]
 
     running.admin.trigger(DAG, action="roll back")
     running.await_look(lambda: running.condition(DETECTOR) == "fine", 2 * SECONDS)

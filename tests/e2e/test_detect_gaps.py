@@ -102,7 +102,7 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     assert gap.since < half < gap.until
     log = job.log.read_text()
     assert log.count("event=gap") == 1
-    assert f'reason="{gap.records} records were removed before they were read; goes on after them; ' in log
+    assert f'reason="{gap.records} records were removed before they were read; continuing after them; ' in log
 
 
 def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(live: LiveJob) -> None:

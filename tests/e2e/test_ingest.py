@@ -285,7 +285,7 @@ def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIng
         detector.update(state=JobState.RUNNING, delay_seconds=12.0)
         time.sleep(live.source.lateness.total_seconds() + 1)  # the backlog has to become older than that
         installation.start(INGEST)
-        await_that(lambda: "waits until detector:failed_logins" in live.reason(), WAIT, live.state)
+        await_that(lambda: "waiting until detector:failed_logins" in live.reason(), WAIT, live.state)
         report = installation.reports(INGEST)[-1]
         assert (report.state, report.lag_seconds > 10) == (JobState.DRAINING, True)
         assert topics.processed() == read

@@ -110,8 +110,7 @@ def test_partitions_are_added_and_never_taken_away(settings: Settings) -> None:
     fewer = ensure_topics(settings, with_partitions(1))
     assert (fewer.created, fewer.grown) == ((), ())
     assert (
-        fewer.differences[0]
-        == f"{names.raw('logins')} has 5 partitions, 1 are declared; partitions are never taken away"
+        fewer.differences[0] == f"{names.raw('logins')} has 5 partitions, 1 are declared; partitions cannot be removed"
     )
     assert partitions_of(settings, names.raw("logins")) == 5
 

@@ -256,7 +256,7 @@ def test_a_corrupt_landed_file_fails_its_day_alone_which_is_told_until_it_is_sea
     assert list(program.outcome.failed) == [DAY]
     why = program.outcome.failed[DAY]
     assert f"logins {DAY}: a landed file is broken: {path}" in why
-    assert f"`tocsin history land --again {broken.run}` reads it anew" in why
+    assert f"`tocsin history land --again {broken.run}` lands it again" in why
     assert program.published() == {BEFORE: EVENTS, DAY: EVENTS, AFTER: EVENTS}, "what counted before stays"
     standing = program.listed()[DAY]
     assert (standing.state, standing.rows) == ("outdated", EVENTS)
@@ -280,7 +280,7 @@ def test_a_day_of_which_most_went_to_quarantine_is_held_until_that_is_replayed(p
     page = program.page()
     assert "NOT PUBLISHED" in page
     assert "In quarantine 1,001 50.02% of what came in" in page
-    assert "Much of what came in could not be used: mend the source or its declaration, and replay" in page
+    assert "Many records were unusable: fix the source or its declaration, and replay" in page
     program.history.land([login(5_000_000 + n, day=DAY) for n in range(1_001)])
     with program.history.table() as table:
         assert DAY in plan(known(program.history.settings, program.history.source, table)).ready, "without being told"
@@ -336,6 +336,6 @@ def test_clocks_that_differ_around_midnight_cost_no_event_and_are_told(program: 
     assert program.published() == {BEFORE: EVENTS, DAY: EVENTS + 9, AFTER: EVENTS + 3}
     assert [check.name for check in program.verdict().failed] == ["few_late"]
     page = program.page()
-    assert "Late 9 not in the stream's windows" in page
+    assert "Late 9 not counted by the stream" in page
     assert "What comes later than the lateness of the source is not counted by the stream" in page
     assert str(program.verdict(AFTER).severity) == "pass"

@@ -104,7 +104,7 @@ def test_python_code_needs_micro_batches_and_says_which(spark: SparkSession) -> 
         lambda e: score(F.count("*"))(e.withColumn("user_id", F.udf(lambda text: text.upper(), "string")("user_id"))),
     )
     assert (plan.mode, plan.output) == (MICRO_BATCH, "update")
-    assert "runs Python code for rows (<lambda>)" in plan.reason
+    assert "runs Python code on rows (<lambda>)" in plan.reason
     pandas = plan_of(spark, lambda e: e.mapInPandas(lambda it: it, e.schema).groupBy("window", "user_id").agg(
         F.count("*").alias("score")))  # fmt: skip
     assert (pandas.mode, pandas.score.kind) == (MICRO_BATCH, ScoreKind.RISING)
@@ -120,7 +120,7 @@ def test_a_session_window_is_known_when_it_closes(spark: SparkSession) -> None:
     assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
     assert plan.reason == "a session window is known only when it has closed"
     assert plan.has_sessions
-    with pytest.raises(StreamOnly, match="may reach over the edge of any day"):
+    with pytest.raises(StreamOnly, match="may cross midnight"):
         check_range(plan, SPEC)
     check_range(plan_of(spark, score(F.count("*"))), SPEC)
 

@@ -75,10 +75,10 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     done = check(tmp_path, "--json")
     assert done.returncode == 1, done.stderr
     faults = {(Path(fault["where"]).name, fault["key"]): fault["what"] for fault in json.loads(done.stdout)}
-    assert "is no regular expression of Java: Unknown inline modifier" in faults["codes.toml", "pattern"]
+    assert "is not a Java regular expression: Unknown inline modifier" in faults["codes.toml", "pattern"]
     assert "acton" in faults["unknown.py", "detect"]
     assert "neither rising nor final" in faults["unkind.py", "score"]
-    assert "is no regular expression of Java: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
+    assert "is not a Java regular expression: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
     assert "'failed.*login' takes more than 5 s on 262,1" in faults["slow.py", "detect"]
     assert len(faults) == 5
 

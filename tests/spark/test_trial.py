@@ -212,7 +212,7 @@ def test_a_session_window_is_refused_in_words(told: dict[str, Told], project: Pa
     one = told["sessions"]
     assert (one.code, one.out) == (1, "")  # CliRunner's code of an exception
     assert one.err.startswith(f"{project / 'detectors' / 'sessions.py'}: detect: has a session window")
-    assert "take a window of a fixed length" in one.err
+    assert "use a window of a fixed length" in one.err
 
 
 def test_trials_keep_nothing(told: dict[str, Told]) -> None:

@@ -33,7 +33,7 @@ class Drift(BaseEventTrigger):
         return f"{Drift.__module__}.{Drift.__qualname__}", {"every": self._every}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire for ever; a look that fails is told in the log of the triggerer, and the next one tries again."""
+        """Fire for ever; the triggerer logs a look that fails and retries."""
         sender, jobs = Sender(), None
         while True:
             try:

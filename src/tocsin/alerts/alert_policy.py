@@ -43,7 +43,7 @@ class NotificationKind(StrEnum):
 
 
 class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
-    """The declaration of a detector, as far as alerting needs it, as it was read last.
+    """The alerting part of a detector's declaration, as it was read last.
 
     Attributes:
         lateness: of its source: how long after its end a window may still change.
@@ -107,7 +107,7 @@ def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
 
 
 def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
-    """Tell whether a complete backfill of a day by `backfilled` decides which findings of `version` that day has.
+    """Return whether a complete backfill of a day by `backfilled` decides which findings of `version` that day has.
 
     Of its own version and of any other, unless that is the one declared now (None when unknown) and this is not.
     """
@@ -163,18 +163,18 @@ def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, 
     return dict(opened)
 
 
-def notification(finding: Finding, facts: DetectorFacts, told: SentBefore, now: datetime) -> NotificationKind | None:
-    """Choose the notification for `finding`, given what people were `told` about its alert; None for none."""
+def notification(finding: Finding, facts: DetectorFacts, before: SentBefore, now: datetime) -> NotificationKind | None:
+    """Choose the notification for `finding`, given what people were `before` about its alert; None for none."""
     if not notifies(finding, facts, now):
         return None
     rank = _LEVELS[finding.level]
     if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
-        return NotificationKind(finding.level) if rank > _LEVELS[told.at_once] else None
-    return NotificationKind.DELAYED if rank > max(_LEVELS[told.at_once], _LEVELS[told.delayed]) else None
+        return NotificationKind(finding.level) if rank > _LEVELS[before.at_once] else None
+    return NotificationKind.DELAYED if rank > max(_LEVELS[before.at_once], _LEVELS[before.delayed]) else None
 
 
 def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
-    """Tell whether `finding` may reach people at all: its detector is live, and its window not long over."""
+    """Return whether `finding` may notify anybody: its detector is live, and its window not long over."""
     return facts.live and (finding.origin is not Origin.BACKFILL or now - _end(finding) <= BACKFILLS_ARE_NEWS)
 
 
@@ -224,7 +224,7 @@ class LastReports:
 def closing(
     window_end: datetime, until: datetime, jobs: LastReports, now: datetime, closed_at: datetime | None
 ) -> Closing:
-    """Tell whether a window that ends at `window_end` is closed, waiting no longer than `until`.
+    """Return whether a window that ends at `window_end` is closed, waiting no longer than `until`.
 
     It is closed once the watermark of the detector's job has passed its end, or the job says between two boundaries
     that it is complete through it, and the indexer has stored all that was appended before the job said so (its

@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 
 
 class FollowedTopic:
-    """A topic and the places where a consumer group stands in it. For one thread.
+    """A topic and a consumer group's positions in it. For one thread.
 
     Attributes:
         lag_records: appended and not yet committed, at the last `measure`.
@@ -71,32 +71,32 @@ class FollowedTopic:
         if time.monotonic() - self._counted > _PARTITIONS_SECONDS and len(self._partitions()) != len(self._next):
             _log.info("partitions added", topic=self._reader.name)
             self._assign()
-        asked = datetime.now(UTC)
+        asked_at = datetime.now(UTC)
         first, ends = self._ends.bounds(self._next)
         self._next = {partition: max(offset, first[partition]) for partition, offset in self._next.items()}
         self._measured = time.monotonic()
         self.lag_records = sum(max(0, end - self._next[partition]) for partition, end in ends.items())
-        self._advance(asked, ends)
+        self._advance(asked_at, ends)
         return True
 
-    def _advance(self, asked: datetime, ends: Offsets) -> None:
+    def _advance(self, asked_at: datetime, ends: Offsets) -> None:
         """Move `complete_until` to the last time at which the ends were asked for that are reached by now."""
         if self._mark is not None and self._has_reached(self._mark[1]):
             self.complete_until, self._mark = self._mark[0], None
         if self._has_reached(ends):
-            self.complete_until = asked
+            self.complete_until = asked_at
         elif self._mark is None:
-            self._mark = (asked, ends)
+            self._mark = (asked_at, ends)
 
     def _has_reached(self, ends: Offsets) -> bool:
         return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
 
     def lag_seconds(self, now: datetime) -> float:
         """Measure how long ago the next record to be read was appended, at most; 0 when all is read."""
-        known = [moment for moment in (self._last_append, self.complete_until) if moment is not None]
-        if self.lag_records == 0 or not known:
+        moments = [moment for moment in (self._last_append, self.complete_until) if moment is not None]
+        if self.lag_records == 0 or not moments:
             return 0.0
-        return max(0.0, (now - max(known)).total_seconds())
+        return max(0.0, (now - max(moments)).total_seconds())
 
     def close(self) -> None:
         """Leave Kafka; offsets on their way are committed first."""

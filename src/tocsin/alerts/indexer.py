@@ -203,7 +203,7 @@ class IndexerJob:
         return False
 
     def _wait(self, seconds: float) -> None:
-        """Backfills need no Kafka: while it is away they go on."""
+        """Apply backfills also while Kafka is away: they do not need it."""
         until = time.monotonic() + seconds
         while self._backfills is not None and time.monotonic() < until and not self._stop.is_set():
             if not self._backfills.step() or self._stop.wait(_PAUSE_SECONDS):

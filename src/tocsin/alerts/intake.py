@@ -56,5 +56,5 @@ def put_aside(connection: Connection, rejected: Iterable[Rejected], now: datetim
         record, value = one.record, one.record.value or b""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         if connection.execute(select(invalid_findings.c.size).filter_by(**place)).first() is None:
-            kept = {"reasons": list(one.reasons), "value": value[:MAX_KEPT_BYTES], "size": len(value)}
-            connection.execute(insert(invalid_findings).values(**place, **kept, seen_at=now))
+            values = {"reasons": list(one.reasons), "value": value[:MAX_KEPT_BYTES], "size": len(value)}
+            connection.execute(insert(invalid_findings).values(**place, **values, seen_at=now))

@@ -75,31 +75,33 @@ class Kept:
 def first(finding: Finding, declared: str | None, last_word: LastWord | None, now: datetime) -> Kept:
     """Begin a finding with its first record, `finding`; `last_word` is None where its day has no backfill."""
     assert finding.detected_at is not None
-    kept = Kept(finding=finding, points=extended([], finding), first_detected_at=finding.detected_at)
+    stored = Kept(finding=finding, points=extended([], finding), first_detected_at=finding.detected_at)
     if finding.origin is Origin.BACKFILL or last_word is None:
-        return kept
+        return stored
     if not alert_policy.has_last_word(last_word.version, finding.version, declared):
-        return kept
-    return replace(kept, superseded_at=now, superseded_by=last_word.run_id)
+        return stored
+    return replace(stored, superseded_at=now, superseded_by=last_word.run_id)
 
 
-def after(kept: Kept, finding: Finding, declared: str | None, last_word: LastWord | None) -> Kept:
-    """Add one more record of the same finding; equal to `kept` when that is nothing new."""
-    best = alert_policy.merged(kept.finding, finding, declared)
-    points = kept.points if best.version == kept.finding.version else []
+def after(stored: Kept, finding: Finding, declared: str | None, last_word: LastWord | None) -> Kept:
+    """Add one more record of the same finding; equal to `stored` when that is nothing new."""
+    best = alert_policy.merged(stored.finding, finding, declared)
+    points = stored.points if best.version == stored.finding.version else []
     if best.version == finding.version:
         points = extended(points, finding)
-    kept = replace(kept, finding=best, points=points, stream=_said(kept, best, finding, declared))
-    return replace(kept, superseded_at=None, superseded_by="") if _reinstates(finding, declared, last_word) else kept
+    stored = replace(stored, finding=best, points=points, stream=_stream_word(stored, best, finding, declared))
+    return (
+        replace(stored, superseded_at=None, superseded_by="") if _reinstates(finding, declared, last_word) else stored
+    )
 
 
-def _said(kept: Kept, best: Finding, finding: Finding, declared: str | None) -> StreamWord | None:
+def _stream_word(stored: Kept, best: Finding, finding: Finding, declared: str | None) -> StreamWord | None:
     if best.origin is not Origin.BACKFILL:
         return None
-    known = kept.stream if kept.finding.origin is Origin.BACKFILL else StreamWord.of(kept.finding)
+    word = stored.stream if stored.finding.origin is Origin.BACKFILL else StreamWord.of(stored.finding)
     if finding.origin is Origin.BACKFILL:
-        return known
-    return StreamWord.of(finding) if known is None else known.merged(finding, declared)
+        return word
+    return StreamWord.of(finding) if word is None else word.merged(finding, declared)
 
 
 def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | None) -> bool:

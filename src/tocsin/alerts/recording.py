@@ -131,8 +131,8 @@ class _Work:
         )
         by_id = {}
         for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
-            told = SentBefore(row.told_at_once, row.told_delayed)
-            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, told=told)
+            before = SentBefore(row.told_at_once, row.told_delayed)
+            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, told=before)
             alert.revision = row.revision
             by_id[row.id] = alert
             self._alerts.setdefault((row.detector, row.entity), []).append(alert)
@@ -171,9 +171,9 @@ class _Work:
             self._rows[finding.finding_id] = row
             self.done.findings += 1
             return row
-        kept = merging.after(row.kept, finding, declared, last_word)
-        if kept != row.kept:
-            row.kept, row.changed = kept, True
+        stored = merging.after(row.kept, finding, declared, last_word)
+        if stored != row.kept:
+            row.kept, row.changed = stored, True
         return row
 
     def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
@@ -206,9 +206,9 @@ class _Work:
             rows = self._connection.execute(returning, [self._opened(a) | self._values(a) for a in new])
             for alert, row in zip(new, rows, strict=True):
                 alert.id = row.id
-        known = [alert for alert in changed if alert not in new]
-        if known:
-            changes = [self._values(alert) | {"alert": alert.id} for alert in known]
+        updated = [alert for alert in changed if alert not in new]
+        if updated:
+            changes = [self._values(alert) | {"alert": alert.id} for alert in updated]
             self._connection.execute(update(alerts).where(alerts.c.id == bindparam("alert")), changes)
 
     def _opened(self, alert: _Alert) -> dict[str, Any]:
@@ -254,10 +254,12 @@ class _Work:
     def _store_notifications(self, planned: list[_Alert]) -> None:
         """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
         ids = [alert.id for alert in planned]
-        told = [alert.id for alert in planned if any(kind is not NotificationKind.DELAYED for kind, _ in alert.planned)]
+        notified = [
+            alert.id for alert in planned if any(kind is not NotificationKind.DELAYED for kind, _ in alert.planned)
+        ]
         waiting, alert_id = notifications.c.state == "waiting", notifications.c.alert_id
         another = and_(alert_id.in_(ids), notifications.c.kind == NotificationKind.DELAYED.value)
-        replaced = update(notifications).where(waiting, or_(alert_id.in_(told), another))
+        replaced = update(notifications).where(waiting, or_(alert_id.in_(notified), another))
         self._connection.execute(replaced.values(state="replaced"))
         rows = [row for alert in planned for row in self._notifications(alert)]
         self._connection.execute(insert(notifications), rows)

@@ -128,7 +128,7 @@ class Backfills:
 
     @property
     def file(self) -> Path:
-        """Changes whenever something is published, or an attempt was in vain."""
+        """Changes with each publication and each failed attempt."""
         return self.folder / "ledger.json"
 
     def read(self) -> BackfillLedger:
@@ -162,7 +162,7 @@ class Backfills:
         return published
 
     def note(self, day: date, attempt: Attempt) -> None:
-        """Note an attempt that published nothing; what counts for the day goes on to count.
+        """Record an attempt that published nothing; the day's published version still counts.
 
         Raises:
             OSError: the disk is full or the folder cannot be written.
@@ -244,7 +244,7 @@ def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[t
 
 
 def backfill_outcomes(settings: Settings, detectors: Iterable[str], run_id: str) -> list[DayOutcome]:
-    """List each day that the run `run_id` has published or tried in vain, by detector, the oldest day first.
+    """List each day that the run `run_id` published or failed, by detector, the oldest day first.
 
     A day that a later run has dealt with is not told.
     """

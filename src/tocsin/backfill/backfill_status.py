@@ -85,7 +85,7 @@ def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[Det
 def list_days(
     settings: Settings, names: Iterable[str], first: date | None = None, last: date | None = None
 ) -> list[BackfillDay]:
-    """List how the days of the detectors `names` stand: those of history, and those asked for that it lacks.
+    """List the backfill state of the detectors' days: those in history, and requested ones that it lacks.
 
     Raises:
         ConfigError: as for `declared`, or `first` is after `last`.

@@ -122,15 +122,15 @@ def changes(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[int, l
         if was is not None and now is not None and (was.level, was.score) == (now.level, now.score):
             same += 1
             continue
-        one = was or now
-        assert one is not None
+        finding = was or now
+        assert finding is not None
         found.append(
             TrialChange(
-                entity=one.entity,
-                window_start=one.window_start,
-                window_end=one.window_end,
-                before=_said(was),
-                after=_said(now),
+                entity=finding.entity,
+                window_start=finding.window_start,
+                window_end=finding.window_end,
+                before=_score_of(was),
+                after=_score_of(now),
             )
         )
     return same, found
@@ -161,5 +161,5 @@ def _order(key: Key) -> tuple[str, str, str]:
     return ("" if start is None else start.isoformat(), entity, event)
 
 
-def _said(finding: Finding | None) -> str | None:
+def _score_of(finding: Finding | None) -> str | None:
     return None if finding is None else f"{finding.level} {finding.score:g}"

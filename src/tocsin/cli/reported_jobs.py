@@ -1,4 +1,4 @@
-"""Tell how the jobs are: the last report of each, and the health that follows from it and from what runs here."""
+"""Collect the jobs' last reports, and judge their health from these and from the processes here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reports(settings: Settings, snapshot: Snapshot) -> tuple[dict[str, JobReport
 def statuses(
     snapshot: Snapshot, wanted: Iterable[str], reports: Mapping[str, JobReport], found: Mapping[str, datetime]
 ) -> list[JobStatus]:
-    """Tell how each job is that should run, or that runs all the same.
+    """Judge the health of each job that should run or does run.
 
     Args:
         snapshot: a look at this machine.

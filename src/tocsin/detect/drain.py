@@ -80,7 +80,7 @@ def decide(
 
 
 def is_too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
-    """Tell whether a drain under `decision` has lasted so long that its delay no longer covers what is unread."""
+    """Return whether a drain under `decision` has lasted so long that its delay no longer covers the backlog."""
     return decision.is_draining and backlog.age(now) + lateness + SLACK > decision.delay
 
 
@@ -147,7 +147,7 @@ class Unread:
 
 @dataclass
 class _PartitionLook:
-    """One partition, as far as it was looked at.
+    """One partition, up to the last look.
 
     Attributes:
         chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
@@ -193,7 +193,7 @@ class WatermarkDelay:
         self.decision = self._decide(self._unread.look(position), self._ingest_lag())
 
     def forget_backlog(self) -> None:
-        """Look at the whole backlog anew: the job begins elsewhere, perhaps before what was looked at."""
+        """Look at the whole backlog again: the job begins elsewhere, perhaps earlier."""
         self._unread = None
 
     def restart_reason(self, position: Offsets, lag_seconds: float) -> str | None:
@@ -215,12 +215,12 @@ class WatermarkDelay:
 
     def _drain_reason(self, backlog: Backlog, ingest_lag: timedelta, position: Offsets) -> str | None:
         if ingest_lag + self._lateness > self.decision.delay:
-            return "the ingest has a backlog that is older than the watermark delay allows"
+            return "the ingest's backlog is older than the watermark delay"
         if self.decision.is_short and position == self._began_at:
             return None  # in its first batch, which reads them all: no watermark moves before it ends
         if is_too_narrow(self.decision, self._lateness, backlog, datetime.now(UTC)):
-            return "the backlog has become older than the watermark delay allows"
-        return None if self._decide(backlog, ingest_lag).is_draining else "the backlog is drained"
+            return "the backlog has grown older than the watermark delay"
+        return None if self._decide(backlog, ingest_lag).is_draining else "backlog drained"
 
     def _decide(self, backlog: Backlog, ingest_lag: timedelta) -> Decision:
         return decide(self._lateness, backlog, ingest_lag, datetime.now(UTC), self._few)

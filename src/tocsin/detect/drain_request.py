@@ -74,9 +74,9 @@ def asked_at(state: Path, job: str) -> float | None:
     return None if drain is None else drain.asked_at
 
 
-def finish_drain(state: Path, job: str, asked: float) -> bool:
-    """Note that `job` has read all that had come in when it was `asked`; False, and no effect, if that was ended."""
-    if asked_at(state, job) == asked:
+def finish_drain(state: Path, job: str, requested_at: float) -> bool:
+    """Record that `job` has finished the drain of `requested_at`; False, without effect, if that was cancelled."""
+    if asked_at(state, job) == requested_at:
         with contextlib.suppress(FileNotFoundError):
             _path(state, job, "asked").rename(_path(state, job, "drained"))
             return True
@@ -119,7 +119,7 @@ class RequestedDrain:
         ingest_lag: Callable[[], timedelta],
         position: _Offsets,
     ) -> None:
-        """Finish the drain if there is one and `position`, from which a restart would go on, has come to its end.
+        """Finish the drain if there is one and `position`, where a restart would resume, has reached its end.
 
         Its end is that of the topic when the drain was first seen and the ingest had no backlog: never before what had
         come in when it was asked. While Kafka does not answer, nothing is finished.
@@ -129,19 +129,19 @@ class RequestedDrain:
             ingest_lag: how far behind the ingest says it is; 0 when it keeps up or says nothing.
             position: what the last finished batch has committed.
         """
-        asked = asked_at(self._state, self._job)
-        if asked != self._asked_at:
+        requested_at = asked_at(self._state, self._job)
+        if requested_at != self._asked_at:
             try:
-                if asked is not None and ingest_lag():
+                if requested_at is not None and ingest_lag():
                     return
-                self._ends = {} if asked is None else bounds()[1]
+                self._ends = {} if requested_at is None else bounds()[1]
             except TransientError:
                 return
-            self._asked_at = asked
-            if asked is not None:
+            self._asked_at = requested_at
+            if requested_at is not None:
                 log.info("drain started", until=self._ends)
-        if asked is not None and all(position.get(partition, 0) >= end for partition, end in self._ends.items()):
-            if finish_drain(self._state, self._job, asked):
+        if requested_at is not None and all(position.get(partition, 0) >= end for partition, end in self._ends.items()):
+            if finish_drain(self._state, self._job, requested_at):
                 log.info("drain finished", position=position)
             self._asked_at = None
 

@@ -76,7 +76,7 @@ def _join_type(join: Node) -> str:
 
 
 def _stays(condition: Node) -> bool:
-    """Tell whether `condition`, once true for a group, stays true when more events come in."""
+    """Return whether `condition`, once true for a group, stays true when more events come in."""
     if not _aggregates(condition):
         return not any(node.kind.startswith(_UNSTEADY) for node in condition.walk())
     if condition.kind in ("And", "Or"):

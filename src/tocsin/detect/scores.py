@@ -61,7 +61,7 @@ def score_of(plan: Node) -> Score:
 
 
 def expand(plan: Node, column: str) -> Node | None:
-    """Find the expression behind `column`, with columns of lower operators replaced by what they stand for."""
+    """Find the expression behind `column`, with columns of lower operators replaced by their expressions."""
     for node in plan.walk():
         outputs = node.expressions("projectList", "aggregateExpressions")
         for output in outputs:
@@ -83,7 +83,7 @@ def definitions(plan: Node) -> dict[int, Node]:
 
 
 def replace_columns(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
-    """Replace each column of the expression `node` that is in `made` by what it stands for."""
+    """Replace each column of the expression `node` that is in `made` by its expression."""
     if depth > 50:
         return node
     if node.kind == "AttributeReference" and node.identity in made:
@@ -119,7 +119,7 @@ def _above(node: Node) -> list[Node]:
 
 
 def _makes_text(node: Node) -> bool:
-    """Tell whether a cast loses the order of numbers: as text, 10 comes before 9."""
+    """Return whether a cast loses the order of numbers: as text, 10 comes before 9."""
     return node.kind == "Cast" and node.fields.get("dataType") == "string"
 
 

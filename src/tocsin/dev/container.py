@@ -31,19 +31,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Become the component; returns only when it cannot, or when asked to check."""
     parser = argparse.ArgumentParser(prog="python -m tocsin.dev.container", description=__doc__)
     parser.add_argument("component", choices=[_PREPARE, *COMPONENTS])
-    parser.add_argument("--check", action="store_true", help="only tell by the exit code whether it works")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--check", action="store_true", help="only exit with 0 if it works")
+    options = parser.parse_args(arguments)
     try:
         environment = _environment()
     except (TocsinError, OSError) as error:
         print(error, file=sys.stderr)
         return ExitCode.MISCONFIGURED
-    if given.check:
-        lacks = missing(environment[_API].removesuffix("/execution/"), given.component, datetime.now(UTC) - _SILENCE)
-        print("works" if lacks is None else f"waits for {lacks}")
-        return ExitCode.OK if lacks is None else ExitCode.FAILED
+    if options.check:
+        fault = missing(environment[_API].removesuffix("/execution/"), options.component, datetime.now(UTC) - _SILENCE)
+        print("works" if fault is None else f"waits for {fault}")
+        return ExitCode.OK if fault is None else ExitCode.FAILED
     python = str(here().airflow_venv / "bin" / "python")
-    os.execve(python, [python, "-m", "tocsin.airflow.component", given.component], environment)
+    os.execve(python, [python, "-m", "tocsin.airflow.component", options.component], environment)
 
 
 def _environment() -> dict[str, str]:

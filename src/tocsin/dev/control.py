@@ -60,7 +60,7 @@ class ComponentStatus(BaseModel, frozen=True):
 
     @property
     def is_well(self) -> bool:
-        """Tell whether it does what it is there for."""
+        """Return whether it works."""
         return self.standing is Standing.OK
 
 
@@ -90,7 +90,9 @@ def down(settings: Settings) -> bool:
     deadline = time.monotonic() + _DOWN_SECONDS
     while launcher_pid(settings) is not None:
         if time.monotonic() > deadline:
-            raise TransientError(f"process {pid} still stops after {_DOWN_SECONDS:g} s; by force: kill -9 {pid}")
+            raise TransientError(
+                f"process {pid} is still stopping after {_DOWN_SECONDS:g} s; to kill it: kill -9 {pid}"
+            )
         time.sleep(0.1)
     return True
 
@@ -137,10 +139,10 @@ def component_log(settings: Settings, name: str) -> str:
     Raises:
         ConfigError: there is no such component; names the nearest.
     """
-    known = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(catalog_in_force(settings), settings)]
-    if name not in known and not settings.log(name).exists():
+    names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(catalog_in_force(settings), settings)]
+    if name not in names and not settings.log(name).exists():
         raise ConfigError(
-            [Fault("component", f"no '{name}' (there are: {', '.join(known)})", nearest=nearest(name, known))]
+            [Fault("component", f"no '{name}' (there are: {', '.join(names)})", nearest=nearest(name, names))]
         )
     return str(settings.log(name))
 
@@ -148,11 +150,11 @@ def component_log(settings: Settings, name: str) -> str:
 def _status(settings: Settings, runner: LocalRunner, name: str, facts: JobFacts) -> ComponentStatus:
     process, beat, found = facts.leader, facts.own_beat, health(facts)
     usage = None if process is None else runner.usage(process)
-    said = str(beat.report.state) if beat else "starting" if facts.beats else "running"
+    word = str(beat.report.state) if beat else "starting" if facts.beats else "running"
     return ComponentStatus(
         name=name,
         pid=None if process is None else process.pid,
-        state="absent" if process is None else said,
+        state="absent" if process is None else word,
         condition=str(Condition.BROKEN if facts.faults else facts.past.condition),
         standing=found.standing,
         health=found.word,

@@ -146,9 +146,9 @@ def parse_burst(text: str) -> Burst:
     try:
         burst = Burst(user=parts.pop("user"), n=int(parts.pop("n")), at=timedelta(seconds=float(parts.pop("at", "0"))))
     except (KeyError, ValueError) as error:
-        raise ValueError(f"'{text}' is no burst; write user=mallory,n=120") from error
+        raise ValueError(f"'{text}' is not a burst; write user=mallory,n=120") from error
     if parts or not burst.user or burst.n < 1 or burst.at < timedelta(0):
-        raise ValueError(f"'{text}' is no burst; write user=mallory,n=120")
+        raise ValueError(f"'{text}' is not a burst; write user=mallory,n=120")
     return burst
 
 

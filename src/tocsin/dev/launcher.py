@@ -116,7 +116,7 @@ def _launcher_lock(state: Path) -> Iterator[None]:
             break
         except LockHeld as error:  # by a launcher, or for a moment by `tocsin dev status`
             if not left:
-                what = f"a stack runs on {state} already (process {error.pid}); stop it: tocsin dev down"
+                what = f"a stack already runs on {state} (process {error.pid}); stop it: tocsin dev down"
                 raise StackRuns(what) from error
             time.sleep(0.1)
         except OSError as error:
@@ -134,8 +134,8 @@ class _Launcher:
         kafka = Kafka(at / "kafka", settings.log("kafka"), chosen.kafka, chosen.controller, java)
         mail = MailSink(at / "mail", settings.log("mail"), chosen.smtp, chosen.mail_page)
         smtp = settings.smtp.model_copy(update={"host": ports.LOOPBACK, "port": chosen.smtp})
-        known = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
-        self._settings = settings.model_copy(update={"kafka": known, "smtp": smtp})
+        kafka_settings = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
+        self._settings = settings.model_copy(update={"kafka": kafka_settings, "smtp": smtp})
         servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
         self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
         if self._airflow is not None:
@@ -211,8 +211,8 @@ class _Launcher:
             self._progress.say("stopping the servers")
             self._servers.stop()
         except KeyboardInterrupt:
-            self._progress.say("ending everything by force")
+            self._progress.say("killing everything that is left")
         finally:
             left = sweep(self._settings)
             withdraw(self._settings.state)
-        self._progress.say("stopped" if not left else f"stopped; {left} ended by force")
+        self._progress.say("stopped" if not left else f"stopped; {left} killed")

@@ -22,7 +22,7 @@ def prepare(state: Path) -> None:
     try:
         state.mkdir(parents=True, exist_ok=True)
         if not (state / MARKER).exists() and not _is_ours(state):
-            what = f"holds other things and is no state folder of Tocsin; choose an empty one, or make {MARKER} in it"
+            what = f"is not empty and not a state folder of Tocsin; choose an empty one, or create {MARKER} in it"
             raise ConfigError.one(state, what, key="state")
         private.protect(state)
         (state / MARKER).write_text("The state of a Tocsin installation; made by `tocsin dev up`.\n", encoding="utf-8")
@@ -31,7 +31,7 @@ def prepare(state: Path) -> None:
     free = shutil.disk_usage(state).free
     if free < _ROOM_BYTES:
         needed, left = _ROOM_BYTES // 2**20, free // 2**20
-        raise ConfigError.one(state, f"the disk has {left} MB left; {needed} MB are needed at least", key="state")
+        raise ConfigError.one(state, f"the disk has {left} MB left; at least {needed} MB are needed", key="state")
 
 
 def wipe(state: Path) -> None:
@@ -55,6 +55,6 @@ def wipe(state: Path) -> None:
 
 
 def _is_ours(state: Path) -> bool:
-    """Tell whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
+    """Return whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
     ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", LOCK)
     return all(path.name.startswith(ours) for path in state.iterdir())

@@ -41,10 +41,10 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     for day, version in sealed.items():
         found += [f"{day}: {what}" for what in _version_faults(places, day, version, checksums)]
     expected = {path for day, version in sealed.items() for path in paths(places, day, version)}
-    found += [f"{path} is published, but the catalogue does not hold it" for path in sorted(expected - counted.keys())]
+    found += [f"{path} is published, but missing in the catalogue" for path in sorted(expected - counted.keys())]
     broken = [places.version(day, name) for day, name in published.items() if day not in sealed]
     strangers = [path for path in sorted(counted.keys() - expected) if path.parent not in broken]
-    found += [f"{path} is in the catalogue, but belongs to no published version" for path in strangers]
+    found += [f"{path} is in the catalogue, but not part of a published version" for path in strangers]
     first = kept_from(source)
     files = [(entry, file) for entry in ledger.entries for file in entry.files if file.day >= first]
     return found + [what for entry, file in files for what in _landed_faults(places, entry, file, sealed, checksums)]
@@ -76,11 +76,11 @@ def _earlier(
     if to is not None:
         if to in good:
             return good[to]
-        what = "counts already" if to == current else "was never published" if to in versions else "is not there"
+        what = "is already published" if to == current else "was never published" if to in versions else "is not there"
         raise ConfigError([Fault(f"{source} {day}", f"version {to} {what}", nearest=nearest(to, good))])
     before = [name for name in good if current is None or name < current]
     if not before:
-        raise ConfigError.one(f"{source} {day}", "has no earlier version that was published")
+        raise ConfigError.one(f"{source} {day}", "has no earlier published version")
     return good[max(before)]
 
 
@@ -91,9 +91,9 @@ def _version_faults(places: Places, day: date, version: DayVersion, checksums: b
         fault = fault_of(folder / file.name, size=file.bytes, rows=file.rows, sha256=sha256)
         if fault is not None:
             yield fault
-    known = {file.name for file in version.files}
+    names = {file.name for file in version.files}
     for path in sorted(folder.glob("[!._]*")):
-        if path.name not in known:
+        if path.name not in names:
             yield f"{path} does not belong there; Spark would read it"
 
 

@@ -1,4 +1,4 @@
-"""Tell the state of each day of a source, for people and programs."""
+"""Judge the state of each day of a source, for people and programs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
 
 
 def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
-    """Tell of any day that is not among `published_days` why, and which command helps. Reads history when first asked.
+    """Explain why a day is not among `published_days`, and which command helps. Reads history at the first call.
 
     Raises:
         BrokenLedger: an entry of the ledger cannot be read.
@@ -137,30 +137,32 @@ def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
 
 
 def list_days(settings: Settings, source: Source) -> list[DayStanding]:
-    """List how every day of `source` stands now, the oldest first; errors as for `known`."""
+    """List the state of every day of `source`, the oldest first; errors as for `known`."""
     with DayTable(settings, source) as table:
         return standing(source.name, known(settings, source, table))
 
 
-def _obstacle(source: Source, day: date, one: DayStanding | None) -> str:
+def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
     of, now = f"--source {source.name}", datetime.now(UTC)
     land, seal = f"`tocsin history land {of}`", f"`tocsin history seal {of}`"
     if now < begin(day):
         return "it has not begun yet"
     if now < end(day):
-        part = ", and only a part of it is sealed" if one is not None and one.version else ""
+        part = ", and only a part of it is sealed" if standing is not None and standing.version else ""
         return f"it is not over yet{part}; then {land} and {seal} publish it"
-    state = DayState.MISSING if one is None else one.state
-    if state is DayState.READY or (one is not None and one.version):  # a version that counts is one of half the day
+    state = DayState.MISSING if standing is None else standing.state
+    if state is DayState.READY or (
+        standing is not None and standing.version
+    ):  # a version that counts is one of half the day
         return f"it has not been sealed since it was over; run {seal}"
-    said = {
-        DayState.WAITING: f"{one.note if one else ''}; run {land}, then {seal}",
-        DayState.FAILED: f"{one.note if one else ''}; {seal} retries",
+    reasons = {
+        DayState.WAITING: f"{standing.note if standing else ''}; run {land}, then {seal}",
+        DayState.FAILED: f"{standing.note if standing else ''}; {seal} retries",
         DayState.REFUSED: "the quality gate refused it; `tocsin quality list` says what failed",
         DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
     }
     nothing = f"nothing has landed for it; run {land} if Kafka still has it, else `tocsin history import {of} FILE`"
-    return said.get(state, f"{nothing}, then {seal}")
+    return reasons.get(state, f"{nothing}, then {seal}")
 
 
 def standing(source: str, facts: SealFacts) -> list[DayStanding]:

@@ -109,7 +109,7 @@ class DayTable:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Tell whether sealed days of the source, as it is declared now, can lie beside those of before.
+        """Return whether sealed days of the source, as it is declared now, can lie beside those of before.
 
         Raises:
             ConfigError: a column has changed its type.
@@ -119,9 +119,9 @@ class DayTable:
             return
         faults = []
         for name, kind in columns_of(self._source).items():
-            known = {field.name: str(field.field_type) for field in table.schema().fields}.get(name)
-            if known is not None and known != str(_KINDS[kind]) and (known, kind) != ("int", "bigint"):
-                faults.append(f"{name} is {kind}, but its history holds it as {_declared(known)}")
+            columns = {field.name: str(field.field_type) for field in table.schema().fields}.get(name)
+            if columns is not None and columns != str(_KINDS[kind]) and (columns, kind) != ("int", "bigint"):
+                faults.append(f"{name} is {kind}, but its history holds it as {_declared(columns)}")
         if faults:
             what = "; ".join(faults)
             raise ConfigError.one(f"sources/{self._source.name}.toml", f"{what}: give the new column another name")
@@ -219,15 +219,15 @@ class DayTable:
             return self._catalog.load_table(self._name)
 
     def _with_columns(self, table: Table) -> Table:
-        known = {field.name: str(field.field_type) for field in table.schema().fields}
+        columns = {field.name: str(field.field_type) for field in table.schema().fields}
         wanted = {name: str(_KINDS[kind]) for name, kind in columns_of(self._source).items()}
-        if all(known.get(name) == kind for name, kind in wanted.items()):
+        if all(columns.get(name) == kind for name, kind in wanted.items()):
             return table
         with table.update_schema() as update:
             for field in _schema(columns_of(self._source)).fields:
-                if field.name not in known:
+                if field.name not in columns:
                     update.add_column(field.name, field.field_type)
-                elif (known[field.name], wanted[field.name]) == ("int", "long"):
+                elif (columns[field.name], wanted[field.name]) == ("int", "long"):
                     update.update_column(field.name, field.field_type)
         return table
 
@@ -260,7 +260,7 @@ def _retried(attempt: Callable[[], _Result]) -> _Result:
             if "sequence number" not in str(error):
                 raise
         time.sleep(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2**number))
-    raise TransientError("others publish at the same time, again and again")
+    raise TransientError("other programs keep publishing at the same time")
 
 
 def _reached(question: Callable[[], _Result]) -> _Result:

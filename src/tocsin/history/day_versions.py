@@ -70,12 +70,12 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def whole(self) -> bool:
-        """Tell whether its day was over when it was sealed."""
+        """Return whether its day was over when it was sealed."""
         return self.sealed_at >= end(self.facts.day)
 
     @property
     def refused(self) -> bool:
-        """Tell whether the gate has stopped it."""
+        """Return whether the gate refused it."""
         return self.severity == "critical"
 
     @property

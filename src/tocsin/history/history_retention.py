@@ -144,7 +144,7 @@ def _tidy_landing(settings: Settings, places: Places, gone: Leftovers, held: Hel
 
 
 def _forget(places: Places, ledger: LandingLedger, edge: datetime) -> None:
-    """Entries without a day that is still history say nothing any more; the last one says where to go on."""
+    """Entries without a day in history are obsolete, except the last, which holds the offsets to resume from."""
     for entry in ledger.entries:
         if entry is not ledger.last and entry.ended < edge and all(end(file.day) <= edge for file in entry.files):
             forget(places, entry)

@@ -23,7 +23,7 @@ def rows_in(path: Path) -> int:
     try:
         return int(parquet.read_metadata(path).num_rows)
     except ArrowException as error:
-        raise OSError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from error
+        raise OSError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
 
 
 def fault(path: Path, *, size: int, rows: int, sha256: str | None = None) -> str | None:
@@ -35,8 +35,8 @@ def fault(path: Path, *, size: int, rows: int, sha256: str | None = None) -> str
         found = path.stat().st_size
         if found != size:
             return f"{path} has {found} bytes, not {size}"
-        if (held := rows_in(path)) != rows:
-            return f"{path} holds {held} rows, not {rows}"
+        if (count := rows_in(path)) != rows:
+            return f"{path} holds {count} rows, not {rows}"
         changed = sha256 is not None and digest(path) != sha256
     except FileNotFoundError:
         return f"{path} is gone"

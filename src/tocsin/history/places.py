@@ -90,7 +90,7 @@ class Places:
 
 @contextmanager
 def writing_history(settings: Settings) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that a retry mends: a file of history is whole or not there.
+    """Turn a full or read-only disk into an error that a retry fixes: a file of history is whole or not there.
 
     Raises:
         TransientError: in place of the OSError of the block.
@@ -99,7 +99,7 @@ def writing_history(settings: Settings) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
-        raise TransientError(f"{what}; what is published is whole: make room and run this again") from error
+        raise TransientError(f"{what}; published days are complete: make room and run this again") from error
 
 
 def stamp(moment: datetime, after: str | None = None) -> str:

@@ -52,7 +52,7 @@ class SealFacts:
     unsealed: Mapping[date, Unsealed] = field(default_factory=dict)
 
 
-def plan(known: SealFacts) -> SealPlan:
+def plan(facts: SealFacts) -> SealPlan:
     """The days that need sealing.
 
     A day needs it when something has landed for it that its latest version has not, when that version was sealed before
@@ -62,35 +62,35 @@ def plan(known: SealFacts) -> SealPlan:
     to end: empty is not missing.
     """
     ready, waiting, too_old = [], {}, []
-    for day in sorted({*known.ledger.by_day, *_covered(known)}):
-        if not _open(day, known):
+    for day in sorted({*facts.ledger.by_day, *_covered(facts)}):
+        if not _open(day, facts):
             continue
-        if end(day) <= oldest_kept(known.now, known.kept):
+        if end(day) <= oldest_kept(facts.now, facts.kept):
             too_old.append(day)
-        elif (reason := _reason_to_wait(day, known)) is not None:
+        elif (reason := _reason_to_wait(day, facts)) is not None:
             waiting[day] = reason
         else:
             ready.append(day)
     return SealPlan(tuple(ready), waiting, tuple(too_old))
 
 
-def due(known: SealFacts, ready: Iterable[date]) -> frozenset[date]:
+def due(facts: SealFacts, ready: Iterable[date]) -> frozenset[date]:
     """Those of the `ready` days that are to be sealed at once, not in the next night.
 
     Not a day that was sealed or tried within the last 20 hours, and since it was over: late events, and what fails
     again, would start Spark each hour.
     """
-    return frozenset(day for day in ready if known.now - _tried_at(day, known) >= _AGAIN)
+    return frozenset(day for day in ready if facts.now - _tried_at(day, facts) >= _AGAIN)
 
 
-def _tried_at(day: date, known: SealFacts) -> datetime:
-    never = datetime.min.replace(tzinfo=known.now.tzinfo)
-    tries = [version.sealed_at for version in known.versions.get(day, ())]
-    tries += [known.unsealed[day].at] if day in known.unsealed else []
+def _tried_at(day: date, facts: SealFacts) -> datetime:
+    never = datetime.min.replace(tzinfo=facts.now.tzinfo)
+    tries = [version.sealed_at for version in facts.versions.get(day, ())]
+    tries += [facts.unsealed[day].at] if day in facts.unsealed else []
     return max((at for at in tries if at >= end(day)), default=never)
 
 
-def missing(known: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
+def missing(facts: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
     """The days between the first and the last of `days` of which there is nothing, as far as they are history.
 
     Those that landing follows are not among them: they are empty, or landing will say so.
@@ -98,50 +98,50 @@ def missing(known: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
     there = set(days)
     if not there:
         return ()
-    followed = known.ledger.first.began.date() if known.ledger.first is not None else date.max
-    day = max(min(there), oldest_kept(known.now, known.kept).date())
+    followed = facts.ledger.first.began.date() if facts.ledger.first is not None else date.max
+    day = max(min(there), oldest_kept(facts.now, facts.kept).date())
     gaps = []
     while day < max(there) and day <= followed:
-        if day not in there and end(day) + known.grace <= known.now:
+        if day not in there and end(day) + facts.grace <= facts.now:
             gaps.append(day)
         day += timedelta(days=1)
     return tuple(gaps)
 
 
-def oldest_kept(now: datetime, kept: timedelta) -> datetime:
+def oldest_kept(now: datetime, period: timedelta) -> datetime:
     """The moment before which days are no longer history."""
-    return (now - kept).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (now - period).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _covered(known: SealFacts) -> Iterator[date]:
+def _covered(facts: SealFacts) -> Iterator[date]:
     """Days that landing has followed from begin to end, as far as they are history."""
-    first, through = known.ledger.first, known.ledger.read_through
+    first, through = facts.ledger.first, facts.ledger.read_through
     if first is None or through is None:
         return
-    day = max(first.began, oldest_kept(known.now, known.kept)).date() + timedelta(days=1)
-    while end(day) + known.grace <= min(through, known.now):
+    day = max(first.began, oldest_kept(facts.now, facts.kept)).date() + timedelta(days=1)
+    while end(day) + facts.grace <= min(through, facts.now):
         yield day
         day += timedelta(days=1)
 
 
-def _open(day: date, known: SealFacts) -> bool:
-    latest = known.versions.get(day, ())[-1:]
-    if not latest or not latest[0].whole or not known.ledger.runs(day) <= latest[0].runs:
+def _open(day: date, facts: SealFacts) -> bool:
+    latest = facts.versions.get(day, ())[-1:]
+    if not latest or not latest[0].whole or not facts.ledger.runs(day) <= latest[0].runs:
         return True
     settled = latest[0].refused or latest[0].published_at is not None
-    return not settled and known.published.get(day) != latest[0].version
+    return not settled and facts.published.get(day) != latest[0].version
 
 
-def _reason_to_wait(day: date, known: SealFacts) -> str | None:
-    over = end(day) + known.grace
-    if known.now < over:
-        return f"is waited for until {over:%Y-%m-%d %H:%M} UTC"
-    entries = known.ledger.by_day.get(day, ())
+def _reason_to_wait(day: date, facts: SealFacts) -> str | None:
+    over = end(day) + facts.grace
+    if facts.now < over:
+        return f"waiting until {over:%Y-%m-%d %H:%M} UTC"
+    entries = facts.ledger.by_day.get(day, ())
     if entries and all(entry.imported is not None for entry in entries):
         return None
-    through = known.ledger.read_through
+    through = facts.ledger.read_through
     if through is None:
-        return "landing has read no tick yet, so it is not known to be whole; is its ingest running?"
+        return "landing has read no tick yet, so the day may be incomplete; is its ingest running?"
     if through < over:
         return f"landing has read up to {through:%Y-%m-%d %H:%M:%S} UTC, and the day may last until {over:%H:%M}"
     return None

@@ -23,7 +23,7 @@ from tocsin.runtime import state_file
 
 @dataclass(frozen=True)
 class DayOutcome:
-    """What a run made of one day of one source or detector.
+    """The outcome of one day of one source or detector in a run.
 
     Attributes:
         subject: the detector or source.
@@ -56,19 +56,19 @@ def begin_sealing(settings: Settings, source: str, run_id: str) -> Sealing:
     """Look up the run `run_id`, which begins now unless an earlier try of it did. For who holds the lock.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; a retry helps once that is mended.
+        OSError: the disk is full or the folder cannot be written; a retry helps once that is fixed.
     """
-    known = read_sealing(settings, source, run_id)
-    if known is None:
-        known = Sealing(run_id=run_id, began_at=datetime.now(UTC))
-        state_file.write(_file(settings, source), Sealing, known)
-    return known
+    sealing = read_sealing(settings, source, run_id)
+    if sealing is None:
+        sealing = Sealing(run_id=run_id, began_at=datetime.now(UTC))
+        state_file.write(_file(settings, source), Sealing, sealing)
+    return sealing
 
 
 def read_sealing(settings: Settings, source: str, run_id: str) -> Sealing | None:
     """Look up the run `run_id`; None before its first try, and once another run has begun."""
-    known = state_file.read(_file(settings, source), Sealing, None)
-    return known if known is not None and known.run_id == run_id else None
+    sealing = state_file.read(_file(settings, source), Sealing, None)
+    return sealing if sealing is not None and sealing.run_id == run_id else None
 
 
 def sealed_since(settings: Settings, source: str, moment: datetime) -> dict[date, DayVersion]:
@@ -84,7 +84,7 @@ class _Judged(BaseModel):
 
 
 def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutcome]:
-    """List each day of `source` that any try of the run `run_id` has sealed or tried in vain, the oldest first.
+    """List each day of `source` that any try of the run `run_id` sealed or failed to seal, the oldest first.
 
     Nothing is told of a run once the next one has begun.
     """

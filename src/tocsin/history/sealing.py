@@ -1,4 +1,4 @@
-"""The batch that seals: all days of a source that need it, or those it is told, in one Spark session."""
+"""Seal the days of a source that need it, or the given ones, in one Spark session."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
                     _one(outcome, day, functools.partial(sealer.seal, day, facts.ledger))
-                    _told(settings, source, day, outcome.failed.get(day))
+                    _record(settings, source, day, outcome.failed.get(day))
         if run is not None:
             outcome.refused_before = _refused_before(settings, source, run, outcome)
         if not outcome.disk:
@@ -111,17 +111,17 @@ def main(arguments: list[str] | None, *, doc: str, afterwards: Afterwards) -> in
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("source")
     parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="seal it, ready or not")
-    parser.add_argument("--run-id", default="", help="a try that is given the same belongs to the same run")
-    given = parser.parse_args(arguments)
-    logs.configure(sealing_job(given.source))
-    return process_exit.told(code_of(lambda: _run(given, afterwards)))
+    parser.add_argument("--run-id", default="", help="a retry with the same id belongs to the same run")
+    options = parser.parse_args(arguments)
+    logs.configure(sealing_job(options.source))
+    return process_exit.told(code_of(lambda: _run(options, afterwards)))
 
 
-def _run(given: argparse.Namespace, afterwards: Afterwards) -> int:
+def _run(options: argparse.Namespace, afterwards: Afterwards) -> int:
     settings = load_settings()
     private.protect(settings.state)
-    source = read_catalog(settings.project).source(given.source)
-    outcome = seal(settings, source, given.day, given.run_id)
+    source = read_catalog(settings.project).source(options.source)
+    outcome = seal(settings, source, options.day, options.run_id)
     if not outcome.disk:
         afterwards(settings, source)
     for day, why in outcome.waiting.items():
@@ -134,7 +134,7 @@ def _run(given: argparse.Namespace, afterwards: Afterwards) -> int:
 
 
 def _one(outcome: SealingOutcome, day: date, sealing: Callable[[], SealedDay]) -> None:
-    """Seal one day, whatever becomes of it: the next one is not to suffer."""
+    """Seal one day; a failure does not stop the next."""
     try:
         outcome.sealed.append(sealing())
     except (TocsinError, OSError) as error:
@@ -147,7 +147,7 @@ def _one(outcome: SealingOutcome, day: date, sealing: Callable[[], SealedDay]) -
         log.exception("seal failed", day=str(day))
 
 
-def _told(settings: Settings, source: Source, day: date, why: str | None) -> None:
+def _record(settings: Settings, source: Source, day: date, why: str | None) -> None:
     """Keep why `day` could not be sealed, until it is, where people look; None where it could."""
     records = Records(settings.state)
     try:

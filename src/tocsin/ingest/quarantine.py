@@ -46,7 +46,7 @@ class Selection:
     limit: int = 100
 
     def takes(self, record: QuarantinedRecord) -> bool:
-        """Tell whether `record` has the reason and the time."""
+        """Return whether `record` has the reason and the time."""
         fits = self.reason is None or any(self.reason in (reason, reason_class(reason)) for reason in record.reasons)
         return fits and (self.since is None or record.quarantined_at >= self.since)
 
@@ -146,12 +146,12 @@ def find_quarantined(settings: Settings, source: Source, record_id: str) -> Quar
     partition, _, offset = place.partition("/")
     topic = settings.names.quarantine(source.name)
     if name != source.name or not (partition.isdecimal() and offset.isdecimal()):
-        raise ConfigError.one(record_id, f"is no id of a quarantined record; they look like {source.name}/0/42")
+        raise ConfigError.one(record_id, f"is not the id of a quarantined record, such as {source.name}/0/42")
     with TopicReader(settings, _READER, topic) as reader:
         message = reader.record(int(partition), int(offset))
     record = None if message is None else read_record(source.name, message)
     if record is None:
-        raise ConfigError.one(record_id, "is not in quarantine, or no longer: records are kept for 30 days")
+        raise ConfigError.one(record_id, "is not in quarantine; records are kept for 30 days")
     return record
 
 
@@ -205,7 +205,7 @@ class _Raw:
 def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
     """Read the original record, or say why it cannot be had."""
     if record.payload is None:
-        return "had no value: there is nothing to replay"
+        return "has no value, so there is nothing to replay"
     if not record.cut:
         return _Raw(record.payload, record.raw_key, [(header.key, header.value) for header in record.headers])
     origin = record.origin
@@ -219,9 +219,9 @@ def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
 
 
 def _is_key_of(record: QuarantinedRecord, key: bytes | None) -> bool:
-    """Tell whether `key` is the whole key of the raw record; records of earlier versions kept it whole."""
-    known = record.raw_key_sha256
-    return key == record.raw_key if known is None else key is not None and _sha256(key) == known
+    """Return whether `key` is the whole key of the raw record; records of earlier versions kept it whole."""
+    expected = record.raw_key_sha256
+    return key == record.raw_key if expected is None else key is not None and _sha256(key) == expected
 
 
 def _sha256(value: bytes) -> str:

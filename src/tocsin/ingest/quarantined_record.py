@@ -158,11 +158,11 @@ def _fields(message: Message, source: Source, parts: dict[str, str], error: str)
     }
 
 
-def _part(name: str, value: bytes | None, kept: int) -> dict[str, object]:
+def _part(name: str, value: bytes | None, limit: int) -> dict[str, object]:
     """Keep the beginning of `value`, its length and its digest; nothing of None."""
     if value is None:
         return {}
-    beginning = base64.b64encode(value[:kept]).decode()
+    beginning = base64.b64encode(value[:limit]).decode()
     return {name: beginning, f"{name}_length": len(value), f"{name}_sha256": hashlib.sha256(value).hexdigest()}
 
 

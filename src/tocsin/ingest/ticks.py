@@ -95,7 +95,7 @@ class Ticker:
         self._thread.start()
 
     def note_committed(self, offsets: Offsets) -> None:
-        """Tell that everything before `offsets` has been processed, and its events written."""
+        """Record that everything before `offsets` has been processed, and its events written."""
         with self._lock:
             self._committed = dict(offsets)
         self._wake.set()

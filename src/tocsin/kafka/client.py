@@ -1,4 +1,4 @@
-"""Tell of a Kafka that cannot be reached, in one way for all clients."""
+"""Raise one error for all clients when Kafka cannot be reached."""
 
 from __future__ import annotations
 

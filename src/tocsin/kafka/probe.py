@@ -21,7 +21,7 @@ def ask(kafka: KafkaSettings, seconds: float = 2.0) -> None:
     Raises:
         TransientError: none does within `seconds` each; says which was asked last, and what happened.
     """
-    fault = "no broker is named"
+    fault = "no broker is configured"
     for server in kafka.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
         try:

@@ -123,7 +123,7 @@ class TopicReader:
                 else:  # what stands there may be nothing that a consumer is given: its own position knows
                     self._skip(left)
                     if time.monotonic() > deadline:
-                        raise TransientError(f"Kafka gives no more of {self.name}, although it has not ended")
+                        raise TransientError(f"Kafka returns no more records of {self.name} before its end")
                 self._leave(left, [partition for partition, offset in left.items() if offset >= ends[partition]])
         finally:
             # Or the client would go on asking for more: 50 times a second, at 0.3 % of a core, and 9 % for the broker.
@@ -230,7 +230,7 @@ def lag_of(
     moments: list[datetime] = []
     for partition, (start, end) in behind.items():
         with contextlib.suppress(TransientError):
-            came = (came_at(message) for message in topic.records(partition, start, end))
-            moments += itertools.islice((moment for moment in came if moment is not None), 1)
+            times = (came_at(message) for message in topic.records(partition, start, end))
+            moments += itertools.islice((moment for moment in times if moment is not None), 1)
     seconds = (datetime.now(UTC) - min(moments)).total_seconds() if moments else 0.0
     return sum(end - start for start, end in behind.values()), round(max(0.0, seconds), 3)

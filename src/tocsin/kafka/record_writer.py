@@ -63,7 +63,7 @@ class RecordWriter:
                 break
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise TransientError(f"Kafka takes no records for {topic}") from None
+                    raise TransientError(f"Kafka accepts no records for {topic}") from None
                 self._producer.poll(0.1)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:

@@ -86,7 +86,7 @@ class Reporter:
         self._send()
 
     def goes_on(self) -> None:
-        """Tell that the job's own thread is at work: from then on it stands still unless it tells so, or updates."""
+        """Report that the job's own thread works; without further calls or updates the job counts as stalled."""
         self._came_by = time.monotonic()
 
     def report(self) -> JobReport:
@@ -105,7 +105,7 @@ class Reporter:
 
     @property
     def leads(self) -> bool:
-        """Tell whether this is the process that works for the job, and not one beside it."""
+        """Return whether this is the process that works for the job, and not one beside it."""
         return not self._beside
 
     def lead(self) -> None:
@@ -146,7 +146,7 @@ class Reporter:
             self._writer.flush(2.0)
 
     def _is_behind(self) -> bool:
-        """Tell whether a batch is due: nothing passes for hung that had nothing to read, or waited, until now."""
+        """Return whether a batch is due: a job that had nothing to read, or waited, does not count as hung."""
         runs = self._fields["state"] is JobState.RUNNING and not self._beside
         return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
 

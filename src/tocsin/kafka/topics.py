@@ -118,7 +118,7 @@ def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: floa
     admin = AdminClient(settings.kafka.for_librdkafka())
     specs = wanted_topics(settings, catalog).values()
     found = _Found()
-    metadata = _asked(lambda: admin.list_topics(timeout=timeout_seconds))
+    metadata = _answer(lambda: admin.list_topics(timeout=timeout_seconds))
     existing = {spec.name for spec in specs if spec.name in metadata.topics}
     _create(admin, [spec for spec in specs if spec.name not in existing], timeout_seconds, found)
     _grow(admin, [spec for spec in specs if spec.name in existing], metadata, found)
@@ -144,7 +144,7 @@ def _create(admin: AdminClient, missing: list[TopicSpec], timeout: float, found:
     wanted = [NewTopic(s.name, num_partitions=s.partitions, replication_factor=-1, config=s.config) for s in missing]
     for name, future in admin.create_topics(wanted, operation_timeout=timeout).items():
         try:
-            _asked(future.result)
+            _answer(future.result)
             found.created.append(name)
         except _Refused as refused:
             if refused.code != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -157,12 +157,12 @@ def _grow(admin: AdminClient, specs: list[TopicSpec], metadata: ClusterMetadata,
     for spec in specs:
         if have[spec.name] > spec.partitions:
             what = f"{spec.name} has {have[spec.name]} partitions, {spec.partitions} are declared"
-            found.differences.append(f"{what}; partitions are never taken away")
+            found.differences.append(f"{what}; partitions cannot be removed")
     if not short:
         return
     futures = admin.create_partitions([NewPartitions(spec.name, spec.partitions) for spec in short])
     for spec in short:
-        _asked(futures[spec.name].result)
+        _answer(futures[spec.name].result)
         found.grown.append(f"{spec.name} has grown from {have[spec.name]} to {spec.partitions} partitions")
 
 
@@ -170,13 +170,13 @@ def _await_visible(admin: AdminClient, specs: list[TopicSpec], timeout: float) -
     """Wait until brokers tell of all partitions, and lead them: both take a moment after they were made."""
     deadline = time.monotonic() + timeout
     while True:
-        topics = _asked(lambda: admin.list_topics(timeout=timeout)).topics
+        topics = _answer(lambda: admin.list_topics(timeout=timeout)).topics
         hidden = [s.name for s in specs if s.name not in topics or len(topics[s.name].partitions) < s.partitions]
         hidden = hidden or _leaderless(admin, specs, timeout)
         if not hidden:
             return
         if time.monotonic() > deadline:
-            raise TransientError(f"Kafka does not show all partitions of {', '.join(hidden)} yet")
+            raise TransientError(f"Kafka does not list all partitions of {', '.join(hidden)} yet")
         time.sleep(0.05)
 
 
@@ -187,7 +187,7 @@ def _leaderless(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> l
     found = []
     for place, future in admin.list_offsets(places, request_timeout=timeout).items():
         try:
-            _asked(future.result)
+            _answer(future.result)
         except TransientError:
             found.append(place.topic)
         except _Refused as refused:
@@ -198,13 +198,13 @@ def _leaderless(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> l
 
 
 def _compare(admin: AdminClient, specs: list[TopicSpec], timeout: float, found: _Found) -> None:
-    """Tell which settings of existing topics are not as they should be; more room or time than asked for is fine."""
+    """List the settings of existing topics that are wrong; more room or time than declared is fine."""
     if not specs:
         return
     resources = [ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs]
     futures: dict[ConfigResource, Future[dict[str, ConfigEntry]]]
     futures = admin.describe_configs(resources, request_timeout=timeout)
-    configs = {resource.name: _asked(future.result) for resource, future in futures.items()}
+    configs = {resource.name: _answer(future.result) for resource, future in futures.items()}
     for spec in specs:
         for key, wanted in spec.config.items():
             entry = configs[spec.name].get(key)
@@ -229,7 +229,7 @@ class _Refused(TocsinError):
         super().__init__(f"Kafka refuses: {error.str()}")
 
 
-def _asked(question: Callable[[], _Result]) -> _Result:
+def _answer(question: Callable[[], _Result]) -> _Result:
     """The answer of Kafka to `question`."""
     try:
         return question()

@@ -46,7 +46,7 @@ class Stage(StrEnum):
 
     @property
     def runs(self) -> bool:
-        """Tell whether a detector in this stage has a job."""
+        """Return whether a detector in this stage has a job."""
         return self in (Stage.SHADOW, Stage.LIVE)
 
 

@@ -14,5 +14,5 @@ def tick_value(moment: datetime) -> bytes:
 
 
 def is_tick(value: bytes) -> bool:
-    """Tell a tick from an event."""
+    """Return whether a record is a tick, not an event."""
     return value.startswith(TICK_START.encode())

@@ -87,10 +87,10 @@ class Finding(BaseModel, frozen=True, extra="ignore"):
         Raises:
             ValueError: it has neither of them, nor an append time.
         """
-        known = self.window_start or self.event_time_max or self.detected_at
-        if known is None:
+        moment = self.window_start or self.event_time_max or self.detected_at
+        if moment is None:
             raise ValueError(f"finding {self.finding_id} of {self.detector} has neither window nor event time")
-        return known
+        return moment
 
     @property
     def day(self) -> date:

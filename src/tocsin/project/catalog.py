@@ -48,9 +48,9 @@ class Catalog:
             return declared[name]
         if f"{kind}s/{name}" in self.broken:
             raise self.broken[f"{kind}s/{name}"]
-        known = ", ".join(sorted(declared)) or "none"
+        names = ", ".join(sorted(declared)) or "none"
         raise ConfigError(
-            [Fault(f"{kind}s/", f"no {kind} '{name}' (there are: {known})", nearest=nearest(name, declared))]
+            [Fault(f"{kind}s/", f"no {kind} '{name}' (there are: {names})", nearest=nearest(name, declared))]
         )
 
 
@@ -92,9 +92,9 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
         stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
     except OSError:  # gone meanwhile: `read` says so
         return read(path)
-    known = _READ.get(path)
-    if known is not None and known[0] == stamp:
-        found = known[1]
+    earlier = _READ.get(path)
+    if earlier is not None and earlier[0] == stamp:
+        found = earlier[1]
     else:
         try:
             found = read(path)

@@ -43,7 +43,7 @@ def read_spec(path: Path) -> DetectorSpec:
     call = _decorator_call(tree, path)
     values, faults = _read_keywords(call, path)
     if (name := valid_name(path.stem)) != path.stem:
-        what = f"the file name names the detector: small letters, digits and _ only; rename it to {name}.py"
+        what = f"the file name is the detector's name: small letters, digits and _ only; rename it to {name}.py"
         faults.append(Fault(str(path), what))
     doc = ast.get_docstring(tree) or ""
     if not doc.strip():
@@ -77,7 +77,7 @@ def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
 
 
 def _is_cases(node: ast.stmt) -> bool:
-    """Tell whether `node` is `CASES = ...` with a literal, which has no effect."""
+    """Return whether `node` is `CASES = ...` with a literal, which has no effect."""
     if not (isinstance(node, ast.Assign) and ast.unparse(node).startswith("CASES = ")):
         return False
     try:
@@ -100,7 +100,7 @@ def _decorator_call(tree: ast.Module, path: Path) -> ast.Call:
         raise ConfigError.one(path, what)
     owner = next(f for f in functions if calls[0] in f.decorator_list)
     if owner.name != "detect":
-        what = f"the function behind @detector must be called 'detect', not '{owner.name}'"
+        what = f"the function under @detector must be called 'detect', not '{owner.name}'"
         raise ConfigError.one(path, what, line=owner.lineno)
     return calls[0]
 
@@ -167,12 +167,12 @@ def _read_keywords(call: ast.Call, path: Path) -> tuple[dict[str, Any], list[Fau
         values = dict(_Keywords.model_validate(literals))
         return values | {"levels": Levels(**values["levels"])}, faults
     except ValidationError as error:
-        known = {fault.key for fault in faults}
+        keys = {fault.key for fault in faults}
         found = faults_of(
             error, path, _Keywords, "a key of a detector", lambda key: lines.get(key.partition(".")[0], call.lineno)
         )
         return {}, sorted(
-            faults + [fault for fault in found if fault.key not in known], key=lambda fault: fault.line or 0
+            faults + [fault for fault in found if fault.key not in keys], key=lambda fault: fault.line or 0
         )
 
 

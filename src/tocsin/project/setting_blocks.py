@@ -149,7 +149,7 @@ class AlertSettings(_Block):
 
 
 class ConditionSettings(_Block):
-    """The conditions under which people are told of a job that runs: `tocsin.supervision.incidents.conditions`.
+    """Thresholds for mails about running jobs: `tocsin.supervision.incidents.conditions`.
 
     Attributes:
         lag: how far behind a job may be for two minutes on end.

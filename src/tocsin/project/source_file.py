@@ -25,15 +25,15 @@ _PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
 
 def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
     if len(set(formats)) != len(formats) or len(set(formats) - {Format.JSON}) > 1:
-        raise ValueError("must be one form, or json beside one other")
+        raise ValueError("must be one format, or json with one other")
     return formats
 
 
 def _column(name: str) -> str:
     if not _COLUMN.fullmatch(name):
-        raise ValueError("is no name of a column: letters, digits and _ only, and no digit first")
+        raise ValueError("is not a column name: letters, digits and _ only, and no digit first")
     if name.lower() in ENVELOPE:
-        raise ValueError("is a name of the event envelope; choose another")
+        raise ValueError("is reserved for the event envelope; choose another")
     return name
 
 
@@ -64,9 +64,9 @@ class _SourceFile(BaseModel, extra="forbid"):
 
     def fields(self) -> dict[str, Any]:
         """Return what the file says as the fields of `Source`; the model of a source has the defaults."""
-        given = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
+        declared = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
         columns = {**self.columns, **self.optional}
-        return given | {"formats": self.format, "columns": columns, "optional": frozenset(self.optional)}
+        return declared | {"formats": self.format, "columns": columns, "optional": frozenset(self.optional)}
 
 
 def read_source(path: Path) -> Source:
@@ -128,7 +128,7 @@ class _Reader:
         for key in (*(f"schema.{column}" for column in schema), *(f"optional.{column}" for column in optional)):
             name = key.partition(".")[2].lower()
             if name in seen:
-                self.fault(key, f"is declared already, as {seen[name]}; case does not tell columns apart")
+                self.fault(key, f"is already declared, as {seen[name]}; column names ignore case")
             seen.setdefault(name, key)
 
     def _check_pattern(self, values: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class _Reader:
             self.fault("pattern", "is missing; format regex needs it")
         for key, form in (("pattern", "regex"), ("pair_separator", "key-value"), ("key_separator", "key-value")):
             if key in self.table and form not in formats:
-                self.fault(key, f"goes with format {form} only")
+                self.fault(key, f"needs format {form}")
         if pattern:
             self._check_groups(pattern, values)
 
@@ -189,7 +189,7 @@ class _Reader:
 
 
 def _is_time_format(form: str) -> bool:
-    """Tell whether `form` is a name, or a Spark datetime pattern that has a year (without one, Spark takes 1970)."""
+    """Return whether `form` is a name, or a Spark datetime pattern that has a year (without one, Spark takes 1970)."""
     letters = re.sub(r"'[^']*'", "", form)
     pattern = "y" in letters and all(c in _PATTERN_LETTERS for c in letters if c.isalpha())
     return form in ("iso8601", *EPOCHS) or pattern

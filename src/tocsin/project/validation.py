@@ -19,7 +19,7 @@ email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()  # mail within a company goes t
 
 def _text(value: str) -> str:
     if not value.strip():
-        raise ValueError(f"must be a text that is not empty, not {value!r}")
+        raise ValueError(f"must be a non-empty text, not {value!r}")
     return value
 
 
@@ -83,7 +83,7 @@ def _fault(
         case "value_error":
             message, near = str(detail["ctx"]["error"]), getattr(detail["ctx"]["error"], "near", None)
         case "string_type":
-            message = f"must be a text that is not empty, not {value!r}"
+            message = f"must be a non-empty text, not {value!r}"
         case "dict_type" | "model_type":
             message = f"must be keys with values, not {value!r}"
         case "too_short":

@@ -21,17 +21,17 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     paths = here()
     try:
         with install_stamp.alone(paths.home):
-            if given.verb == "lock":
-                lock(paths, given.upgrade)
-            elif given.verb == "browser":
+            if options.verb == "lock":
+                lock(paths, options.upgrade)
+            elif options.verb == "browser":
                 _step("Debian's Chromium", browser.install)
                 print(f"Set-up: the tests look at pages in {browser.find()}")
             else:
-                _install(paths, bench=given.verb == "bench")
+                _install(paths, bench=options.verb == "bench")
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

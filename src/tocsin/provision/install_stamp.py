@@ -26,7 +26,7 @@ def digest(*parts: Path | str) -> str:
 
 
 def is_current(folder: Path, made_from: str) -> bool:
-    """Tell whether `folder` is complete and was made from the locks with this digest."""
+    """Return whether `folder` is complete and was made from the locks with this digest."""
     try:
         return (folder / STAMP).read_text(encoding="utf-8") == made_from
     except OSError:

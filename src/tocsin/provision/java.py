@@ -131,8 +131,8 @@ def _ask(executable: Path) -> tuple[str, Path | None]:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "", None
-    said = dict(re.findall(r"^\s+(java\.\w+) = (.*?)\s*$", done.stderr + done.stdout, re.MULTILINE))
-    return said.get("java.version", ""), Path(said["java.home"]) if "java.home" in said else None
+    properties = dict(re.findall(r"^\s+(java\.\w+) = (.*?)\s*$", done.stderr + done.stdout, re.MULTILINE))
+    return properties.get("java.version", ""), Path(properties["java.home"]) if "java.home" in properties else None
 
 
 def _major(version: str) -> int:

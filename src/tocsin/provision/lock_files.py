@@ -1,4 +1,4 @@
-"""Write the locks anew from what is asked for: locks/*.in, locks/npm/package.json, and archives without a sha256.
+"""Rewrite the locks from their inputs: locks/*.in, locks/npm/package.json, and archives without a sha256.
 
 Locks carry no address: uv and npm are told to leave out where they found a package.
 """

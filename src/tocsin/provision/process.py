@@ -37,6 +37,6 @@ def run(command: Command, what: str, cwd: Path | None = None, env: Mapping[str, 
         check=False,
     )
     if done.returncode:
-        said = "\n".join(((done.stdout or "") + (done.stderr or "")).splitlines()[-_TAIL_LINES:])
-        raise TransientError(f"{what} failed (exit code {done.returncode}):\n{said}\nTo resume: make setup")
+        output = "\n".join(((done.stdout or "") + (done.stderr or "")).splitlines()[-_TAIL_LINES:])
+        raise TransientError(f"{what} failed (exit code {done.returncode}):\n{output}\nTo resume: make setup")
     return done.stdout

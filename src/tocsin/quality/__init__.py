@@ -1,1 +1,1 @@
-"""Decide whether data is good enough to go on: suites of expectations, the profile of a day, verdict and report."""
+"""Judge the quality of data: suites of expectations, the profile of a day, verdict and report."""

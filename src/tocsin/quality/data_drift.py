@@ -104,7 +104,7 @@ def _check(profile: Profile, name: str, usual: Usual) -> Check:
         passed=number is not None and usual.low <= number <= usual.high,
         observed=shown(number),
         limit=f"{shown(usual.low)} to {shown(usual.high)}",
-        meaning=_MEANING.get(metric, "Not as on the same weekday of the weeks before"),
+        meaning=_MEANING.get(metric, "Unlike the same weekday in the weeks before"),
     )
 
 
@@ -118,5 +118,5 @@ def _half(profile: Profile, usual: Usual, severity: Severity) -> Check:
         passed=rows >= usual.middle * _HALF,
         observed=shown(rows),
         limit=f"at least {shown(usual.middle * _HALF)}",
-        meaning="Most events are missing: findings of this day would be missing too",
+        meaning="Most events are missing, so findings of this day would be missing too",
     )

@@ -67,9 +67,9 @@ class ColumnChange(BaseModel, frozen=True, extra="forbid"):
         if self.was is None:
             return f"{self.column} was declared after {self.events:,} events had landed, and is missing in them"
         if self.now is None:
-            return f"{self.column} is declared no more, and left out of {self.events:,} events"
+            return f"{self.column} is no longer declared, and left out of {self.events:,} events"
         what = f"{self.column} was {self.was} in {self.events:,} events and is {self.now} now"
-        return f"{what}: {self.lost:,} values are none, and are missing" if self.lost else f"{what}; no value is lost"
+        return f"{what}: {self.lost:,} values do not fit and are missing" if self.lost else f"{what}; no value is lost"
 
 
 class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 2026-11-22 name one figure more

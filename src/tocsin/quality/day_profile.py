@@ -19,13 +19,13 @@ HOURS = tuple(f"hour_{hour:02d}" for hour in range(24))
 
 DAY_FIGURES: dict[str, tuple[str, str]] = {
     "rows": ("bigint", "events, each once"),
-    "landed": ("bigint", "events that came for the day, duplicates included"),
+    "landed": ("bigint", "events that landed for the day, including duplicates"),
     "imported": ("bigint", "of them, from files"),
-    "duplicates": ("bigint", "events that had come already and were dropped"),
+    "duplicates": ("bigint", "duplicate events that were dropped"),
     "duplicate_ratio": ("double", "duplicates by landed"),
-    "late": ("bigint", "events that came after the lateness of the source"),
+    "late": ("bigint", "events later than the source's lateness"),
     "late_ratio": ("double", "late by landed"),
-    "quarantined": ("bigint", "records that came in on the day, and rows of imported files, that could not be used"),
+    "quarantined": ("bigint", "unusable records of the day, and unusable rows of imported files"),
     "quarantine_ratio": ("double", "quarantined by quarantined and landed"),
     "missing_offsets": ("bigint", "offsets of the events topic that were never landed"),
     "first_event": ("timestamp", "the earliest event time"),
@@ -138,5 +138,5 @@ def ratio(part: int, whole: int) -> float | None:
 
 
 def is_number(kind: str) -> bool:
-    """Tell whether a column of this type has a mean."""
+    """Return whether a column of this type has a mean."""
     return kind in NUMBERS

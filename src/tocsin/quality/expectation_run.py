@@ -89,5 +89,5 @@ def _outcome(result: Any, index: str | None) -> RuleOutcome:
 
 def _error(info: Mapping[str, Any]) -> str:
     """The first message of an exception inside Great Expectations, which it tells in two shapes."""
-    told = [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, dict)]
-    return next((str(one.get("exception_message")).strip() for one in told if one.get("raised_exception")), "")
+    infos = [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, dict)]
+    return next((str(one.get("exception_message")).strip() for one in infos if one.get("raised_exception")), "")

@@ -55,7 +55,7 @@ def row_checks(rules: Sequence[RowRule], profile: Profile, samples: Mapping[str,
     return checks
 
 
-def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, over: bool = True) -> list[Check]:
+def day_checks(suite: Suite, profile: Profile, usual_figures: Mapping[str, Usual], *, over: bool = True) -> list[Check]:
     """Judge the profile of a day by its rules, in their order.
 
     A rule that compares with what is usual passes as long as too few days are known, and one about the hours of a day
@@ -65,7 +65,7 @@ def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, ov
     start, end = bounds(profile.day)
     parameters: dict[str, Any] = {"day_start": start, "day_end": end}
     parameters |= {DAY_HOURS: 24.0} if over else {}
-    parameters |= {usual(name): one.middle for name, one in known.items()}
+    parameters |= {usual(name): one.middle for name, one in usual_figures.items()}
     ready = _filled(suite, parameters)
     found = outcomes(_one_row(profile), list(ready.values()))
     return [_day_check(ready.get(rule.name, rule), profile, found.get(rule.name)) for rule in suite.rules]
@@ -74,7 +74,7 @@ def day_checks(suite: Suite, profile: Profile, known: Mapping[str, Usual], *, ov
 def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
     """Check that enough of what came in could be used; without a check where the suite has a rule of its own about it.
 
-    A replay from quarantine mends a day: even if all that came in was refused at first, half is then left.
+    A replay from quarantine repairs a day: even if all that came in was refused at first, half is then left.
     """
     share = facts.quarantine_ratio
     if share is None or any(_QUARANTINE_RATIO in rule.columns for rule in suite.rules):
@@ -87,8 +87,8 @@ def quarantine_checks(suite: Suite, facts: DayFacts) -> list[Check]:
             severity=Severity.CRITICAL if share > MOST else Severity.WARNING,
             passed=share <= MUCH or facts.records < LEAST_RECORDS,
             observed=f"{share:.2%}, {shown(facts.quarantined)} of {shown(facts.records)} records",
-            limit=f"at most {MUCH:.0%}; above {MOST:.0%} nothing is published",
-            meaning="Much of what came in could not be used: mend the source or its declaration, and replay",
+            limit=f"at most {MUCH:.0%}; above {MOST:.0%} the day is not published",
+            meaning="Many records were unusable: fix the source or its declaration, and replay",
         )
     ]
 
@@ -136,8 +136,8 @@ def _filled(suite: Suite, parameters: Mapping[str, Any]) -> dict[str, Rule]:
 
 
 def _day_check(rule: Rule, profile: Profile, outcome: RuleOutcome | None) -> Check:
-    seen = [profile.figures.get(name) for name in rule.columns]
-    empty = None in seen and rule.expectation != "expect_column_values_to_be_null"
+    values = [profile.figures.get(name) for name in rule.columns]
+    empty = None in values and rule.expectation != "expect_column_values_to_be_null"
     return Check(
         name=rule.name,
         stage=CheckStage.DAY,
@@ -145,21 +145,21 @@ def _day_check(rule: Rule, profile: Profile, outcome: RuleOutcome | None) -> Che
         severity=rule.severity,
         passed=outcome is None or (outcome.passed and not empty),
         judged=outcome is not None,
-        observed=_observed(" and ".join(map(shown, seen)), outcome),
+        observed=_observed(" and ".join(map(shown, values)), outcome),
         limit=rule.limit + ("" if outcome else _later(rule)),
         meaning=rule.meaning,
     )
 
 
 def _later(rule: Rule) -> str:
-    return ", once the day is over" if DAY_HOURS in rule.limit else ", as soon as four such days are known"
+    return ", once the day is over" if DAY_HOURS in rule.limit else ", once four such days are known"
 
 
 def _finding_check(rule: Rule, outcome: RuleOutcome | None) -> Check:
-    seen = "not judged"
+    observed = "not judged"
     if outcome is not None:
         counted = f"{shown(outcome.unexpected)} of {shown(outcome.judged)} break it"
-        seen = shown(outcome.observed) if outcome.unexpected is None else counted
+        observed = shown(outcome.observed) if outcome.unexpected is None else counted
     return Check(
         name=rule.name,
         stage=CheckStage.FINDING,
@@ -167,15 +167,15 @@ def _finding_check(rule: Rule, outcome: RuleOutcome | None) -> Check:
         severity=rule.severity,
         passed=outcome is None or outcome.passed,
         judged=outcome is not None,
-        observed=_observed(seen, outcome),
-        limit=rule.limit + ("" if outcome else ", as soon as a day before is known"),
+        observed=_observed(observed, outcome),
+        limit=rule.limit + ("" if outcome else ", once an earlier day is known"),
         meaning=rule.meaning,
         samples=() if outcome is None or outcome.passed else outcome.samples,
     )
 
 
-def _observed(seen: str, outcome: RuleOutcome | None) -> str:
-    return f"not judged: {outcome.error}" if outcome is not None and outcome.error else seen
+def _observed(observed: str, outcome: RuleOutcome | None) -> str:
+    return f"not judged: {outcome.error}" if outcome is not None and outcome.error else observed
 
 
 def _one_row(profile: Profile) -> pd.DataFrame:

@@ -28,10 +28,10 @@ def tiles(profile: Profile, before: Sequence[Profile]) -> list[dict[str, str]]:
         _tile("Hours with events", f"{hours} of 24", f"the last at {last:%H:%M:%S}" if isinstance(last, datetime)
               else "no event", "" if hours == 24 else "warning"),
         _tile("Duplicates dropped", _count(profile, "duplicates"), _percent(profile.number("duplicate_ratio"),
-              "of what came"), ""),
-        _tile("Late", _count(profile, "late"), "not in the stream's windows" if late else "none", ""),
+              "of landed events"), ""),
+        _tile("Late", _count(profile, "late"), "not counted by the stream" if late else "none", ""),
         _tile("In quarantine", "unknown" if refused is None else shown(int(refused)),
-              _percent(profile.number("quarantine_ratio"), "of what came in"), ""),
+              _percent(profile.number("quarantine_ratio"), "of all records"), ""),
         _tile("Offsets missing", _count(profile, "missing_offsets"), "never landed" if lost else "none lost",
               "critical" if lost else ""),
     ]  # fmt: skip

@@ -65,7 +65,7 @@ def day_page(record: VerdictRecord, records: Records, before: Sequence[Profile],
         strip=_strip(verdict, records),
         tiles=tiles(profile, before) if profile else [],
         hours=by_hour(profile, before) if profile else None,
-        failed=[_shown(check) for check in verdict.failed],
+        failed=[_row(check) for check in verdict.failed],
         groups=_groups(verdict.checks),
         files=f"expectations/{source.name}.*.json",
         drift=drift(profile, before) if profile else None,
@@ -146,25 +146,25 @@ def _strip(verdict: Verdict, records: Records) -> list[dict[str, Any]]:
 
 
 def _sentence(verdict: Verdict) -> str:
-    told = [check for check in verdict.failed if check.severity is not Severity.INFO]
+    failed = [check for check in verdict.failed if check.severity is not Severity.INFO]
     every = f"{len(verdict.checks)} check{'s' * (len(verdict.checks) != 1)}"
-    if not told:
+    if not failed:
         return f"{verdict.outcome}." if verdict.checks else "There are no rules for it, so nothing was checked."
-    names = ", ".join(check.name for check in told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+    names = ", ".join(check.name for check in failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
     unjudged = sum(not check.judged for check in verdict.checks)
     end = f" {unjudged} had nothing to compare with." if unjudged else ""
     end += "" if verdict.publishable else " The version published before, if any, still counts."
-    return f"{len(told)} of {every} failed: {names}.{end}"
+    return f"{len(failed)} of {every} failed: {names}.{end}"
 
 
 def _groups(checks: Sequence[Check]) -> list[dict[str, Any]]:
     """The rules by stage; drift has a table of its own."""
-    of = {title: [_shown(one) for one in checks if one.stage is stage] for stage, title in _STAGES.items()}
+    of = {title: [_row(check) for check in checks if check.stage is stage] for stage, title in _STAGES.items()}
     return [{"title": title, "checks": own} for title, own in of.items() if own]
 
 
-def _shown(check: Check) -> dict[str, Any]:
-    """A check for the templates: `tone` is how bad a failure is, `shade` and `standing` how it stands."""
+def _row(check: Check) -> dict[str, Any]:
+    """Prepare a check for the templates: `tone` is the severity of a failure, `shade` and `standing` its result."""
     facts = check.model_dump(exclude={"meaning"})
     tone = str(check.severity)
     return facts | {

@@ -39,10 +39,10 @@ def note(state: Path, source: str, day: date, reason: str | None) -> bool:
     Raises:
         OSError: the disk is full or not writable; what was noted before is still there.
     """
-    known = unsealed_days(state, source)
-    if reason is None and day not in known:
+    unsealed = unsealed_days(state, source)
+    if reason is None and day not in unsealed:
         return False
-    others = {other: one for other, one in known.items() if other != day}
+    others = {other: one for other, one in unsealed.items() if other != day}
     if reason is not None:
         others[day] = Unsealed(reason=reason.removeprefix(f"{source} {day}: "), at=datetime.now(UTC))
     _write(state, source, others)
@@ -55,9 +55,9 @@ def forget(state: Path, source: str, before: date) -> None:
     Raises:
         OSError: as `note`.
     """
-    known = unsealed_days(state, source)
-    left = {day: one for day, one in known.items() if day >= before}
-    if left != known:
+    unsealed = unsealed_days(state, source)
+    left = {day: one for day, one in unsealed.items() if day >= before}
+    if left != unsealed:
         _write(state, source, left)
 
 

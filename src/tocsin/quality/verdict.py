@@ -101,7 +101,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def publishable(self) -> bool:
-        """Tell whether what was judged may be published: no critical check failed."""
+        """Return whether the day may be published: no critical check failed."""
         return self.severity is not Severity.CRITICAL
 
     @property
@@ -115,29 +115,29 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
         """Summarise the checks when none has failed, as in `12 checks passed, 2 had nothing to compare with`."""
         judged = sum(check.judged for check in self.checks)
         rest = len(self.checks) - judged
-        held = f"{judged} check{'s' * (judged != 1)} passed"
-        return f"{held}, {rest} had nothing to compare with" if rest else held
+        passed = f"{judged} check{'s' * (judged != 1)} passed"
+        return f"{passed}, {rest} had nothing to compare with" if rest else passed
 
     @property
     def summary(self) -> DaySummary:
         """The verdict in short."""
-        told = tuple(check.name for check in self.failed if check.severity is not Severity.INFO)
+        failed = tuple(check.name for check in self.failed if check.severity is not Severity.INFO)
         own = {name: getattr(self, name) for name in ("subject", "day", "run_id", "judged_at", "severity", "report")}
-        return DaySummary(**own, checks=len(self.checks), failed=told)
+        return DaySummary(**own, checks=len(self.checks), failed=failed)
 
     @property
     def text(self) -> str:
-        """One paragraph for a mail or a log: how it stands, what failed, and where to read on."""
+        """Summarise the verdict in a paragraph for a mail or a log: result, failures, and the report."""
         counts = f"{len(self.checks)} check{'s' * (len(self.checks) != 1)}"
-        told = [check for check in self.failed if check.severity is not Severity.INFO]
-        if not told:
-            said = f"{self.subject} on {self.day} passed: {self.outcome}."
+        failed = [check for check in self.failed if check.severity is not Severity.INFO]
+        if not failed:
+            text = f"{self.subject} on {self.day} passed: {self.outcome}."
         else:
             of = {Severity.WARNING: "has warnings", Severity.CRITICAL: "is not published"}[self.severity]
-            said = f"{self.subject} on {self.day} {of}: {len(told)} of {counts} failed. "
-            said += " ".join(f"{_sentence(check)}" for check in told[:_NAMED])
-            said += f" And {len(told) - _NAMED} more." if len(told) > _NAMED else ""
-        return said if self.report is None else f"{said} Report: {self.report}"
+            text = f"{self.subject} on {self.day} {of}: {len(failed)} of {counts} failed. "
+            text += " ".join(f"{_sentence(check)}" for check in failed[:_NAMED])
+            text += f" And {len(failed) - _NAMED} more." if len(failed) > _NAMED else ""
+        return text if self.report is None else f"{text} Report: {self.report}"
 
 
 class DaySummary(BaseModel, frozen=True):
@@ -161,6 +161,8 @@ class DaySummary(BaseModel, frozen=True):
 
 
 def _sentence(check: Check) -> str:
-    seen = f"{check.about} is {check.observed}" if check.about and check.stage is not CheckStage.ROW else check.observed
-    what = f"{check.severity.capitalize()}: {check.name}: {seen}, allowed is {check.limit}."
+    observed = (
+        f"{check.about} is {check.observed}" if check.about and check.stage is not CheckStage.ROW else check.observed
+    )
+    what = f"{check.severity.capitalize()}: {check.name}: {observed}, allowed is {check.limit}."
     return f"{what} {check.meaning.rstrip('.')}." if check.meaning else what

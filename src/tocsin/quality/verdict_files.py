@@ -48,7 +48,7 @@ class Records:
         """Keep a record and its page; each is whole or not there, and a repetition replaces them.
 
         Raises:
-            OSError: the disk is full or not writable; a retry helps once that is mended.
+            OSError: the disk is full or not writable; a retry helps once that is fixed.
         """
         verdict = record.verdict
         where = (verdict.subject, verdict.day, verdict.run_id)
@@ -74,10 +74,10 @@ class Records:
         Raises:
             ConfigError: it was not; names the nearest subject that was.
         """
-        known = self.subjects()
-        if subject in known:
+        subjects = self.subjects()
+        if subject in subjects:
             return subject
-        near = nearest(subject, known)
+        near = nearest(subject, subjects)
         what = f"no day of '{subject}' has been judged" + (f"; did you mean '{near}'?" if near else "")
         raise ConfigError.one(self.folder, what)
 

@@ -140,7 +140,7 @@ class FollowedCatalog:
 
 
 def kept_spec(settings: Settings, name: str, version: str) -> DetectorSpec:
-    """The detector `name` as it was in a `version` that is kept.
+    """Read the detector `name` as it was in a stored `version`.
 
     Raises:
         ConfigError: no such version is kept, or its copy cannot be read any more. A retry does not help.
@@ -195,11 +195,11 @@ def roll_forward(settings: Settings, name: str) -> bool:
         OSError: the state folder cannot be written.
     """
     version_in_force(settings, name)
-    held = name in read_pins(settings)
+    was_rolled_back = name in read_pins(settings)
     state_file.write(
         pins_file(settings), dict[str, Pin], {one: pin for one, pin in _pins(settings).items() if one != name}
     )
-    return held
+    return was_rolled_back
 
 
 def _folder(settings: Settings, name: str) -> Path:

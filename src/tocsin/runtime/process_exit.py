@@ -1,4 +1,4 @@
-"""Exit codes, and the file in which a process leaves its own: only a parent is told, and supervision is seldom one.
+"""Exit codes, and the file in which a process leaves its own: only a parent gets it, and supervision seldom is one.
 
 Whoever starts a job names a file in TOCSIN_EXIT, and the job writes its exit code there as its last act. One that is
 killed, or cannot even begin, writes nothing; neither does one that ends after the next was asked to use the file.
@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     """Something went wrong, or a verb found a problem; a restart may help."""
     MISCONFIGURED = 2
-    """A file, a setting or the call is wrong; a restart helps only once somebody has mended it."""
+    """A file, a setting or the call is wrong; a restart helps only once somebody has fixed it."""
     LOCKED = 3
     """Another process does the same work; a restart helps once that one has ended."""
     UNWRITABLE = 4
@@ -54,7 +54,7 @@ def asked(path: Path) -> dict[str, str]:
 
 
 def told(code: int) -> int:
-    """Tell `code` to whoever asked for it, and return it; never raises OSError."""
+    """Write `code` to the file asked for, if any, and return it; never raises OSError."""
     path = os.environ.get(_VARIABLE)
     if path is not None:
         with contextlib.suppress(OSError), open(path, "r+", encoding="ascii") as file:

@@ -87,9 +87,9 @@ class ArchiveBuild:
     def _write_archive(self, draft: Path) -> bool:
         """Let a JVM with the options and the class path of the job's own write `draft`; False if it has not."""
         command = _java_command(psutil.Process(self._jvm).cmdline())
-        java, *given = [word for word in command if not word.startswith("-XX:DumpLoadedClassList")]
+        java, *options = [word for word in command if not word.startswith("-XX:DumpLoadedClassList")]
         files = [f"-XX:SharedClassListFile={self._list}", f"-XX:SharedArchiveFile={draft}"]
-        command = [java, "-Xshare:dump", *files, "-Xlog:cds=off", "-Xlog:cds*=off", *given]
+        command = [java, "-Xshare:dump", *files, "-Xlog:cds=off", "-Xlog:cds*=off", *options]
         if self._ended.is_set():
             return False
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -97,20 +97,20 @@ class ArchiveBuild:
         return self._dump.wait(_DUMP_SECONDS) == 0 and draft.exists()
 
 
-def _forget_old(kept: Path) -> None:
-    """Remove archives that were made long before `kept`: after an upgrade of Spark or Java nobody uses them."""
-    for path in kept.parent.glob(f"*{kept.suffix}"):
+def _forget_old(current: Path) -> None:
+    """Remove archives that were made long before `current`: after an upgrade of Spark or Java nobody uses them."""
+    for path in current.parent.glob(f"*{current.suffix}"):
         with contextlib.suppress(OSError):
-            if kept.stat().st_mtime - path.stat().st_mtime > _OLD_SECONDS:
+            if current.stat().st_mtime - path.stat().st_mtime > _OLD_SECONDS:
                 path.unlink()
 
 
 def _java_command(words: list[str]) -> list[str]:
     """Take the part of a JVM's command line before its main class: the executable, the options and the class path."""
-    kept, takes_value = [words[0]], False
+    words_kept, takes_value = [words[0]], False
     for word in words[1:]:
         if not word.startswith("-") and not takes_value:
             break
-        kept.append(word)
+        words_kept.append(word)
         takes_value = word in ("-cp", "-classpath", "--class-path")
-    return kept
+    return words_kept

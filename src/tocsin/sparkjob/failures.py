@@ -41,7 +41,7 @@ def cause(query: StreamingQuery) -> str:
 
 
 def is_unwritable(error: str) -> bool:
-    """Tell by the text of an error whether the state folder could not be written."""
+    """Return whether the text of an error says that the state folder could not be written."""
     return any(text in error for text in _UNWRITABLE)
 
 
@@ -61,12 +61,12 @@ def refusal(folder: Path) -> str:
 
 
 def is_kafka(error: str) -> bool:
-    """Tell by the text of an error whether Kafka was away, which passes."""
+    """Return whether the text of an error says that Kafka was away, so that a retry helps."""
     return any(text in error for text in _KAFKA)
 
 
 def is_disk(error: BaseException) -> bool:
-    """Tell whether `error`, of our own files or of a Spark task, says that a disk is full or cannot be written."""
+    """Return whether `error`, of our own files or of a Spark task, says that a disk is full or cannot be written."""
     return error.errno in _FULL if isinstance(error, OSError) else is_unwritable(str(error))
 
 
@@ -80,5 +80,5 @@ def in_a_line(error: BaseException) -> str:
     if isinstance(error, (TocsinError, OSError)):
         return text
     named = _CONDITION.search(text)
-    said = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
-    return said[:_MOST]
+    sentence = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
+    return sentence[:_MOST]

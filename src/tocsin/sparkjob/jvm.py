@@ -46,7 +46,7 @@ def end() -> None:
 
 
 def kill() -> None:
-    """End it at once; its checkpoint stands that at any moment."""
+    """Kill it; its checkpoint is safe at any moment."""
     process = _process()
     if process is not None:
         _expect_loss()

@@ -1,4 +1,4 @@
-"""Judge how a job fares, from what should be, what runs, what the job says and what supervision remembers. Pure."""
+"""Judge a job's health from its declaration, its processes, its report and supervision's memory. Pure."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class JobFacts:
     def leader(self) -> Process | None:
         """The process that works for the job: the one that gave the last sign of life, else the oldest."""
         leaders = [process for process in self.processes or () if process.leader]
-        told = self.beat.report.pid if self.beat is not None else None
-        return next((one for one in leaders if one.pid == told), leaders[0] if leaders else None)
+        pid = self.beat.report.pid if self.beat is not None else None
+        return next((one for one in leaders if one.pid == pid), leaders[0] if leaders else None)
 
     @property
     def own_beat(self) -> Beat | None:
@@ -86,7 +86,7 @@ class JobFacts:
 
     @property
     def runs(self) -> bool:
-        """Tell whether a process of it is there, as far as can be known."""
+        """Return whether a process of it runs, as far as is known."""
         if self.processes is not None:
             return bool(self.processes)
         is_young = self.beat is not None and self.beat.age_seconds <= SILENT_SECONDS
@@ -104,12 +104,12 @@ _SAID = {
 
 
 def health(facts: JobFacts) -> Health:
-    """Judge how the job fares. What needs somebody is a problem; what passes by itself is a warning."""
+    """Judge the job's health: a problem needs somebody, a warning passes without help."""
     if facts.faults:
         goes_on = "The running job keeps running. " if facts.runs else "The job is not started. "
         standing = Standing.WARNING if facts.runs else Standing.PROBLEM
         return Health(standing, "broken", goes_on + "; ".join(facts.faults))
-    return _unwanted(facts) or _failing(facts) or _absent(facts) or _said(facts)
+    return _unwanted(facts) or _failing(facts) or _absent(facts) or _reported(facts)
 
 
 def _unwanted(facts: JobFacts) -> Health | None:
@@ -133,8 +133,8 @@ def _failing(facts: JobFacts) -> Health | None:
     past = facts.past
     if not past.is_failing:
         return None
-    tried = any(process.labels.spec == past.spec for process in facts.processes or ())
-    again = ". Retrying" if tried else ""
+    is_retried = any(process.labels.spec == past.spec for process in facts.processes or ())
+    again = ". Retrying" if is_retried else ""
     return Health(Standing.PROBLEM, str(past.condition), past.reason + again)
 
 
@@ -155,7 +155,7 @@ def _absent(facts: JobFacts) -> Health | None:
     return Health(Standing.PROBLEM, "gone", "its process has ended; the supervisor has not noticed yet")
 
 
-def _said(facts: JobFacts) -> Health:
+def _reported(facts: JobFacts) -> Health:
     """Judge a job by what it says of itself."""
     beat = facts.own_beat
     if beat is None and not facts.beats:
@@ -169,8 +169,8 @@ def _said(facts: JobFacts) -> Health:
         gone = ", is gone" if facts.processes is None else ""
         reason = f"no heartbeat for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
         return Health(Standing.PROBLEM, "silent", reason)
-    much = report.bad_ratio > MUCH_QUARANTINED
-    standing = _SAID.get(report.state, Standing.WARNING if much else Standing.OK)
+    is_quarantining = report.bad_ratio > MUCH_QUARANTINED
+    standing = _SAID.get(report.state, Standing.WARNING if is_quarantining else Standing.OK)
     if facts.drain_asked_at is not None and standing is Standing.OK:
         standing = Standing.WARNING
     return Health(standing, word, _explained(facts, report.reason))

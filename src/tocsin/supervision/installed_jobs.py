@@ -116,8 +116,8 @@ class InstalledJobs:
         return found.facts(job, found.switches.off.get(JobName.parse(job).name))
 
     def _launch(self, start: Start) -> Launch:
-        given = Path(os.environ.get("JAVA_HOME", ""))
-        java_home = given if given.is_relative_to(here().java) else find_java().home
+        java = Path(os.environ.get("JAVA_HOME", ""))
+        java_home = java if java.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
         return job_launch(self.settings, labels, java_home, beside=start.beside)
 
@@ -134,7 +134,7 @@ class Sender:
         self._delay = _FIRST
 
     def sends(self, found: frozenset[str], now: float) -> bool:
-        """Tell whether to send `found` at `now` (seconds of any clock that only goes forward)."""
+        """Return whether to send `found` at `now` (seconds of any clock that only goes forward)."""
         if not found:
             self._sent, self._delay = found, _FIRST
             return False

@@ -23,7 +23,7 @@ from tocsin.supervision.job_states import UNREADABLE, Desired
 _NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
 _SPARK = ("kafka", "quality", "sparkjob", "ingest")
-_ALERTS = ("kafka", "history", "backfill", "alerts")
+_ALERTS = ("kafka", "quality", "history", "backfill", "alerts")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,7 +157,7 @@ class Past:
 
     @property
     def is_failing(self) -> bool:
-        """Tell whether somebody should look at it: restarts alone will hardly help."""
+        """Return whether somebody should look at it, because restarts alone will hardly help."""
         return self.condition not in (Condition.FINE, Condition.RESTARTING)
 
 

@@ -52,8 +52,8 @@ def reconcile(
     round_ = _Round(actual, now, pace or Pace(), history)
     jobs = dict.fromkeys([*desired, *history.jobs, *(process.job for process in actual.live)])
     pasts = {job: round_.job(job, desired.get(job), history.jobs.get(job, Past())) for job in jobs}
-    kept = {job: past for job, past in pasts.items() if past is not None}
-    return round_.actions, History(jobs=kept, heavy_start_at=round_.heavy_start_at)
+    remembered = {job: past for job, past in pasts.items() if past is not None}
+    return round_.actions, History(jobs=remembered, heavy_start_at=round_.heavy_start_at)
 
 
 def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[list[Stop], History]:
@@ -67,7 +67,7 @@ def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[l
 
 
 def under_way(desired: Mapping[str, Desired], history: History, until: float) -> bool:
-    """Tell whether a process was asked to stop and is still there, or a job is to be started before `until`."""
+    """Return whether a process is stopping, or a job starts before `until`."""
     pasts = {job: history.jobs.get(job, Past()) for job in desired}
     due = (
         wanted.readable and not pasts[job].expected and pasts[job].retry_at <= until for job, wanted in desired.items()
@@ -93,19 +93,19 @@ class _Round:
         if wanted is not None and not wanted.readable:
             return past
         if wanted is None:
-            return replace(self._stopped(live, past, "is not to run"), expected=False) if live else None
+            return replace(self._stopped(live, past, "should not run"), expected=False) if live else None
         if past.spec and past.spec != wanted.spec and past.condition is not Condition.FINE:
             past = self._changed(job, past, Condition.FINE, "changed")
         if past.spec != wanted.spec:
             past = replace(past, failures=(), retry_at=0.0)
-        kept = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
-        before = None if kept is not None and (kept.leads or kept.ready) else self._before(live, wanted, past)
+        chosen = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
+        before = None if chosen is not None and (chosen.leads or chosen.ready) else self._before(live, wanted, past)
         for process in live:
-            if process not in (kept, before):
+            if process not in (chosen, before):
                 past = self._dismissed(process, wanted, past)
-        if kept is not None:
-            works = kept.works or (past.works and past.started_at == kept.started_at)
-            return replace(past, spec=kept.spec, started_at=kept.started_at, expected=True, works=works)
+        if chosen is not None:
+            works = chosen.works or (past.works and past.started_at == chosen.started_at)
+            return replace(past, spec=chosen.spec, started_at=chosen.started_at, expected=True, works=works)
         if before is not None:
             return self._started_beside(job, wanted, past) if live == [before] else past
         return past if live else self._started(job, wanted, past)
@@ -131,14 +131,14 @@ class _Round:
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
         )
         if past.condition is not Condition.FINE and self._now - started >= patience:
-            return replace(self._changed(job, past, Condition.FINE, "runs again"), failures=())
+            return replace(self._changed(job, past, Condition.FINE, "recovered"), failures=())
         return past
 
     def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
         """The job ended by itself; if it `runs_on`, a process of another version is still there."""
         past = replace(past, expected=False)
         reason = end_reason(code, self._actual.causes.get(job, ""))
-        reason = f"{reason}; the version before it runs on" if runs_on else reason
+        reason = f"{reason}; the version before keeps running" if runs_on else reason
         if code == ExitCode.LOCKED:
             past = replace(past, retry_at=self._now + self._pace.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
@@ -168,7 +168,7 @@ class _Round:
     def _fault(self, process: Live, wanted: Desired) -> str | None:
         """Why `process` may not stay; None when it may."""
         if not process.leader:
-            return "has lost its leader"
+            return "lost its leader"
         if process.spec != wanted.spec:
             return _OTHER_SPEC
         return self._failure(process, wanted)
@@ -181,7 +181,7 @@ class _Round:
         if not wanted.beats:
             return None
         if process.stalled_seconds > self._pace.stalled_after:
-            return f"{HUNG}: it lives, and has not come on for {process.stalled_seconds:.0f} s"
+            return f"{HUNG}: it is alive, but made no progress for {process.stalled_seconds:.0f} s"
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
@@ -192,8 +192,8 @@ class _Round:
         if fault is not None and fault == self._failure(process, wanted) and process.pid not in past.asked:
             past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
         if wanted.hands_over and process.spec != wanted.spec:
-            fault = "hands over to another version" if fault == _OTHER_SPEC else fault
-        reason = fault or ("was asked to stop" if process.pid in past.asked else "is there twice")
+            fault = "handing over to another version" if fault == _OTHER_SPEC else fault
+        reason = fault or ("was asked to stop" if process.pid in past.asked else "runs twice")
         return self._stopped([process], replace(past, expected=False), reason)
 
     def _stopped(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
@@ -223,18 +223,18 @@ class _Round:
             return past
         if wanted.heavy:
             self.heavy_start_at = self._now
-        first = "is to take over from the version that runs" if beside else "is to run"
+        first = "takes over from the running version" if beside else "should run"
         reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else first
         self.actions.append(Start(job, wanted.spec, reason, beside))
         return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False)
 
     def _due(self, at: float, longest: float) -> bool:
-        """Tell whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
+        """Return whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""
         return self._now >= at or at - self._now > longest
 
 
 _LAST = ", the last: "
-_OTHER_SPEC = "was started from another spec"
+_OTHER_SPEC = "runs from another spec"
 # A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
 _UNLOCKED = 4
 
@@ -244,10 +244,10 @@ _LASTING = {ExitCode.MISCONFIGURED: Condition.MISCONFIGURED, ExitCode.UNWRITABLE
 def end_reason(code: int | None, cause: str = "") -> str:
     """Say how a process ended, from its exit code and from the `cause` that it told itself."""
     words: dict[int | None, str] = {
-        None: "ended without a word: killed from outside, by the kernel (out of memory) or by a person",
-        ExitCode.OK: "ended by itself with exit code 0",
+        None: "ended without an exit code: killed by the kernel (out of memory) or by somebody",
+        ExitCode.OK: "ended with exit code 0 without being asked",
         ExitCode.MISCONFIGURED: "its configuration is wrong",
-        ExitCode.LOCKED: "another copy holds its lock",
+        ExitCode.LOCKED: "another process holds its lock",
         ExitCode.UNWRITABLE: "the disk is full, or the state folder cannot be written",
     }
     if code is not None and code < 0:

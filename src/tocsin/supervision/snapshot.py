@@ -1,4 +1,4 @@
-"""Look once at all that tells how the jobs fare: declared files, processes, signs of life, what supervision knows."""
+"""Take one snapshot of the jobs: declared files, processes, heartbeats, supervision's memory."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ class Supervisor:
         history = read_history(self._memory)
         actual = self._actual(self._runner.list(), history)
         actions, after = reconcile(desired, actual, history, self._clock(), self._charge.pace)
-        known = history.jobs.keys() | after.jobs.keys()
-        changed = {job for job in known if _life(history.jobs.get(job)) != _life(after.jobs.get(job))}
+        jobs = history.jobs.keys() | after.jobs.keys()
+        changed = {job for job in jobs if _life(history.jobs.get(job)) != _life(after.jobs.get(job))}
         return frozenset(changed | {action.job for action in actions})
 
     def under_way(self, desired: Mapping[str, Desired], seconds: float) -> bool:
-        """Tell whether a job still stops, or one is to be started within `seconds`, so that a look is soon due."""
+        """Return whether a job is stopping, or starts within `seconds`, so that a look is due soon."""
         return under_way(desired, read_history(self._memory), self._clock() + seconds)
 
     def restart(self, job: str) -> bool:

@@ -53,7 +53,7 @@ def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desir
 
 
 def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
-    """Read the switch of each of `detectors` anew, and keep what was read.
+    """Read the switch of each of `detectors`, and store them.
 
     Args:
         state: the state folder.
@@ -89,5 +89,5 @@ def note_turn(state: Path) -> None:
 
 
 def turned_since(state: Path, switches: Switches) -> bool:
-    """Tell whether a switch was turned after `switches` were read."""
+    """Return whether a switch was turned after `switches` were read."""
     return state_file.read(state / "supervision" / "turned.json", float, 0.0) >= switches.read_at > 0

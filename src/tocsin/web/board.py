@@ -67,9 +67,9 @@ class Installation:
         """The jobs of `dag` in detail."""
         snapshot = self._look()
         own = [row for row in self._rows(snapshot, off) if row.dag == dag]
-        told = [self._story(snapshot, row) for row in own if snapshot]
+        stories = [self._story(snapshot, row) for row in own if snapshot]
         return Stories(
-            now=time.time(), looked_at=snapshot.at if snapshot else None, notes=self._notes(snapshot), jobs=told
+            now=time.time(), looked_at=snapshot.at if snapshot else None, notes=self._notes(snapshot), jobs=stories
         )
 
     def parity(self, dag: str) -> Parity:
@@ -92,7 +92,7 @@ class Installation:
         if snapshot is None:
             return []
         usage = self._usage.known(_PATIENCE_SECONDS)
-        known = RowFacts(
+        facts = RowFacts(
             taken=usage.value or {},
             taken_at=usage.at,
             load=self._loads.of,
@@ -100,7 +100,7 @@ class Installation:
             episodes=self._looker.episodes,
             off=off,
         )
-        return rows(snapshot, known)
+        return rows(snapshot, facts)
 
     def _look(self) -> Snapshot | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""
@@ -133,8 +133,8 @@ class Installation:
             found.append(Note(severity=problem, text=text))
         usage = self._usage.known()
         if usage.error:
-            known = "it is not known" if usage.at is None else "what is shown is older"
-            text = f"What the jobs took today cannot be read ({printable(usage.error)}); {known}."
+            effect = "it is not known" if usage.at is None else "what is shown is older"
+            text = f"What the jobs took today cannot be read ({printable(usage.error)}); {effect}."
             found.append(Note(severity=warning, text=text))
         return found
 
@@ -165,8 +165,8 @@ class Looker:
         """Return the episodes of `job`, the newest first."""
         path = chronicle_of(self._settings.state, job)
         stamp = path.stat().st_mtime_ns if path.exists() else 0
-        known = self._told.get(job)
-        if known is None or known[0] != stamp:
-            known = (stamp, episodes(read_events(self._settings.state, job)))
-            self._told[job] = known
-        return known[1]
+        entry = self._told.get(job)
+        if entry is None or entry[0] != stamp:
+            entry = (stamp, episodes(read_events(self._settings.state, job)))
+            self._told[job] = entry
+        return entry[1]

@@ -37,15 +37,15 @@ class RowFacts:
     off: Mapping[str, bool] = field(default_factory=dict)
 
 
-def rows(snapshot: Snapshot, known: RowFacts) -> list[JobRow]:
+def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
     """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
-    return sorted((_row(snapshot, job, known) for job in snapshot.jobs), key=_rank)
+    return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=_rank)
 
 
 def declared_facts(spec: DetectorSpec) -> list[Fact]:
     """List what the file of a detector declares."""
     limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
-    told = {
+    facts = {
         "what it catches": spec.doc,
         "source": spec.source,
         "entity": ", ".join(spec.entity),
@@ -57,7 +57,7 @@ def declared_facts(spec: DetectorSpec) -> list[Fact]:
         "file": f"detectors/{spec.path.name}",
         "version": spec.version,
     }
-    return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in told.items()]
+    return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in facts.items()]
 
 
 def _rank(row: JobRow) -> int:
@@ -100,25 +100,25 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
 def _process(facts: JobFacts, found: Health, declared: int | None, load: Load | None) -> dict[str, object]:
     """The fields that follow from the process and its last sign of life."""
     leader, beat = facts.leader, facts.own_beat
-    told: dict[str, object] = {"severity": found.standing, "state": found.word, "reason": printable(found.reason)}
-    told["told_at"] = None if facts.beat is None else facts.at - facts.beat.age_seconds
-    told["declared_bytes"] = declared
+    fields: dict[str, object] = {"severity": found.standing, "state": found.word, "reason": printable(found.reason)}
+    fields["told_at"] = None if facts.beat is None else facts.at - facts.beat.age_seconds
+    fields["declared_bytes"] = declared
     if leader is not None:
-        told |= {"pid": leader.pid, "started_at": leader.started_at}
+        fields |= {"pid": leader.pid, "started_at": leader.started_at}
     if beat is None:
-        return told
+        return fields
     report = beat.report
     over = declared is not None and report.rss_bytes > declared
     busy = load is not None and load.busy
     if (over or busy) and found.standing is Standing.OK:
-        told["severity"] = Standing.WARNING
-    told |= {"mode": report.mode, "lag_records": report.lag_records, "lag_seconds": report.lag_seconds}
-    told |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
-    return told | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
+        fields["severity"] = Standing.WARNING
+    fields |= {"mode": report.mode, "lag_records": report.lag_records, "lag_seconds": report.lag_seconds}
+    fields |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
+    return fields | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
 
 
 def _switch_matters(facts: JobFacts) -> bool:
-    """Tell whether the job would come or go with its switch."""
+    """Return whether the switch would start or stop the job."""
     return (facts.stage is not None and facts.stage.runs) or facts.leader is not None
 
 

@@ -21,18 +21,18 @@ class Comparisons:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self._known: dict[str, tuple[int, Parity]] = {}
+        self._parities: dict[str, tuple[int, Parity]] = {}
 
     def of(self, detector: str) -> Parity:
         """The days that were compared last. Never raises: what cannot be read says so."""
         try:
             stamp = self._stamp(detector)
-            known = self._known.get(detector)
-            if known is None or known[0] != stamp:
-                known = self._known[detector] = (stamp, _parity(self._state, detector))
+            entry = self._parities.get(detector)
+            if entry is None or entry[0] != stamp:
+                entry = self._parities[detector] = (stamp, _parity(self._state, detector))
         except OSError as error:
             return Parity(now=time.time(), detector=detector, fault=printable(error))
-        return known[1].model_copy(update={"now": time.time()})
+        return entry[1].model_copy(update={"now": time.time()})
 
     def unexplained(self, detector: str) -> int:
         """Count the findings that differ without a reason on these days."""
@@ -47,15 +47,15 @@ class Comparisons:
 def _parity(state: Path, detector: str) -> Parity:
     days = latest(state, detector)
     compared: list[Compared] = []
-    unlike: list[Unlike] = []
+    unexplained_rows: list[Unlike] = []
     for day in days[:FEW_DAYS]:
         report = _report(state, detector, day)
         compared.append(_compared(day, report))
         if isinstance(report, ParityReport):
             unexplained = [one for one in report.differences if one.reason is DifferenceReason.UNEXPLAINED]
-            unlike += [_unlike(day, one) for one in unexplained[:FEW_DIFFERENCES]]
+            unexplained_rows += [_unexplained_row(day, one) for one in unexplained[:FEW_DIFFERENCES]]
     earlier = len(days) - len(compared)
-    return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unlike)
+    return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unexplained_rows)
 
 
 def _report(state: Path, detector: str, day: date) -> ParityReport | str:
@@ -78,17 +78,21 @@ def _compared(day: date, report: ParityReport | str) -> Compared:
     )
 
 
-def _unlike(day: date, one: Difference) -> Unlike:
+def _unexplained_row(day: date, difference: Difference) -> Unlike:
     return Unlike(
         day=str(day),
-        entity=printable(", ".join(f"{name}: {value}" for name, value in one.entity.items())),
-        start=one.start.timestamp(),
-        end=one.end.timestamp(),
-        stream=_said(one.stream),
-        batch=_said(one.batch),
-        why=printable(one.why),
+        entity=printable(", ".join(f"{name}: {value}" for name, value in difference.entity.items())),
+        start=difference.start.timestamp(),
+        end=difference.end.timestamp(),
+        stream=_side(difference.stream),
+        batch=_side(difference.batch),
+        why=printable(difference.why),
     )
 
 
-def _said(told: ReportedFinding | None) -> SideShown | None:
-    return None if told is None else SideShown(level=printable(told.level), score=told.score, at_least=told.at_least)
+def _side(finding: ReportedFinding | None) -> SideShown | None:
+    return (
+        None
+        if finding is None
+        else SideShown(level=printable(finding.level), score=finding.score, at_least=finding.at_least)
+    )

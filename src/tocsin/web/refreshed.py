@@ -30,13 +30,13 @@ class Got(Generic[_Value]):
 
 
 class Refreshed(Generic[_Value]):
-    """One value. Whoever asks gets what is known; if that is old, it is got anew meanwhile."""
+    """One value: a caller gets the last one at once; an old one is refreshed in the background."""
 
     def __init__(self, get: Callable[[], _Value], seconds: float) -> None:
         """A value that `get` gets; it is asked at most every `seconds`, and may raise anything."""
         self._get, self._seconds = get, seconds
         self._lock = threading.Lock()
-        self._known: Got[_Value] = Got()
+        self._last: Got[_Value] = Got()
         self._tried_at = float("-inf")
         self._thread: threading.Thread | None = None
 
@@ -46,21 +46,21 @@ class Refreshed(Generic[_Value]):
         Args:
             patience: seconds to wait for the attempt under way, where nothing is known or nobody asked for long.
         """
-        known = self._asked()
-        if known.at is None or time.time() - known.at > _STALE * self._seconds:
+        got = self._request()
+        if got.at is None or time.time() - got.at > _STALE * self._seconds:
             self.wait(patience)
             with self._lock:
-                known = self._known
-        return known
+                got = self._last
+        return got
 
-    def _asked(self) -> Got[_Value]:
+    def _request(self) -> Got[_Value]:
         with self._lock:
             idle = self._thread is None or not self._thread.is_alive()
             if idle and time.monotonic() - self._tried_at >= self._seconds:
                 self._tried_at = time.monotonic()
                 self._thread = threading.Thread(target=self._refresh, name="tocsin-refresh", daemon=True)
                 self._thread.start()
-            return self._known
+            return self._last
 
     def wait(self, seconds: float) -> None:
         """Wait for the attempt under way, if there is one, at most `seconds`."""
@@ -69,10 +69,10 @@ class Refreshed(Generic[_Value]):
 
     def _refresh(self) -> None:
         try:
-            known = Got(self._get(), time.time())
+            got = Got(self._get(), time.time())
         except Exception as error:  # whatever it is, it is shown beside what was known before
             with self._lock:
-                known = Got(self._known.value, self._known.at, str(error) or type(error).__name__)
+                got = Got(self._last.value, self._last.at, str(error) or type(error).__name__)
         with self._lock:
-            self._known = known
+            self._last = got
             self._tried_at = time.monotonic()

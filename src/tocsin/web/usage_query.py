@@ -67,19 +67,19 @@ def read_usage(settings: Settings) -> dict[str, Taken]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TransientError(f"tocsin usage: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()[-_WORDS:]
-        raise TransientError(f"tocsin usage ended with {done.returncode}: {said}")
+        output = done.stderr.decode(errors="replace").strip()[-_WORDS:]
+        raise TransientError(f"tocsin usage ended with {done.returncode}: {output}")
     return parse_usage(done.stdout, datetime.now(UTC).date())
 
 
-def parse_usage(told: bytes, today: date) -> dict[str, Taken]:
+def parse_usage(output: bytes, today: date) -> dict[str, Taken]:
     """Take what the command's array says of each job.
 
     Raises:
         TransientError: it is something else.
     """
     try:
-        days: Sequence[_JobDay] = _DAYS_OF_JOBS.validate_json(told)
+        days: Sequence[_JobDay] = _DAYS_OF_JOBS.validate_json(output)
     except ValidationError as error:
         raise TransientError(f"tocsin usage wrote something unknown: {error.errors()[0]['msg']}") from error
     taken: dict[str, Taken] = {}

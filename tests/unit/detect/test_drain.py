@@ -199,17 +199,17 @@ def test_a_drain_ends_when_all_is_read_and_a_short_one_not_in_its_first_batch() 
     assert job.delay.decision.is_draining
     job.topic.values.append(job.came(9000))
     assert job.reason(0) is None, "no watermark moves before the first batch ends"
-    assert job.reason(2) == "the backlog is drained"
+    assert job.reason(2) == "backlog drained"
 
 
 def test_a_drain_starts_again_when_its_delay_has_become_too_narrow() -> None:
     job = Drain(age=60, few=0)
     assert job.reason(0) is None
     job.ingest_lag = timedelta(hours=1)
-    assert job.reason(0) == "the ingest has a backlog that is older than the watermark delay allows"
+    assert job.reason(0) == "the ingest's backlog is older than the watermark delay"
     job.ingest_lag = NONE
     job.topic.values.append(job.came(9000))
-    assert job.reason(0) == "the backlog has become older than the watermark delay allows"
+    assert job.reason(0) == "the backlog has grown older than the watermark delay"
 
 
 def test_what_was_looked_at_counts_no_longer_for_a_job_that_begins_elsewhere() -> None:

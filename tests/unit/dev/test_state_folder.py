@@ -21,7 +21,7 @@ def test_what_jobs_left_without_the_stack_may_be_there(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_things_is_neither_used_nor_wiped(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigError, match="holds other things"):
+    with pytest.raises(ConfigError, match="is not empty and not a state folder"):
         state_folder.prepare(tmp_path)
     with pytest.raises(ConfigError, match="not marked"):
         state_folder.wipe(tmp_path)
@@ -60,5 +60,5 @@ def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypa
 def test_a_nearly_full_disk_is_told_before_kafka_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(10**9, 10**9, 5 * 2**20))
-    with pytest.raises(ConfigError, match="the disk has 5 MB left; 500 MB are needed"):
+    with pytest.raises(ConfigError, match="the disk has 5 MB left; at least 500 MB are needed"):
         state_folder.prepare(tmp_path)

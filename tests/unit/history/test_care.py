@@ -61,8 +61,8 @@ DAMAGES: dict[str, tuple[Callable[[Places], object], str]] = {
     "stranger": (lambda p: shutil.copy(_sealed(p), _sealed(p).with_name("b.parquet")), "does not belong there"),
     "version": (lambda p: (p.version(DAY, "v2") / VERSION_FILE).write_text("{"), "seal 2026-11-19 again"),
     "landed": (lambda p: _cut(_landed(p, "r1")), "bytes, not"),
-    "garbage": (lambda p: _landed(p, "r1").write_bytes(b"x" * _landed(p, "r1").stat().st_size), "no Parquet file"),
-    "table": (_forget, "the catalogue does not hold it"),
+    "garbage": (lambda p: _landed(p, "r1").write_bytes(b"x" * _landed(p, "r1").stat().st_size), "not a Parquet file"),
+    "table": (_forget, "missing in the catalogue"),
 }
 
 
@@ -106,7 +106,7 @@ def test_a_day_goes_back_to_the_version_before_and_forward_again(settings: Setti
     with DayTable(settings, LOGINS) as table:
         assert (table.published(), sum(table.files().values())) == ({DAY: "v1"}, 5)
     assert verify(settings, LOGINS) == []
-    with pytest.raises(ConfigError, match="no earlier version"):
+    with pytest.raises(ConfigError, match="no earlier published version"):
         roll_back(settings, LOGINS, DAY)
     assert roll_back(settings, LOGINS, DAY, "v2").version == "v2"
     with DayTable(settings, LOGINS) as table:
@@ -115,7 +115,7 @@ def test_a_day_goes_back_to_the_version_before_and_forward_again(settings: Setti
 
 def test_a_version_that_cannot_count_is_refused(settings: Settings, places: Places) -> None:
     sealed(settings, "v3", 1, severity="critical")
-    for to, told in (("v3", "was never published"), ("v2", "counts already"), ("v9", "is not there")):
+    for to, told in (("v3", "was never published"), ("v2", "is already published"), ("v9", "is not there")):
         with pytest.raises(ConfigError, match=told):
             roll_back(settings, LOGINS, DAY, to)
     (path,) = places.version(DAY, "v1").glob("*.parquet")

@@ -20,7 +20,7 @@ def planned(known: LandingLedger, **changed: Any) -> SealPlan:
 def test_a_day_is_ready_when_its_grace_is_over_and_landing_has_read_beyond_it() -> None:
     assert planned(ledger(entry("r1", DAY))).ready == (DAY,)
     early = datetime(2026, 11, 20, 0, 59, tzinfo=UTC)
-    assert planned(ledger(entry("r1", DAY)), now=early).waiting == {DAY: "is waited for until 2026-11-20 01:00 UTC"}
+    assert planned(ledger(entry("r1", DAY)), now=early).waiting == {DAY: "waiting until 2026-11-20 01:00 UTC"}
     behind = planned(ledger(entry("r1", DAY, tick=early)))
     assert behind.ready == ()
     assert "landing has read up to 2026-11-20 00:59:00 UTC" in behind.waiting[DAY]
@@ -45,7 +45,7 @@ def test_a_day_that_was_sealed_before_it_was_over_is_sealed_again_once_it_is() -
     sealed: dict[str, Any] = {"versions": {DAY: [early]}, "published": {DAY: "v1"}}
     assert planned(ledger(entry("r1", DAY)), **sealed).ready == (DAY,)
     waits = planned(ledger(entry("r1", DAY)), now=datetime(2026, 11, 19, 13, tzinfo=UTC), **sealed)
-    assert waits.waiting == {DAY: "is waited for until 2026-11-20 01:00 UTC"}
+    assert waits.waiting == {DAY: "waiting until 2026-11-20 01:00 UTC"}
 
 
 def test_a_refused_day_waits_for_more_and_an_unfinished_one_does_not() -> None:

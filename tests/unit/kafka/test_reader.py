@@ -104,7 +104,7 @@ def test_who_wants_the_first_record_alone_leaves_the_rest(reader: TopicReader, b
 
 
 def test_a_topic_that_gives_no_more_before_its_end_fails(reader: TopicReader, broker: Broker) -> None:
-    with pytest.raises(TransientError, match="gives no more of t"):
+    with pytest.raises(TransientError, match="returns no more records of t"):
         list(reader.records(0, 0, 9))
     assert broker.assigned == {}
 

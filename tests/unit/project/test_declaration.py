@@ -77,7 +77,7 @@ def test_reads_options(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_used_everywhere_is_refused_with_a_better_one(
     tmp_path: Path, name: str, valid: str
 ) -> None:
-    fault = f"the file name names the detector: small letters, digits and _ only; rename it to {valid}.py"
+    fault = f"the file name is the detector's name: small letters, digits and _ only; rename it to {valid}.py"
     assert [one.rpartition(": the")[2] for one in faults_of(written(tmp_path, GOOD, name))] == [fault[3:]]
     assert read_spec(written(tmp_path, GOOD, valid)).name == valid
 

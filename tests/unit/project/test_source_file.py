@@ -77,7 +77,7 @@ Visitor = "int"
 """
     assert faults(tmp_path, text) == [
         ": owner: is missing",
-        ":2: title: must be a text that is not empty, not ''",
+        ":2: title: must be a non-empty text, not ''",
         ":3: ower: is not a key of a source; did you mean 'owner'?",
         ":4: format: must be 'json', 'key-value' or 'regex', not 'key-valu'; did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
@@ -89,28 +89,28 @@ Visitor = "int"
         ":10: partitions: must be a valid integer, not '4'",
         ":13: schema.visitor: must be 'string', 'boolean', 'int', 'bigint', 'double' or 'timestamp', not 'strin';"
         " did you mean 'string'?",
-        ":14: schema.two words: is no name of a column: letters, digits and _ only, and no digit first",
-        ":15: schema.raw_offset: is a name of the event envelope; choose another",
-        ":19: optional.Visitor: is declared already, as schema.visitor; case does not tell columns apart",
+        ":14: schema.two words: is not a column name: letters, digits and _ only, and no digit first",
+        ":15: schema.raw_offset: is reserved for the event envelope; choose another",
+        ":19: optional.Visitor: is already declared, as schema.visitor; column names ignore case",
     ]
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (('"json"', '["json", "json"]'), ":4: format: must be one form, or json beside one other"),
-        (('"json"', '["regex", "key-value"]'), ":4: format: must be one form, or json beside one other"),
+        (('"json"', '["json", "json"]'), ":4: format: must be one format, or json with one other"),
+        (('"json"', '["regex", "key-value"]'), ":4: format: must be one format, or json with one other"),
         (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
         (('"json"', "7"), ":4: format: must be 'json', 'key-value' or 'regex', not 7"),
-        (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: goes with format regex only"),
-        (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: goes with format key-value only"),
+        (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: needs format regex"),
+        (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: needs format key-value"),
         (("web@example.com", "web"), ":3: owner: must be one e-mail address, not 'web'"),
         (("web@example.com", "web@example..com"), ":3: owner: must be one e-mail address, not 'web@example..com'"),
         (('at = "timestamp"', 'at = "bigint"'), ": event_time_format: a column of type bigint needs epoch-seconds or"),
         (('at = "timestamp"', 'at = "boolean"'), ":6: event_time: a boolean cannot hold a time"),
         (("[schema]\nvisitor", "schema = 5\n[optional]\nvisitor"), ":8: schema: must be keys with values, not 5"),
         (("[schema]", "[shema]"), ":8: shema: is not a key of a source; did you mean 'schema'?"),
-        (('key = "visitor"', "key = 3"), ":5: key: must be a text that is not empty, not 3"),
+        (('key = "visitor"', "key = 3"), ":5: key: must be a non-empty text, not 3"),
     ],
 )
 def test_a_fault_says_what_to_write(tmp_path: Path, change: tuple[str, str], told: str) -> None:

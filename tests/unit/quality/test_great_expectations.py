@@ -74,7 +74,7 @@ def test_what_is_usual_is_filled_in_or_waited_for(tmp_path: Path) -> None:
     suite = day_suite(tmp_path, expect(BETWEEN, column="rows", max_value={"$PARAMETER": "usual_rows * 10"}))
     waiting = one(day_checks(suite, profile(rows=10**6), {}))
     assert (waiting.passed, waiting.judged) == (True, False)
-    assert waiting.limit == "at most usual_rows * 10, as soon as four such days are known"
+    assert waiting.limit == "at most usual_rows * 10, once four such days are known"
     usual = {"rows": Usual(240.0, 200.0, 280.0)}
     assert one(day_checks(suite, profile(rows=2400), usual)).passed
     broken = one(day_checks(suite, profile(rows=2401), usual))

@@ -1,4 +1,4 @@
-"""Programs that judge, tried twice by one run: what the first try was refused counts when the second mends the rest."""
+"""Programs that judge, tried twice by one run: what the first try was refused counts when the second fixes the rest."""
 
 from __future__ import annotations
 

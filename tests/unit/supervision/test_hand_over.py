@@ -26,13 +26,13 @@ def specs(world: World) -> list[str]:
 def test_the_old_version_runs_until_the_new_one_is_ready() -> None:
     world = changed(Nature(ready_after=20))
     world.tick()
-    assert world.log[-1][1] == Start(JOB, "v2", "is to take over from the version that runs", beside=True)
+    assert world.log[-1][1] == Start(JOB, "v2", "takes over from the running version", beside=True)
     world.run(19)
     assert specs(world) == ["v1", "v2"]
     assert not world.stops(JOB)
     world.run(5)
     assert specs(world) == ["v2"]
-    assert [stop.reason for stop in world.stops(JOB)] == ["hands over to another version"]
+    assert [stop.reason for stop in world.stops(JOB)] == ["handing over to another version"]
     world.run(300)
     assert world.changes(JOB) == []
     assert len(world.starts(JOB)) == 2
@@ -52,7 +52,7 @@ def test_a_new_version_that_fails_stops_nothing() -> None:
     assert world.running(JOB)[0].pid == old.pid
     assert not world.stops(JOB)
     assert world.changes(JOB) == ["misconfigured"], "told once, however long the old one runs"
-    assert world.history.jobs[JOB].reason == "its configuration is wrong; the version before it runs on"
+    assert world.history.jobs[JOB].reason == "its configuration is wrong; the version before keeps running"
     starts = world.starts(JOB)[1:]
     assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(starts))
 

@@ -10,7 +10,7 @@ OTHER = "ingest:logins"
 
 def test_what_is_desired_is_started_once_and_then_left_in_peace() -> None:
     world = World({JOB: Desired("v1")})
-    assert world.tick() == [Start(JOB, "v1", "is to run")]
+    assert world.tick() == [Start(JOB, "v1", "should run")]
     world.run(300)
     assert len(world.log) == 1
 
@@ -19,7 +19,7 @@ def test_what_is_not_desired_is_asked_to_stop_once_and_then_forgotten() -> None:
     world = World({})
     stray = world.add(JOB, "v1")
     world.run(10)
-    assert world.stops(JOB) == [Stop(JOB, stray.pid, "is not to run")]
+    assert world.stops(JOB) == [Stop(JOB, stray.pid, "should not run")]
     assert not world.running(JOB)
     assert JOB not in world.history.jobs
 
@@ -41,7 +41,7 @@ def test_of_two_copies_the_older_stays() -> None:
     second = world.add(JOB, "v1")
     world.run(5)
     assert world.running(JOB) == [replace(first, beat_at=world.now, leads=True)]
-    assert world.stops(JOB) == [Stop(JOB, second.pid, "is there twice")]
+    assert world.stops(JOB) == [Stop(JOB, second.pid, "runs twice")]
 
 
 def test_a_changed_spec_replaces_that_job_alone_and_only_after_the_old_one_is_gone() -> None:
@@ -99,7 +99,7 @@ def test_a_job_that_beats_and_does_not_come_on_is_replaced_with_that_reason() ->
     assert not world.stops(JOB), "so long is allowed"
     world.live[stuck.pid] = replace(stuck, stalled_seconds=601)
     world.tick()
-    reason = "is hung: it lives, and has not come on for 601 s"
+    reason = "is hung: it is alive, but made no progress for 601 s"
     assert world.stops(JOB) == [Stop(JOB, stuck.pid, reason)]
     world.run(3)
     assert world.log[-1][1] == Start(JOB, "v1", f"restart 1: {reason}")
@@ -278,7 +278,7 @@ def test_one_unreadable_job_is_neither_started_nor_stopped() -> None:
 def test_what_has_lost_its_leader_is_ended_before_a_start() -> None:
     world = World({JOB: Desired("v1")})
     left = world.add(JOB, "v1", leader=False)
-    assert world.tick() == [Stop(JOB, left.pid, "has lost its leader", force=True)]
+    assert world.tick() == [Stop(JOB, left.pid, "lost its leader", force=True)]
     assert [type(action) for action in world.tick()] == [Start]
 
 

@@ -97,7 +97,7 @@ def _land(source: str) -> None:
 
 
 def _is_due(source: str, dag_run: Any) -> bool:
-    """Tell whether this run is to seal: a day is due, or it is the nightly run, or somebody has triggered it."""
+    """Return whether this run seals: a day is due, it is the nightly run, or somebody triggered it."""
     moment = dag_run.logical_date or dag_run.run_after or datetime.now(UTC)
     if dag_run.run_type == "manual" or moment.hour == _NIGHT:
         return True

@@ -65,14 +65,14 @@ class FailedRunMail:
     """
 
     def __init__(self, owner: str) -> None:
-        """Make the callback; `owner` is told."""
+        """Make the callback; `owner` gets the mail."""
         self.owner = owner
 
     def __call__(self, context: Any) -> None:
         """Let the mail leave, unless a task has told of this run."""
         if not Outbox(load_settings().state).has(_name_of_run(context)):
-            said = (_KILLED, f"Run: {_run_of(context)}")
-            tell(context, self.owner, failure(context, "a run failed", paragraphs=said, output=()))
+            paragraphs = (_KILLED, f"Run: {_run_of(context)}")
+            tell(context, self.owner, failure(context, "a run failed", paragraphs=paragraphs, output=()))
 
 
 class LostDaysMail:
@@ -94,9 +94,9 @@ class LostDaysMail:
     def __call__(self, context: Any) -> None:
         """Let them leave; one that can neither be kept nor leave is in the log of the task, and keeps no other back."""
         lost = [one for one in self.outcomes(context["dag_run"].run_id) if not one.published]
-        told = {self.owners[one.subject] for one in lost} or set(self.owners.values())
+        owners = {self.owners[one.subject] for one in lost} or set(self.owners.values())
         failed = None
-        for owner in sorted(told):
+        for owner in sorted(owners):
             days = [one for one in lost if self.owners[one.subject] == owner]
             try:
                 tell(context, owner, self._notice(context, days))

@@ -1,1 +1,1 @@
-"""The pages that Tocsin adds to Airflow: how all jobs fare, and the story of one. They show; its API acts."""
+"""The pages that Tocsin adds to Airflow: the state of all jobs, and one job's history. They only read; its API acts."""

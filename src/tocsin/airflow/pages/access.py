@@ -43,15 +43,15 @@ class Rights:
 
 def rights(user: Any, dags: Iterable[str]) -> Rights:
     """The rights of `user` on `dags`, whether Airflow has read them already or not."""
-    manager, asked = get_auth_manager(), set(dags)
-    seen = manager.filter_authorized_dag_ids(dag_ids=asked, user=user, method="GET")
-    switched = manager.filter_authorized_dag_ids(dag_ids=asked, user=user, method="PUT")
+    manager, wanted = get_auth_manager(), set(dags)
+    visible = manager.filter_authorized_dag_ids(dag_ids=wanted, user=user, method="GET")
+    switched = manager.filter_authorized_dag_ids(dag_ids=wanted, user=user, method="PUT")
     runs = manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, user=user)
-    return Rights(frozenset(seen), frozenset(switched), bool(runs))
+    return Rights(frozenset(visible), frozenset(switched), bool(runs))
 
 
 def switches(dags: Iterable[str]) -> dict[str, bool]:
-    """Tell of each of `dags` if it is paused; one that Airflow has not read yet is missing."""
+    """Return whether each of `dags` is paused; one that Airflow has not read yet is missing."""
     with create_session() as session:
         query = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(list(dags)))
         return {dag: bool(paused) for dag, paused in session.execute(query)}
@@ -82,9 +82,9 @@ _PRIVATE = {"Cache-Control": "no-store"}
 
 async def _is_user(request: Request) -> bool:
     scheme, token = get_authorization_scheme_param(request.headers.get("Authorization"))
-    given = HTTPAuthorizationCredentials(scheme=scheme, credentials=token) if token else None
+    credentials = HTTPAuthorizationCredentials(scheme=scheme, credentials=token) if token else None
     try:
-        await get_user(request, None, given)
+        await get_user(request, None, credentials)
     except HTTPException:
         return False
     return True

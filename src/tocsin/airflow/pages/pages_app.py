@@ -88,8 +88,8 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
         """The jobs of one DAG, in detail."""
         stories = installation.stories(dag_id, switches([dag_id]))
         own = rights(user, [dag_id])
-        told = [story.model_copy(update={"row": _for(story.row, own)}) for story in stories.jobs]
-        return stories.model_copy(update={"jobs": told})
+        jobs = [story.model_copy(update={"row": _for(story.row, own)}) for story in stories.jobs]
+        return stories.model_copy(update={"jobs": jobs})
 
     @app.get("/api/parity")
     def parity(dag_id: str) -> Parity:

@@ -34,8 +34,8 @@ def add_reports(app: FastAPI, settings: Settings) -> None:
     @app.get("/quality/index.html")
     def index(user: User) -> Response:
         """The report on all days; for those who may see every DAG of which it tells."""
-        told = {_dag_of(path.name) for path in folder.glob("*") if path.is_dir()}
-        if told - rights(user, told).seen:
+        dags = {_dag_of(path.name) for path in folder.glob("*") if path.is_dir()}
+        if dags - rights(user, dags).seen:
             raise HTTPException(status.HTTP_403_FORBIDDEN, "It names DAGs that you may not see")
         if not (folder / _INDEX).exists():
             return HTMLResponse(_NONE, headers=_HEADERS)

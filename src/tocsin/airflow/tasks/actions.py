@@ -49,14 +49,14 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
         version = roll_back(settings, detector, params["version"] or None).version
         log.info("rolled back until the file changes", job=job, version=version)
     elif params["action"] == ROLL_FORWARD:
-        held = roll_forward(settings, detector)
-        log.info("rolled forward to the file" if held else "already runs the file", job=job)
+        was_rolled_back = roll_forward(settings, detector)
+        log.info("rolled forward to the file" if was_rolled_back else "already runs the file", job=job)
     else:
         _describe(installation, job)
 
 
 def _describe(installation: InstalledJobs, job: str) -> None:
-    """Write how `job` fares, and the end of its log, into the log of the task."""
+    """Log the health of `job` and the end of its log."""
     facts = installation.facts(job)
     found, process, beat = health(facts), facts.leader, facts.own_beat
     log.info("health", job=job, standing=str(found.standing), health=found.word, reason=found.reason)

@@ -48,7 +48,7 @@ class Backfill(GatedProgram):
 
 
 def is_due(detector: str, context: Any) -> bool:
-    """Tell whether a run has something to do. Starts no Spark."""
+    """Return whether a run has something to do. Starts no Spark."""
     if asked(context) is not None:
         return True
     days = json.loads(tocsin("backfill", "--detector", detector, "--plan", "--json"))
@@ -73,6 +73,5 @@ def backfill_mail(owners: Mapping[str, str]) -> LostDaysMail:
         owners=owners,
         outcomes=lambda run_id: backfill_outcomes(load_settings(), owners, run_id),
         what="backfill",
-        then="A day that is held is run again when its events or its detector change, "
-        "one that failed in the next night.",
+        then="A held day runs again when its events or its detector change, a failed one the next night.",
     )

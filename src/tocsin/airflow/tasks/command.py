@@ -24,12 +24,12 @@ def tocsin(*words: str) -> str:
     It finds nothing of Airflow's own in its environment: neither the metadata DB, nor its secrets, nor its Python path.
 
     Raises:
-        AirflowFailException: a file or a setting must be mended first.
+        AirflowFailException: a file or a setting must be fixed first.
         AirflowException: it failed for another reason; a retry may help.
     """
-    kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
+    environment = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     command = [str(here().venv / "bin" / "tocsin"), *words]
-    done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     besides = _ALWAYS.sub("", done.stderr)
     print(besides)
     if done.returncode == ExitCode.MISCONFIGURED:

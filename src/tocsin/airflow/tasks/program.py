@@ -37,7 +37,7 @@ _MEANING: dict[int, str] = {
 
 
 class Program(SparkSubmitOperator):
-    """Runs `spark_jobs/<program>.py`: a warning is no failure, and what a retry does not mend is not retried."""
+    """Runs `spark_jobs/<program>.py`: a warning is no failure, and what a retry does not fix is not retried."""
 
     def __init__(self, *, program: str, arguments: Sequence[str] = (), **options: Any) -> None:
         """Make the task.
@@ -75,19 +75,19 @@ class Program(SparkSubmitOperator):
                 return
             if not code:
                 raise
-            told = ended(f"{self.name}.py", code, str(error))
+            message = ended(f"{self.name}.py", code, str(error))
             lasts = code in (ExitCode.REFUSED, ExitCode.MISCONFIGURED)
-            raise (AirflowFailException if lasts else AirflowException)(told) from error
+            raise (AirflowFailException if lasts else AirflowException)(message) from error
 
 
-def ended(program: str, code: int, said: str) -> str:
-    """Tell people how `program` ended, with the last lines it wrote, taken from what the provider `said`.
+def ended(program: str, code: int, output: str) -> str:
+    """Describe how `program` ended, with its last lines of output, from the provider's message `output`.
 
     The provider repeats the whole command first, which does not help the reader of a mail.
     """
     by = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
     sentence = f"{program} {_MEANING.get(code, by)}; see the log of the task."
-    tail = [] if code == ExitCode.REFUSED else said.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
+    tail = [] if code == ExitCode.REFUSED else output.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
     return "\n".join([sentence, *(["Its last lines:"] if tail else []), *tail])
 
 

@@ -94,9 +94,9 @@ class FollowedBackfills:
             if self._seen.get(detector) == stamp:
                 continue
             with self._database.read() as connection:
-                held = published_day.applied(connection, detector)
+                applied = published_day.applied(connection, detector)
             for day, published in ledger.read().published.items():
-                if held.get(day) != published.run and (detector, day, published.run) not in self._unusable:
+                if applied.get(day) != published.run and (detector, day, published.run) not in self._unusable:
                     self._due.append((day, detector, published))
             self._seen[detector] = stamp
         self._due.sort(key=lambda due: due[:2])

@@ -89,11 +89,11 @@ def stage(connection: Connection, staged: StagedDay, part: Sequence[Finding], no
     for finding in part:
         row = known.get(finding.finding_id)
         if row is None:
-            kept = merging.first(finding, staged.declared, None, now)
+            stored = merging.first(finding, staged.declared, None, now)
         else:
-            kept = merging.after(kept_of(row), finding, staged.declared, None)
+            stored = merging.after(kept_of(row), finding, staged.declared, None)
         alert = row["alert_id"] if row is not None else None
-        rows.append(kept_values(kept) | {"alert_id": alert, "published": finding.model_dump_json(exclude_none=True)})
+        rows.append(kept_values(stored) | {"alert_id": alert, "published": finding.model_dump_json(exclude_none=True)})
     own = {"day": staged.day, "run": staged.run}
     connection.execute(insert(staged_findings), [row | own for row in rows])
 

@@ -216,7 +216,7 @@ class NotifierJob:
         self._usage = UsageTally()
         self._reports_after = self._tidy_after = 0.0
         self._reports_trouble = ""
-        self._said: str | None = None
+        self._reported_trouble: str | None = None
 
     def run(self) -> None:
         """Notify until told to stop.
@@ -279,12 +279,12 @@ class NotifierJob:
         self._usage.written()
 
     def _say(self, trouble: str) -> None:
-        if trouble != self._said:
+        if trouble != self._reported_trouble:
             if trouble:
                 _log.warning("waiting", reason=trouble)
-            elif self._said:
-                _log.info("resumed", after=self._said)
-            self._said = trouble
+            elif self._reported_trouble:
+                _log.info("resumed", after=self._reported_trouble)
+            self._reported_trouble = trouble
             self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
 
     def _reports(self) -> dict[str, JobReport]:

@@ -39,6 +39,6 @@ def _others(connection: Connection, before: datetime) -> int:
     chunk = select(findings.c.finding_id).where(*lone).limit(CHUNK)
     count = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
     count += connection.execute(delete(job_usage).where(job_usage.c.day < before.date())).rowcount
-    seen = invalid_findings.c.seen_at
-    edge = connection.execute(select(seen).where(seen < before).order_by(seen).offset(CHUNK).limit(1)).scalar()
-    return count + connection.execute(delete(invalid_findings).where(seen < (edge or before))).rowcount
+    seen_at = invalid_findings.c.seen_at
+    edge = connection.execute(select(seen_at).where(seen_at < before).order_by(seen_at).offset(CHUNK).limit(1)).scalar()
+    return count + connection.execute(delete(invalid_findings).where(seen_at < (edge or before))).rowcount

@@ -183,26 +183,26 @@ def kept_of(row: Mapping[Any, Any]) -> Kept:
     )
 
 
-def kept_values(kept: Kept) -> dict[str, Any]:
+def kept_values(stored: Kept) -> dict[str, Any]:
     """The columns of `findings`, but for the alert, which is the caller's."""
-    finding = kept.finding
+    finding = stored.finding
     return {name: getattr(finding, name) for name in _SAME_NAME} | {
         "entity": canonical_entity(finding.entity),
         "moment": finding.moment,
         "score_limit": finding.limit,
         "origin": finding.origin.value,
-        "trajectory": kept.points,
-        "first_detected_at": kept.first_detected_at,
-        "stream": kept.stream.model_dump(mode="json") if kept.stream else None,
-        "superseded_at": kept.superseded_at,
-        "superseded_by": kept.superseded_by,
+        "trajectory": stored.points,
+        "first_detected_at": stored.first_detected_at,
+        "stream": stored.stream.model_dump(mode="json") if stored.stream else None,
+        "superseded_at": stored.superseded_at,
+        "superseded_by": stored.superseded_by,
     }
 
 
 def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
     """A row of `findings` as readers see it."""
-    kept = kept_of(row)
-    return StoredFinding(**vars(kept), trajectory=kept.points, alert=row["alert_id"])
+    stored = kept_of(row)
+    return StoredFinding(**vars(stored), trajectory=stored.points, alert=row["alert_id"])
 
 
 def entity_hash(canonical: str) -> str:

@@ -103,7 +103,7 @@ class Database:
                 command.upgrade(config, "head")
 
     def is_ready(self) -> bool:
-        """Tell whether the DB exists with this code's schema; False until the indexer has made or migrated it.
+        """Return whether the DB exists with this code's schema; False until the indexer has made or migrated it.
 
         Raises:
             ConfigError: the schema is newer than this code.
@@ -125,8 +125,8 @@ class Database:
     def _is_current(self, connection: Connection) -> bool:
         script = ScriptDirectory(str(_MIGRATIONS))
         current = MigrationContext.configure(connection).get_current_revision()
-        known = {revision.revision for revision in script.walk_revisions()}
-        if current is not None and current not in known:
+        revisions = {revision.revision for revision in script.walk_revisions()}
+        if current is not None and current not in revisions:
             head = script.get_current_head()
             what = f"has schema {current}, which is newer than this Tocsin knows ({head}); upgrade Tocsin"
             raise ConfigError.one(self.shown, what)

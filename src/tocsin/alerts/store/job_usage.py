@@ -62,9 +62,9 @@ class UsageTally:
         running = max(0.0, (report.at - report.started_at).total_seconds())
         counters = _Counters(running, report.cpu_seconds, report.rows_in, report.rows_out)
         span = _Span(report.at, counters, report.rss_bytes)
-        if (known := self._spans.get(key)) is not None:
-            memory = max(known.rss_bytes, span.rss_bytes)
-            span = _Span(max(known.at, span.at), known.counters.highest(counters), memory)
+        if (usage_span := self._spans.get(key)) is not None:
+            memory = max(usage_span.rss_bytes, span.rss_bytes)
+            span = _Span(max(usage_span.at, span.at), usage_span.counters.highest(counters), memory)
         self._spans[key] = span
 
     def write(self, connection: Connection) -> None:

@@ -126,8 +126,8 @@ def streamed_findings(settings: Settings, detector: str, day: date) -> list[Stre
         if stored.finding.origin is not Origin.BACKFILL:
             streamed.append(Streamed(stored.finding, ReportedFinding.of(stored.finding)))
         elif stored.stream is not None:
-            said = ReportedFinding.model_validate(stored.stream, from_attributes=True)
-            streamed.append(Streamed(stored.finding, said))
+            reported = ReportedFinding.model_validate(stored.stream, from_attributes=True)
+            streamed.append(Streamed(stored.finding, reported))
     return streamed
 
 

@@ -121,18 +121,18 @@ def compare(stream: Iterable[Streamed], batch: Iterable[Finding]) -> Comparison:
     differences = []
     for key in streamed.keys() | batched.keys():
         ours, theirs = streamed.get(key), batched.get(key)
-        told, final = ours.told if ours else None, ReportedFinding.of(theirs) if theirs else None
-        if not agree(told, final):
+        streamed_finding, final = ours.told if ours else None, ReportedFinding.of(theirs) if theirs else None
+        if not agree(streamed_finding, final):
             finding = theirs or (ours.finding if ours else None)
             assert finding is not None
-            differences.append(_difference(finding, told, final))
-    known = len(streamed.keys() | batched.keys())
+            differences.append(_difference(finding, streamed_finding, final))
+    total = len(streamed.keys() | batched.keys())
     differences.sort(key=lambda one: (one.start, one.finding_id))
-    return Comparison(len(streamed), len(batched), known - len(differences), tuple(differences))
+    return Comparison(len(streamed), len(batched), total - len(differences), tuple(differences))
 
 
 def agree(stream: ReportedFinding | None, final: ReportedFinding | None) -> bool:
-    """Tell whether a stream said what the whole of its events give; None is no finding.
+    """Return whether the stream's finding equals that of all its events; None is no finding.
 
     Levels are compared exactly, and scores too, but for sums in another order. Above the highest limit a stream's
     `at_least` is a lower bound within one rung (ADR 0005).

@@ -71,15 +71,15 @@ def compare_day(
 
 def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | None) -> tuple[date, Published]:
     """Find what the backfill of `day`, or of the latest day if None, has published."""
-    known, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
-    day = max(known, default=None) if day is None else day
+    published, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
+    day = max(published, default=None) if day is None else day
     if day is None:
         raise ConfigError.one(name, f"no day of {name} has been backfilled; run `tocsin backfill --detector {name}`")
-    if day not in known:
+    if day not in published:
         does = f"run `tocsin backfill --detector {name} --from {day} --to {day}`"
         what = does if day in published_days(settings, source) else f"it {why_not(settings, source)(day)}"
         raise ConfigError.one(name, f"{day} of {name} has not been backfilled: {what}")
-    return day, known[day]
+    return day, published[day]
 
 
 def _circumstances(settings: Settings, catalog: Catalog, name: str, published: Published) -> Circumstances:
@@ -100,10 +100,10 @@ def _watermark(settings: Settings, name: str) -> datetime | None:
     """Find up to where both the detector's job and the indexer have come; None if one of them does not say."""
     jobs = (detector_job(name), INDEXER)
     # Kafka may be away, or may have forgotten what a job reported that was paused long ago.
-    known = {job: beat.report for job in jobs if (beat := read_beat(settings.state, job)) is not None}
+    reports = {job: beat.report for job in jobs if (beat := read_beat(settings.state, job)) is not None}
     with contextlib.suppress(TransientError):
-        known |= read_reports(settings)
-    marks = [known[job].watermark if job in known else None for job in jobs]
+        reports |= read_reports(settings)
+    marks = [reports[job].watermark if job in reports else None for job in jobs]
     return None if None in marks else min(mark for mark in marks if mark is not None)
 
 

@@ -28,7 +28,7 @@ class Lack:
     what: str
 
     def touches(self, start: datetime, end: datetime) -> bool:
-        """Tell whether the window from `start` to `end` may lack events; a single event has both at its time."""
+        """Return whether the window from `start` to `end` may lack events; a single event has both at its time."""
         begins_in_time = self.until is None or start < self.until
         return begins_in_time and (self.since is None or end > self.since or start >= self.since)
 
@@ -67,9 +67,9 @@ class Recomputation:
     found: Mapping[str, ReportedFinding] = field(default_factory=dict)
 
 
-def explained(differences: Sequence[Difference], known: Circumstances) -> list[Difference]:
+def explained(differences: Sequence[Difference], circumstances: Circumstances) -> list[Difference]:
     """The differences with the reasons that need no recomputing."""
-    return [_explained(one, known) for one in differences]
+    return [_explained(difference, circumstances) for difference in differences]
 
 
 def unexplained(differences: Sequence[Difference]) -> list[Difference]:
@@ -89,64 +89,73 @@ def proved(
         trials: in the order in which they are believed.
     """
     return [
-        one if one.reason is not DifferenceReason.UNEXPLAINED else _proved(one, whole, trials) for one in differences
+        difference if difference.reason is not DifferenceReason.UNEXPLAINED else _proved(difference, whole, trials)
+        for difference in differences
     ]
 
 
-def _explained(one: Difference, known: Circumstances) -> Difference:
-    if (why := _another_version(one, known)) is not None:
-        return one.because(DifferenceReason.VERSION, why)
-    if known.windowed and known.watermark is not None and known.watermark < one.end:
-        mark = f"{known.watermark:%Y-%m-%d %H:%M:%S} UTC"
-        return one.because(DifferenceReason.OPEN, f"the stream's findings are complete up to {mark} so far")
-    for lack in known.lacks:
-        if lack.touches(one.start, one.end):
-            return one.because(DifferenceReason.MISSING, lack.what)
-    return one
+def _explained(difference: Difference, circumstances: Circumstances) -> Difference:
+    if (why := _another_version(difference, circumstances)) is not None:
+        return difference.because(DifferenceReason.VERSION, why)
+    if circumstances.windowed and circumstances.watermark is not None and circumstances.watermark < difference.end:
+        mark = f"{circumstances.watermark:%Y-%m-%d %H:%M:%S} UTC"
+        return difference.because(DifferenceReason.OPEN, f"the stream's findings are complete up to {mark} so far")
+    for lack in circumstances.lacks:
+        if lack.touches(difference.start, difference.end):
+            return difference.because(DifferenceReason.MISSING, lack.what)
+    return difference
 
 
-def _another_version(one: Difference, known: Circumstances) -> str | None:
+def _another_version(difference: Difference, circumstances: Circumstances) -> str | None:
     """Name the version that computed the stream's side; None when it was that of the backfill, as far as is known."""
-    batch = f"the backfill used version {known.version}"
-    if one.stream is not None:
-        other = one.stream.version
-        return None if other == known.version else f"the stream's finding is by version {other}, {batch}"
-    if not known.ran:
+    batch = f"the backfill used version {circumstances.version}"
+    if difference.stream is not None:
+        other = difference.stream.version
+        return None if other == circumstances.version else f"the stream's finding is by version {other}, {batch}"
+    if not circumstances.ran:
         return None
-    own = next((version for version in known.ran if version.version == known.version), None)
-    earlier = [version for version in known.ran if version.first_at < one.end and version.version != known.version]
+    own = next((version for version in circumstances.ran if version.version == circumstances.version), None)
+    earlier = [
+        version
+        for version in circumstances.ran
+        if version.first_at < difference.end and version.version != circumstances.version
+    ]
     if own is None:
-        return f"{batch}, which never ran on the stream or is no longer on record; {known.ran[-1].version} ran last"
-    if own.first_at >= one.end and earlier:
+        return f"{batch}, which never ran on the stream or is forgotten; {circumstances.ran[-1].version} ran last"
+    if own.first_at >= difference.end and earlier:
         return f"{batch}, which first ran at {own.first_at:%Y-%m-%d %H:%M:%S} UTC; before it {earlier[-1].version} ran"
-    later = [version for version in earlier if own.last_at < version.first_at <= one.start]
+    later = [version for version in earlier if own.last_at < version.first_at <= difference.start]
     return f"{batch}; {later[-1].version} had replaced it on the stream" if later else None
 
 
-def _proved(one: Difference, whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]) -> Difference:
-    now = whole.get(one.finding_id)
-    if not _equal(now, one.batch):
+def _proved(
+    difference: Difference, whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]
+) -> Difference:
+    now = whole.get(difference.finding_id)
+    if not _equal(now, difference.batch):
         what = "unlike the published backfill; run the day again"
-        return one.because(DifferenceReason.UNEXPLAINED, f"the detector finds {_said(now)} in history now, {what}")
+        return difference.because(
+            DifferenceReason.UNEXPLAINED, f"the detector finds {_score_of(now)} in history now, {what}"
+        )
     for trial in trials:
-        if agree(one.stream, trial.found.get(one.finding_id)):
-            return one.because(trial.reason, trial.why)
-    return one.because(DifferenceReason.UNEXPLAINED, _tried(one, trials))
+        if agree(difference.stream, trial.found.get(difference.finding_id)):
+            return difference.because(trial.reason, trial.why)
+    return difference.because(DifferenceReason.UNEXPLAINED, _summary(difference, trials))
 
 
 def _equal(now: ReportedFinding | None, published: ReportedFinding | None) -> bool:
     return agree(now, published) and (now is None or not now.at_least)
 
 
-def _tried(one: Difference, trials: Sequence[Recomputation]) -> str:
-    """List what was looked at in vain."""
+def _summary(difference: Difference, trials: Sequence[Recomputation]) -> str:
+    """Summarise the trials that explained nothing."""
     if not trials:
         return "no event in these windows was late, quarantined or imported"
-    found = {_said(trial.found.get(one.finding_id)) for trial in trials}
-    said = "nothing" if one.side is Side.BATCH else _said(one.stream)
+    found = {_score_of(trial.found.get(difference.finding_id)) for trial in trials}
+    streamed = "nothing" if difference.side is Side.BATCH else _score_of(difference.stream)
     left_out = f"without late, quarantined or imported events the detector finds {' or '.join(sorted(found))}"
-    return f"{left_out}; the stream found {said}"
+    return f"{left_out}; the stream found {streamed}"
 
 
-def _said(told: ReportedFinding | None) -> str:
-    return "nothing" if told is None else f"{told.level} {told.score:g}"
+def _score_of(finding: ReportedFinding | None) -> str:
+    return "nothing" if finding is None else f"{finding.level} {finding.score:g}"

@@ -1,4 +1,4 @@
-"""Detectors over whole days of history: compute, judge, publish; day by day, whatever becomes of the others.
+"""Run detectors over whole days of history: compute, judge, publish; day by day, each independent of the others.
 
 Neighbouring days are computed by one query, and several detectors of a source share a session: both cost less than a
 start of Spark for each. What is published for a day changes at once or not at all (`tocsin.backfill.backfill_ledger`).
@@ -72,15 +72,15 @@ def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = ()
     source, specs = declared(settings, names)
     gate = FindingGate(settings, source)
     with contextlib.ExitStack() as stack:
-        held = _held(settings, specs, stack)
+        locked = _lock(settings, specs, stack)
         work = _Work(settings, source, gate, run_id or f"backfill-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-        due = {spec.name: work.due(spec, days) for spec in held}
+        due = {spec.name: work.due(spec, days) for spec in locked}
         if any(due.values()):
-            with running_batch(settings, backfill_job(held[0].name)) as spark:
-                for spec in held:
-                    work.run_all(spark, spec, due[spec.name], asked=bool(days))
+            with running_batch(settings, backfill_job(locked[0].name)) as spark:
+                for spec in locked:
+                    work.run_all(spark, spec, due[spec.name], requested=bool(days))
         if not work.outcome.disk:
-            work.tidy(held)
+            work.tidy(locked)
     return work.outcome
 
 
@@ -102,9 +102,9 @@ def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> I
         yield outcome
 
 
-def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
+def _lock(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
     """Those of `specs` whose lock could be taken; it is held as long as `stack` is open."""
-    held, refused = [], []
+    locked, refused = [], []
     for spec in specs:
         try:
             lock: Lock = hold(settings.checkpoint(backfill_job(spec.name)) / "lock")
@@ -113,10 +113,10 @@ def _held(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitS
             refused.append(error)
             continue
         stack.enter_context(lock)
-        held.append(spec)
-    if not held:
+        locked.append(spec)
+    if not locked:
         raise refused[0]
-    return held
+    return locked
 
 
 class _Work:
@@ -139,13 +139,13 @@ class _Work:
             self.outcome.blocked[spec.name, day] = why
         return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)
 
-    def run_all(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], *, asked: bool) -> None:
+    def run_all(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], *, requested: bool) -> None:
         """Run `days` of `spec`, as many by one query as may be; none where its query is one for a stream alone."""
         try:
             for chunk in chunks(days, self.rows, ROWS_AT_ONCE):
                 self.run(spark, spec, chunk)
         except StreamOnly as error:
-            self._refuse(spec, days, error, asked=asked)
+            self._refuse(spec, days, error, requested=requested)
 
     def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
         """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
@@ -210,25 +210,25 @@ class _Work:
         assert made is not None, "only days whose inputs are published are run"
         return made
 
-    def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, asked: bool) -> None:
-        """Note that `days` are held, and tell it: each time when they were `asked` for, else once for a version."""
+    def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, requested: bool) -> None:
+        """Note that `days` are held, and report it: each time if they were `requested`, else once for a version."""
         backfills, why = Backfills(self._settings, spec.name), str(error)
         log.error("detector does not run on history", detector=spec.name, days=len(days), error=why)
         known = [one for one in backfills.read().attempts.values() if one.why == why]
         before = next((one for one in known if one.made is not None and one.made.version == spec.version), None)
-        told = None if asked else before
+        reported = None if requested else before
         now = datetime.now(UTC)
         for day in days:
-            if told is None:
+            if reported is None:
                 self.outcome.held[spec.name, day] = why
-            # With the run that told it: who is mailed of the days of a run has heard of this version.
-            run_id = self._run_id if told is None else told.run_id
+            # With the run that reported it, whose mail named this version.
+            run_id = self._run_id if reported is None else reported.run_id
             attempt = Attempt(end=End.HELD, why=why, run_id=run_id, made=self._made(spec, day), at=now)
             with contextlib.suppress(OSError):  # a full disk must not keep the other detectors from their turn
                 backfills.note(day, attempt)
 
     def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
-        """Tell and note a day that could not be computed or published."""
+        """Log and record a day that failed."""
         why = in_a_line(error)
         self.outcome.failed[spec.name, day] = why
         self.outcome.disk |= is_disk(error)

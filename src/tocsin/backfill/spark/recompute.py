@@ -143,19 +143,19 @@ class _Trials:
         limits = [limit.total_seconds() for limit in (lateness, *(lateness + SLACK + n * batch for n in (1, 2)))]
         later = {f"more than {limit:g} s": ~imported & (delay > limit) for limit in limits}
         counts = self._counted({**later, "quarantined": quarantined, "imported": imported})
-        late, told = next(iter(later.values())), 0
+        late, counted = next(iter(later.values())), 0
         slow, files, same = "replayed events", "imported events", "the detector finds the same as the stream"
         for by, events in later.items():
-            if counts[by] not in (0, told):
+            if counts[by] not in (0, counted):
                 yield _LeftOut(DifferenceReason.LATE, f"without events that came {by} late {same}", events)
-                told = counts[by]
+                counted = counts[by]
         if counts["quarantined"]:
             yield _LeftOut(DifferenceReason.QUARANTINED, f"without {slow} {same}", quarantined)
-        if counts["quarantined"] and told:
+        if counts["quarantined"] and counted:
             yield _LeftOut(DifferenceReason.QUARANTINED, f"without {slow} and late ones {same}", quarantined | late)
         if counts["imported"]:
             yield _LeftOut(DifferenceReason.MISSING, f"without {files} {same}", imported)
-        if counts["imported"] and (counts["quarantined"] or told):
+        if counts["imported"] and (counts["quarantined"] or counted):
             what = f"{files}, {slow} and late ones"
             yield _LeftOut(DifferenceReason.MISSING, f"without {what} {same}", imported | quarantined | late)
 

@@ -47,7 +47,7 @@ _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums
 
 @app.command()
 def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
-    """Land what the events topic of a source holds since the last time. Up to its end as of now, then it stops."""
+    """Land a source's events since the last run, up to the current end of its topic."""
     from tocsin.history.land.landing import land as land_now
     from tocsin.history.land.landing import land_again
     from tocsin.history.places import writing_history
@@ -65,7 +65,7 @@ def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
 
 @app.command()
 def seal(source: _Source, days: _Days = None) -> None:
-    """Seal and publish all days of a source that need it, or those that are named. Takes a Spark session.
+    """Seal and publish all days of a source that need it, or the named ones. Starts Spark.
 
     Exit code 1 when a day is not published.
     """
@@ -93,7 +93,7 @@ def seal(source: _Source, days: _Days = None) -> None:
 
 @app.command("list")
 def list_(source: _Sources = None, json: options.Json = False) -> None:
-    """List the days of a source or of all, the newest first: which version counts, and what waits for what."""
+    """List the days of one source or all, the newest first: which version counts, and what a day waits for."""
     from tocsin.history.day_status import list_days
 
     settings, declared = _sources(source)
@@ -107,7 +107,7 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
 
 @app.command()
 def show(source: _Source, day: _Day, json: options.Json = False) -> None:
-    """Show every version of a day, the newest first: what is in it, what came of its verdict, and which one counts."""
+    """Show every version of a day, the newest first: its contents, its verdict, and which one counts."""
     from tocsin.history.day_status import known
     from tocsin.history.day_table import DayTable
 
@@ -126,7 +126,7 @@ def show(source: _Source, day: _Day, json: options.Json = False) -> None:
 
 @app.command()
 def rollback(source: _Source, day: _Day, to: _To = None) -> None:
-    """Let an earlier version of a day count again. What a backfill has made of the later one is not changed by it."""
+    """Let an earlier version of a day count again. Backfills made from the later one stay."""
     from tocsin.history.care import roll_back
 
     settings, declared = _project(source)
@@ -136,7 +136,7 @@ def rollback(source: _Source, day: _Day, to: _To = None) -> None:
 
 @app.command()
 def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
-    """Look whether history is whole: ledger, landed files, catalogue and sealed files. Exit code 1 when it is not."""
+    """Check that ledger, landed files, catalogue and sealed files agree. Exit code 1 when they do not."""
     from tocsin.history.care import verify as faults_of
 
     settings, declared = _sources(source)
@@ -150,10 +150,10 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 
 @app.command("import")
 def import_(source: _Source, files: _Files, form: _Form = None) -> None:
-    """Bring past events of a source in from files: lines as they are sent, CSV or Parquet; lines and CSV may be gzip.
+    """Import past events of a source from files: lines as sent, CSV or Parquet; lines and CSV may be gzipped.
 
-    They are read by the rules of ingest. A file that is imported again changes nothing. All files share a Spark
-    session; one that cannot be read holds no other up. Exit code 1 when a file or a row cannot be used.
+    The rules of ingest apply. Importing a file again changes nothing. All files share a Spark session; an unreadable
+    file does not stop the others. Exit code 1 when a file or a row cannot be used.
     """
     from tocsin.history.places import writing_history
     from tocsin.history.spark.import_files import import_files
@@ -185,8 +185,8 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
     old = [day for day in days if day < kept_from(source)]
     if old:
-        kept = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
-        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {kept}", style="yellow")
+        limit = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {limit}", style="yellow")
     if done.refused is not None:
         reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
         what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
@@ -207,7 +207,7 @@ def _project(source: str) -> tuple[Settings, Source]:
 
 
 def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
-    """One row for each day, the newest first; neighbours that are missing share one."""
+    """Make one row for each day, the newest first; consecutive missing days share one."""
     for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
         own = [one for _, one in group]
         newest, oldest = _row(own[0]), own[-1].day
@@ -217,15 +217,15 @@ def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
         yield newest
 
 
-def _together(number: int, one: DayStanding) -> tuple[object, ...]:
+def _together(number: int, day: DayStanding) -> tuple[object, ...]:
     """Equal for missing days that follow one another: the further down the list, the earlier the day."""
-    return (one.source, one.day.toordinal() + number) if one.state == "missing" else (number,)
+    return (day.source, day.day.toordinal() + number) if day.state == "missing" else (number,)
 
 
-def _row(one: DayStanding) -> tuple[object, ...]:
-    size = None if one.bytes is None else f"{one.bytes / 1e6:,.1f} MB"
-    rows = None if one.rows is None else f"{one.rows:,}"
-    return (one.source, one.day, one.state, rows, f"{one.landed:,}", size, one.severity, one.version, one.note)
+def _row(day: DayStanding) -> tuple[object, ...]:
+    size = None if day.bytes is None else f"{day.bytes / 1e6:,.1f} MB"
+    rows = None if day.rows is None else f"{day.rows:,}"
+    return (day.source, day.day, day.state, rows, f"{day.landed:,}", size, day.severity, day.version, day.note)
 
 
 def _show(version: DayVersion, *, counts: bool) -> None:

@@ -28,7 +28,7 @@ _Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Show this m
 
 @app.command("list")
 def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> None:
-    """List the judged days, the latest first: how each stands, and which checks failed."""
+    """List the judged days, the latest first: the verdict on each, and which checks failed."""
     records = _records()
     subjects = [records.check_subject(source)] if source else records.subjects()
     found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
@@ -43,7 +43,7 @@ def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> N
 
 @app.command()
 def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None:
-    """Show each check of a day: what was observed, what is allowed, and what it means that it failed."""
+    """Show each check of a day: what was observed, what is allowed, and what a failure means."""
     verdict = _chosen(_records(), source, day).verdict
     if json:
         as_json(verdict)
@@ -75,7 +75,7 @@ def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: opt
 
 @app.command()
 def report(source: _Subject, day: _Day = None) -> None:
-    """Say where the page of a day lies."""
+    """Print the path of a day's page."""
     records = _records()
     where = _chosen(records, source, day).verdict.report
     line(str(records.state / where) if where else "no page was written")

@@ -38,7 +38,7 @@ def list_(
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List quarantined records, the newest first, and count them all. What was replayed stays in the list."""
+    """List quarantined records, the newest first, and count them all. Replayed records stay in the list."""
     from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
     from tocsin.project.catalog import load_project
 
@@ -57,7 +57,7 @@ def list_(
 
 @app.command()
 def show(record: _Id, json: options.Json = False) -> None:
-    """Show one record: its reasons, where it came from, and its bytes. Exit code 2 when there is none with this id."""
+    """Show one record: its reasons, origin and bytes. Exit code 2 when there is none with this id."""
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
@@ -86,7 +86,7 @@ def replay(
     limit: options.Limit = 1000,
     dry_run: _DryRun = False,
 ) -> None:
-    """Feed records through the stream again, by the rules of now; they keep their time and their identity.
+    """Feed records through the stream again, by the current rules; they keep their time and their identity.
 
     Replaying twice makes one event. Exit code 1 when a record could not be replayed.
     """

@@ -45,9 +45,9 @@ def send(
     duration: _Duration = None,
     count: _Count = None,
 ) -> None:
-    """Send lines of a file, or logins that are made up, and say how many arrived.
+    """Send lines of a file, or generated logins, and report how many arrived.
 
-    Without a file, logins of 200 users at the rate (20 per second; none when only bursts are asked for), in real time,
+    Without a file, logins of 200 users at the rate (20 per second; none if there are only bursts), in real time,
     until the duration or the count is reached, or Ctrl-C. Exit code 1 when Kafka refused lines or cannot be reached.
     """
     if file is not None and burst:

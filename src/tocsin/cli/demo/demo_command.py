@@ -17,9 +17,9 @@ _Exit = Annotated[bool, typer.Option("--exit-when-done", help="Check that everyt
 
 
 def demo(state: _State = Path(".tocsin/demo"), exit_when_done: _Exit = False) -> None:
-    """Start a stack, send logins and two bursts of failed ones, and show the mails that follow.
+    """Start a stack, send logins with two bursts of failures, and show the mails about them.
 
-    Takes free ports on loopback and a state folder of its own, so it disturbs nothing. Goes on until Ctrl-C. Exit
+    Uses free ports on loopback and its own state folder, so it disturbs nothing. Runs until Ctrl-C. Exit
     code 1 when what it announced does not happen within three minutes.
     """
     from tocsin.cli.demo.demo_run import DemoRun

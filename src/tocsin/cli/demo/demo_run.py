@@ -77,7 +77,7 @@ class DemoRun(threading.Thread):
     # --- demonstration ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Wait for the stack, demonstrate, and go on until `stop` unless asked to end when done."""
+        """Wait for the stack, demonstrate, then run until `stop`, or exit when done if asked to."""
         while not self._ready.wait(_LOOK_SECONDS):
             if self._stop_asked.is_set():
                 return

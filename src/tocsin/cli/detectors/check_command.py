@@ -35,10 +35,10 @@ def detectors(json: options.Json = False) -> None:
 
 
 def check(plan: _Plan = False, json: options.Json = False) -> None:
-    """Check every file in sources/, detectors/ and expectations/, all faults at once. Exit code 1 when there is one.
+    """Check every file in sources/, detectors/ and expectations/, and list all faults. Exit code 1 when there is one.
 
-    The files are read without being imported, so this is quick. With --plan each detector is also imported and planned
-    by Spark, as its job would: that shows columns that do not exist, a score whose kind cannot be told, and the mode.
+    The files are read, not imported, so this is quick. With --plan each detector is also imported and planned
+    by Spark, as in its job: that finds missing columns and scores of unknown kind, and shows the mode.
     """
     from tocsin.cli.json_shapes import FaultShape
 

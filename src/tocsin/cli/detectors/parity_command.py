@@ -24,9 +24,9 @@ _Day = Annotated[
 
 
 def parity(detector: _Detector, day: _Day = None, json: options.Json = False) -> None:
-    """Compare what the stream and the backfill of a detector have found on a day, with a reason for each difference.
+    """Compare a detector's findings by stream and by backfill on a day, with a reason for each difference.
 
-    Takes a Spark session where a reason has to be proved. Exit code 1 when a difference is left unexplained.
+    Starts Spark where a reason needs a proof. Exit code 1 when a difference is unexplained.
     """
     from tocsin.alerts.store.queries import streamed_findings
     from tocsin.backfill.parity.day_parity import compare_day
@@ -61,5 +61,7 @@ def _row(one: Difference) -> tuple[object, ...]:
     return (*where, _score(one.stream), _score(one.batch), one.reason, one.why)
 
 
-def _score(told: ReportedFinding | None) -> str | None:
-    return None if told is None else f"{told.level} {'at least ' if told.at_least else ''}{number(told.score)}"
+def _score(finding: ReportedFinding | None) -> str | None:
+    return (
+        None if finding is None else f"{finding.level} {'at least ' if finding.at_least else ''}{number(finding.score)}"
+    )

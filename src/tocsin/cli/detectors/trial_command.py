@@ -27,9 +27,9 @@ _With = Annotated[
 
 
 def backtest(detector: _Detector, days: _Days = 60, json: options.Json = False) -> None:
-    """Show what a detector finds on days of history: findings and alerts per day, top entities, cost. Keeps nothing.
+    """Show what a detector finds on days of history: findings and alerts per day, top entities, cost. Stores nothing.
 
-    Alerts are counted as they would be if it were live. Takes a Spark session.
+    Alerts are counted as if it were live. Starts Spark.
     """
     from tocsin.alerts.alert_policy import alerts_by_day
     from tocsin.backfill.trial import backtest as run_backtest
@@ -43,9 +43,9 @@ def backtest(detector: _Detector, days: _Days = 60, json: options.Json = False) 
 
 
 def diff(detector: _Detector, other: _With = None, days: _Days = 7, json: options.Json = False) -> None:
-    """Show how the file of a detector differs, in what it finds on history, from another version. Keeps nothing.
+    """Compare the findings of a detector's file on history with those of another version. Stores nothing.
 
-    Exit code 1 when they differ. Takes a Spark session.
+    Exit code 1 when they differ. Starts Spark.
     """
     from tocsin.backfill.trial import compare_versions
     from tocsin.project.settings import load_settings

@@ -16,7 +16,7 @@ _Detector = Annotated[str, typer.Argument(help="Its name.")]
 
 
 def versions(detector: _Detector, json: options.Json = False) -> None:
-    """List the versions of a detector that ran here and can be gone back to, in the order in which they first ran."""
+    """List the versions of a detector that ran here and can be rolled back to, in the order of their first runs."""
     from tocsin.cli.json_shapes import VersionShape
     from tocsin.project.settings import load_settings
     from tocsin.runtime.detector_versions import kept_versions, read_pins, version_in_force
@@ -43,16 +43,16 @@ def rollback(
 ) -> None:
     """Run an earlier version of a detector, on the checkpoint that it left, until its file changes.
 
-    The version that runs goes on until the earlier one has caught up. What the earlier one has not read since it was
-    replaced it reads now; findings that are there already ring nobody again.
+    The running version keeps running until the earlier one has caught up. That one reads what it missed since it was
+    replaced; findings that exist already notify nobody again.
     """
     from tocsin.project.settings import load_settings
     from tocsin.runtime.detector_versions import roll_back, roll_forward
 
     settings = load_settings()
     if undo:
-        held = roll_forward(settings, detector)
-        line(f"{detector}: the version in its file runs" + (" again" if held else " already"))
+        was_rolled_back = roll_forward(settings, detector)
+        line(f"{detector}: the version in its file runs" + (" again" if was_rolled_back else " already"))
         return
     version = roll_back(settings, detector, to)
     line(f"{detector}: rolled back to version {version.version}, which first ran {utc(version.first_at)},")
@@ -60,10 +60,10 @@ def rollback(
 
 
 def skip_backlog(detector: _Detector) -> None:
-    """Let a detector leave out all events that it has not read yet, and go on with those of now.
+    """Let a detector skip all events that it has not read yet.
 
-    A running job does so within seconds, another one when it starts next. What it leaves out is written to `gaps.json`
-    beside its checkpoint, for a backfill; windows that had begun by then are not told.
+    A running job does so within seconds, another one at its next start. The gap is recorded in `gaps.json` beside its
+    checkpoint, for a backfill; windows that had begun by then are not reported.
     """
     from tocsin.model.names import detector_job
     from tocsin.project.catalog import load_project

@@ -34,7 +34,7 @@ def list_(
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List alerts, the one that changed last first."""
+    """List alerts, the latest changed first."""
     from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
     from tocsin.project.settings import load_settings
 
@@ -49,7 +49,7 @@ def list_(
 
 @app.command()
 def show(alert: Annotated[int, typer.Argument(help="Its number, from the list.")], json: options.Json = False) -> None:
-    """Show one alert: its findings, and who was told what and when. Exit code 1 when there is none with this number."""
+    """Show one alert: its findings and notifications. Exit code 1 when there is none with this number."""
     from tocsin.alerts.store.queries import open_store, show_alert
     from tocsin.project.settings import load_settings
 
@@ -83,10 +83,12 @@ def _show(details: AlertDetails) -> None:
     columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
     table(columns, map(findings_command.row, details.findings), empty="no findings")
     line("")
-    table(("TO", "KIND", "STATE", "SENT", "NOTE"), map(_told, details.notifications), empty="no notifications")
+    table(
+        ("TO", "KIND", "STATE", "SENT", "NOTE"), map(_notification_row, details.notifications), empty="no notifications"
+    )
 
 
-def _told(notification: Notification) -> tuple[object, ...]:
+def _notification_row(notification: Notification) -> tuple[object, ...]:
     why = notification.error or notification.incomplete
     if notification.state == "waiting" and notification.window_end is not None:
         why = f"leaves when the window that ends {utc(notification.window_end)} has closed"

@@ -60,7 +60,7 @@ def down() -> None:
 
 @app.command("status")
 def status(json: Json = False) -> None:
-    """Show the processes: state, memory, CPU time. Leaves with 1 when one is not well."""
+    """Show the processes: state, memory, CPU time. Exit code 1 when one has a problem."""
     from tocsin.dev import control
     from tocsin.dev.running_stack import read_running
     from tocsin.project.settings import load_settings
@@ -100,9 +100,16 @@ def logs(
         _follow(path)
 
 
-def _row(one: ComponentStatus) -> tuple[object, ...]:
-    memory = f"{one.rss_bytes / _MB:.0f} MB" if one.rss_bytes else None
-    return one.name, one.state, one.pid, memory, span(one.cpu_seconds) if one.pid else None, one.reason
+def _row(component: ComponentStatus) -> tuple[object, ...]:
+    memory = f"{component.rss_bytes / _MB:.0f} MB" if component.rss_bytes else None
+    return (
+        component.name,
+        component.state,
+        component.pid,
+        memory,
+        span(component.cpu_seconds) if component.pid else None,
+        component.reason,
+    )
 
 
 def _follow(path: Path) -> None:

@@ -10,9 +10,9 @@ from tocsin.model.printable import printable
 
 
 def doctor(json: options.Json = False) -> None:
-    """Look at Java, archives, disk, ports, Kafka, mail server and alerts DB, and say what to do.
+    """Check Java, archives, disk, ports, Kafka, mail server and alerts DB, and say what to do.
 
-    Changes nothing. Exit code 1 when there is a problem; a warning is none.
+    Changes nothing. Exit code 1 when there is a problem, not for warnings.
     """
     from tocsin.dev.diagnosis import diagnose
     from tocsin.supervision.health import Standing
@@ -32,7 +32,7 @@ def doctor(json: options.Json = False) -> None:
 def topics() -> None:
     """Create the topics that the sources of this project need; harmless when they exist.
 
-    `tocsin dev up` does this by itself. Nothing is ever deleted or reconfigured: what differs is told.
+    `tocsin dev up` does this too. Nothing is ever deleted or reconfigured: differences are listed.
     """
     from tocsin.kafka.topics import ensure_topics, wanted_topics
     from tocsin.project.catalog import load_project

@@ -59,7 +59,7 @@ def status(job: _Job = None, json: options.Json = False) -> None:
 
 
 def _wanted(settings: Settings, only: str | None) -> list[str]:
-    """The jobs that should run, or the one asked for."""
+    """Select the jobs that should run, or the named one."""
     from tocsin.dev.control import wanted_jobs
     from tocsin.model.errors import ConfigError, Fault, nearest
     from tocsin.runtime.detector_versions import catalog_in_force
@@ -78,18 +78,18 @@ def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
     from tocsin.model.errors import TocsinError
 
-    told = {}
+    found_at = {}
     database = open_store(settings)
     try:
         for job in map(JobName.parse, jobs):
             wanted = FindingFilter(detector=job.name, limit=1)
             for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
-                told[str(job)] = stored.finding.detected_at or stored.first_detected_at
+                found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
     except TocsinError as error:
         note(f"{error}; last findings unknown", style="yellow")
     finally:
         database.close()
-    return told
+    return found_at
 
 
 def _show(shown: list[JobStatus]) -> None:
@@ -101,13 +101,13 @@ def _show(shown: list[JobStatus]) -> None:
             line(f"{one.job}: {word}{one.reason}", style="red" if one.standing == "problem" else "")
 
 
-def _row(one: JobStatus) -> tuple[object, ...]:
-    if one.age_seconds is None:
-        return (one.job, one.health)
-    lag = (f"{one.lag_records:,}", span(one.lag_seconds), f"{one.rows_dropped_late:,}")
-    uptime = (one.at - one.started_at).total_seconds() if one.started_at else 0.0
-    taken = (f"{one.rss_bytes / 1e6:,.0f} MB", f"{one.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
-    return (one.job, one.health, one.mode, *lag, *taken, utc(one.last_finding_at), f"{span(one.age_seconds)} ago")
+def _row(job: JobStatus) -> tuple[object, ...]:
+    if job.age_seconds is None:
+        return (job.job, job.health)
+    lag = (f"{job.lag_records:,}", span(job.lag_seconds), f"{job.rows_dropped_late:,}")
+    uptime = (job.at - job.started_at).total_seconds() if job.started_at else 0.0
+    taken = (f"{job.rss_bytes / 1e6:,.0f} MB", f"{job.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
+    return (job.job, job.health, job.mode, *lag, *taken, utc(job.last_finding_at), f"{span(job.age_seconds)} ago")
 
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def usage(
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="This many days, up to today.")] = 1,
     json: options.Json = False,
 ) -> None:
-    """List what each job took on each day (UTC), the one that took most CPU first: a core kept busy stands out."""
+    """List what each job used on each day (UTC), the most CPU first; a core kept busy is marked."""
     from tocsin.alerts.store.queries import list_usage, open_store
     from tocsin.project.settings import load_settings
 
@@ -128,9 +128,9 @@ def usage(
     write_list(found, columns, _usage_row, json=json, empty="no usage recorded on these days; the notifier records it")
 
 
-def _usage_row(one: JobUsage) -> tuple[object, ...]:
+def _usage_row(usage: JobUsage) -> tuple[object, ...]:
     from tocsin.model.job_report import BUSY_CORES
 
-    taken = (span(one.seconds), span(one.cpu_seconds), f"{one.cores:.2f}", f"{one.rss_bytes / 1e6:,.0f} MB")
-    done = (f"{one.rows_in:,}", f"{one.rows_out:,}", f"{one.findings:,}", one.restarts)
-    return (one.day, one.job, *taken, *done, "keeps a core busy" if one.cores >= BUSY_CORES else None)
+    taken = (span(usage.seconds), span(usage.cpu_seconds), f"{usage.cores:.2f}", f"{usage.rss_bytes / 1e6:,.0f} MB")
+    done = (f"{usage.rows_in:,}", f"{usage.rows_out:,}", f"{usage.findings:,}", usage.restarts)
+    return (usage.day, usage.job, *taken, *done, "keeps a core busy" if usage.cores >= BUSY_CORES else None)

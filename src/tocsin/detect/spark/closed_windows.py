@@ -31,7 +31,7 @@ class ClosedWindows:
         self._rule = TickRule()
         self._is_reporting = False
         self._ingested: datetime | None = None
-        self._sent, self._sent_at, self._looked = -1.0, 0.0, 0.0
+        self._sent, self._sent_at, self._looked_at = -1.0, 0.0, 0.0
 
     def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
         """Begin with a query. Report nothing while it drains, in micro-batch mode, and for scores that can fall."""
@@ -56,10 +56,10 @@ class ClosedWindows:
             run.reporter.update(complete_through=moment - self._lateness)
 
     def _may_be_awaited(self, run: Run) -> bool:
-        """Tell whether the window of a finding that was sent can still be open; look once a second."""
+        """Return whether the window of a finding that was sent can still be open; look once a second."""
         now = time.monotonic()
-        if now - self._looked >= _LOOK_SECONDS:
-            self._looked, sent = now, run.read_positions.sent()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at, sent = now, run.read_positions.sent()
             if sent != self._sent:
                 self._sent, self._sent_at = sent, now
         return now - self._sent_at < self._wait_seconds

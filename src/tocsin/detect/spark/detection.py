@@ -79,7 +79,7 @@ class Detection:
         return partitions + self._settings.spark.shuffle_partitions * _EXCHANGES
 
     def start(self, run: Run) -> Started | None:
-        """Start or go on, draining first if there is a backlog, behind records that are not read any more."""
+        """Start or resume, draining a backlog first, behind records that are not read any more."""
         plan = self._plan = self._plan or self._read_plan(run.spark)
         self._lock = self._lock or await_own(run, self._folder / plan.fingerprint)
         if self._lock is None:
@@ -195,7 +195,7 @@ class Detection:
             return None
         self._looked_at = time.monotonic()
         if gaps.is_asked_to_skip(self._folder):
-            return "was asked to skip its backlog"
+            return "skipping its backlog on request"
         if run.reporter.leads:
             self._requested_drain.look(run.topic.bounds, self._ingest_lag, run.position)
         if self.spec.window is not None:

@@ -56,7 +56,7 @@ class OpenWindows(BaseModel, frozen=True):
 
 
 class ExactScores:
-    """Writes the scores of one detector that were lower bounds anew, once their windows have closed.
+    """Replaces a detector's lower bounds by exact scores, once their windows have closed.
 
     A batch beside the query does it, by the code of a backfill over the events that Kafka holds, for those findings
     alone. What is open is kept in a file, so a restart in between loses nothing.

@@ -68,9 +68,9 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
         F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
         *(_edges_above(score, spec, emission) if emission.ladder and spec.window is not None else ()),
     )
-    kept = counted.where(~named & valid & _is_emitted(score, spec, emission))
+    emitted = counted.where(~named & valid & _is_emitted(score, spec, emission))
     document = _document(rows, spec, emission, score)
-    fields = kept.select(_finding_id(spec).alias("finding_id"), *document)
+    fields = emitted.select(_finding_id(spec).alias("finding_id"), *document)
     written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
     fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
     return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)

@@ -85,7 +85,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
     score = _score(tree, spec)
     faults = column_faults(found.schema, spec)
     if score.kind is None and not any(fault.key == "score" for fault in faults):
-        what = f"is neither rising nor final as far as its plan shows ({score.why})"
+        what = f"is neither rising nor final by its plan ({score.why})"
         what += '; declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
     if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):
@@ -124,7 +124,7 @@ def choose_mode(plan: DetectorPlan, decision: Decision, refusal: str, needed_slo
         return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {refusal}"
     # Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
     if needed_slots > slots:
-        return MICRO_BATCH, f"real-time mode needs {needed_slots} task slots at once for this plan; there are {slots}"
+        return MICRO_BATCH, f"real-time mode needs {needed_slots} task slots at once for this plan; it has {slots}"
     return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
 
 
@@ -142,8 +142,8 @@ def check_range(plan: DetectorPlan, spec: DetectorSpec) -> None:
         StreamOnly: a session may have begun before any range, and go on after it.
     """
     if plan.has_sessions:
-        what = "has a session window, and a session may reach over the edge of any day: it runs as a stream alone; "
-        what += "take a window of a fixed length to run it on history"
+        what = "has a session window, and a session may cross midnight, so it runs only on the stream; "
+        what += "use a window of a fixed length to run it on history"
         raise StreamOnly.one(spec.path, what, key="detect")
 
 
@@ -193,13 +193,13 @@ def _obstacle(tree: Node) -> str | None:
         python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
         if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
             name = f" ({python.name})" if python is not None and python.name else ""
-            return f"it runs Python code for rows{name}, which real-time mode does not"
+            return f"it runs Python code on rows{name}, which real-time mode does not support"
         if node.kind in _REFUSED:
-            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not run"
+            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not support"
         if node.kind == "Join" and all(_streams(side) for side in node.children):
-            return "it joins two streams, which real-time mode does not"
+            return "it joins two streams, which real-time mode does not support"
     if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
-        return "it aggregates aggregates, which real-time mode does not"
+        return "it aggregates aggregates, which real-time mode does not support"
     return None
 
 

@@ -81,10 +81,10 @@ class Airflow:
         for name in _SECRETS:
             if not (path := self.folder / f"{name}.secret").exists():
                 write_whole(path, _secret(name), mode=_PRIVATE)
-        known = json.loads(self.passwords.read_text()) if self.passwords.exists() else {}
-        new = {name: secrets.token_urlsafe(12) for name in self.settings.airflow.users if name not in known}
+        passwords = json.loads(self.passwords.read_text()) if self.passwords.exists() else {}
+        new = {name: secrets.token_urlsafe(12) for name in self.settings.airflow.users if name not in passwords}
         if new:
-            write_whole(self.passwords, json.dumps(known | new), mode=_PRIVATE)
+            write_whole(self.passwords, json.dumps(passwords | new), mode=_PRIVATE)
 
     def environment(self) -> dict[str, str]:
         """Of each component; call `prepare` first.
@@ -191,13 +191,13 @@ def missing(url: str, component: str, since: datetime) -> str | None:
     """
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=_ANSWER_SECONDS) as answer:
-            told = json.load(answer)
+            answered = json.load(answer)
     except (urllib.error.URLError, OSError, ValueError):
         return "its API" if component == "api-server" else "the API server"
     part = _HEALTH.get(component)
     if part is None:
         return None
-    beat = told.get(part, {}).get(f"latest_{part}_heartbeat")
+    beat = answered.get(part, {}).get(f"latest_{part}_heartbeat")
     # Airflow calls a component healthy also by the heartbeat of the one before.
     alive = bool(beat) and datetime.fromisoformat(beat) >= since
     return None if alive else "its first heartbeat"

@@ -109,12 +109,12 @@ class Kafka:
         if not accepts(self.port):
             return f"port {self.port}"
         try:
-            known = AdminClient(self.client.for_librdkafka()).list_topics(timeout=2.0)
+            metadata = AdminClient(self.client.for_librdkafka()).list_topics(timeout=2.0)
         except KafkaException:
             return "its metadata"
-        if not known.brokers:
+        if not metadata.brokers:
             return "its registration"
-        partitions = [one for topic in known.topics.values() for one in topic.partitions.values()]
+        partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
         return "leaders of its partitions" if any(one.leader < 0 for one in partitions) else None
 
     @property
@@ -149,8 +149,8 @@ class Kafka:
             check=False,
         )
         if done.returncode:
-            said = (done.stderr or done.stdout).strip()
-            raise ConfigError.one(self.folder, f"Kafka's storage cannot be formatted there: {said}")
+            output = (done.stderr or done.stdout).strip()
+            raise ConfigError.one(self.folder, f"Kafka's storage cannot be formatted there: {output}")
         configuration.unlink()
         draft.rename(self._data)
 
@@ -163,5 +163,5 @@ class Kafka:
 
 def _environment() -> dict[str, str]:
     """Of the broker: nothing that a user's shell sets for another Kafka or Java."""
-    kept = ("PATH", "HOME", "TMPDIR", "LANG")
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"TZ": "UTC", "MALLOC_ARENA_MAX": "2"}
+    names = ("PATH", "HOME", "TMPDIR", "LANG")
+    return {name: os.environ[name] for name in names if name in os.environ} | {"TZ": "UTC", "MALLOC_ARENA_MAX": "2"}

@@ -50,11 +50,11 @@ class MailSink:
         where = ["--ip", LOOPBACK, "--smtp", str(self.smtp_port), "--web-ip", LOOPBACK, "--web", str(self.web_port)]
         command = [*mail_sink(), *where, "--mail-directory", str(self.folder)]
         labels = Labels(instance, NAME, hashlib.sha256(" ".join(command).encode()).hexdigest()[:12])
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+        environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
         return Launch(
             labels=labels,
             command=(*command, *labels.arguments()),
-            environment=kept | {"TZ": "UTC"},
+            environment=environment | {"TZ": "UTC"},
             directory=self.folder,
             log=self.log,
         )

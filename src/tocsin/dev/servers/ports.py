@@ -51,10 +51,10 @@ def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = Fa
     host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
     faults = []
     if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
-        what = f"{settings.kafka.bootstrap_servers} is no plain server on this machine, so `tocsin dev up` cannot be it"
+        what = f"{settings.kafka.bootstrap_servers} is not a plain local server, so `tocsin dev up` cannot start it"
         faults.append(Fault("settings", what, key="kafka.bootstrap_servers"))
     if settings.smtp.host not in _LOCAL:
-        what = f"{settings.smtp.host} is not this machine, so `tocsin dev up` cannot be it"
+        what = f"{settings.smtp.host} is not this machine, so `tocsin dev up` cannot start it"
         faults.append(Fault("settings", what, key="smtp.host"))
     if faults:
         raise ConfigError(faults)
@@ -104,7 +104,7 @@ def owner_of(port: int) -> str:
 
 
 def accepts(port: int) -> bool:
-    """Tell whether something accepts connections on `port` of loopback."""
+    """Return whether something accepts connections on `port` of loopback."""
     with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1.0):
         return True
     return False

@@ -79,7 +79,7 @@ class Servers:
             if past.is_failing and not self.announced:
                 tail = "\n".join(self._runner.logs(name, _LOG_LINES))
                 raise TocsinError(
-                    f"{name} does not come up: {past.reason}; the end of {self._settings.log(name)}:\n{tail}"
+                    f"{name} does not start: {past.reason}; the end of {self._settings.log(name)}:\n{tail}"
                 )
         for name, server in self._servers.items():
             rotate(self._settings.log(name))

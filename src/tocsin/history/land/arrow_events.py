@@ -60,7 +60,7 @@ def arrow_schema(columns: dict[str, str]) -> pa.Schema:
 
 
 def parse(values: Sequence[bytes | None], partitions: Sequence[int], columns: dict[str, str]) -> Parsed:
-    """`values` of records, each from the partition that stands at its place in `partitions`.
+    """Parse `values` of records, each from the partition at the same index in `partitions`.
 
     Null where a record lacks a column or has a value of another type there, as Spark's from_json does it. A record
     without identity or times is unreadable.

@@ -94,7 +94,7 @@ class BoundedReader:
             start, end = positions.get(partition, first), ends[partition]
             if end < start:
                 what = f"{self.topic}[{partition}] ends at offset {end}, but landing has read it up to {start} before"
-                raise TopicAnew(f"{what}: it was made anew; `tocsin history land --anew` begins at what it holds now")
+                raise TopicAnew(f"{what}: it was recreated; run `tocsin history land --anew`")
             stretch = Stretch(start, end, start, appended.get(partition))
             if start < first:
                 stretch.skip(first, removed=True, before=None)

@@ -66,10 +66,10 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
         sweep(places, ledger)
         before = ledger.last
         run = stamp(datetime.now(UTC), before.run if before else None)
-        known = before.partitions if before and not anew else {}
+        spans = before.partitions if before and not anew else {}
         try:
             with BoundedReader(settings, settings.names.events(source.name), landing_job(source.name)) as reader:
-                entry = _read(reader, LandingWriter(places, run, source), source, known)
+                entry = _read(reader, LandingWriter(places, run, source), source, spans)
             # After the events: what their ticks vouch for has been written by now, to quarantine as well.
             entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
             record(places, entry)
@@ -81,7 +81,7 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
 
 
 def land_again(settings: Settings, source: Source, run: str) -> Entry:
-    """Read anew what `run` has landed, in the place of its files; for files that are broken or gone.
+    """Land the events of `run` again, replacing its files, when these are broken or gone.
 
     Raises:
         ConfigError: there is no such run, or Kafka no longer keeps what it read.
@@ -101,7 +101,9 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
                 else:
                     reader.stretches[partition].end = before.partitions[partition].to_offset
             if any(stretch.holes and not before.partitions[p].holes for p, stretch in reader.stretches.items()):
-                raise ConfigError.one(where, f"read what {before.topic} no longer keeps; what is left of it stays")
+                raise ConfigError.one(
+                    where, f"read events that {before.topic} no longer has; the files that are left stay"
+                )
             for day in {file.day for file in before.files}:
                 shutil.rmtree(places.landed(day, run), ignore_errors=True)
             entry = _land(reader, LandingWriter(places, run, source), source, {})
@@ -111,14 +113,14 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
     return entry
 
 
-def _read(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, OffsetSpan]) -> Entry:
-    """Read all there is into files; `known` is what the run before has read."""
-    appended = {p: span.newest_append for p, span in known.items() if span.newest_append is not None}
-    reader.begin({p: span.to_offset for p, span in known.items()}, appended)
-    return _land(reader, writer, source, known)
+def _read(reader: BoundedReader, writer: LandingWriter, source: Source, spans: dict[int, OffsetSpan]) -> Entry:
+    """Read all there is into files; `spans` is what the run before has read."""
+    appended = {p: span.newest_append for p, span in spans.items() if span.newest_append is not None}
+    reader.begin({p: span.to_offset for p, span in spans.items()}, appended)
+    return _land(reader, writer, source, spans)
 
 
-def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: dict[int, OffsetSpan]) -> Entry:
+def _land(reader: BoundedReader, writer: LandingWriter, source: Source, spans: dict[int, OffsetSpan]) -> Entry:
     began, tally = datetime.now(UTC), _Tally()
     for chunk in reader.chunks(records=RECORDS_AT_ONCE, size=BYTES_AT_ONCE):
         parsed = parse(chunk.values, chunk.partitions, columns_of(source))
@@ -129,7 +131,7 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: d
         began=began,
         ended=datetime.now(UTC),
         topic=reader.topic,
-        partitions={p: tally.span(p, stretch, known.get(p), began) for p, stretch in reader.stretches.items()},
+        partitions={p: tally.span(p, stretch, spans.get(p), began) for p, stretch in reader.stretches.items()},
         columns=columns_of(source),
         files=tuple(writer.files),
     )
@@ -138,14 +140,14 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, known: d
 def _quarantined(settings: Settings, source: Source, before: Entry | None) -> Quarantined:
     """Count what has gone to quarantine since the run `before`."""
     now, topic = datetime.now(UTC), settings.names.quarantine(source.name)
-    known = before.quarantined if before else None
+    counts = before.quarantined if before else None
     with BoundedReader(settings, topic, landing_job(source.name)) as reader:
         try:
-            reader.begin(known.positions if known else {}, {})
+            reader.begin(counts.positions if counts else {}, {})
         except TopicAnew as error:
             log.warning("quarantine counted from the beginning", topic=topic, error=str(error))
             reader.begin({}, {})
-        since = before.began if before and known else now - timedelta(days=QUARANTINE_DAYS)
+        since = before.began if before and counts else now - timedelta(days=QUARANTINE_DAYS)
         days = reader.by_day(since.date(), now.date())
         return Quarantined(positions={p: stretch.end for p, stretch in reader.stretches.items()}, days=days)
 
@@ -161,9 +163,9 @@ def landing_lock(settings: Settings, source: str) -> Lock:
 
 def sweep(places: Places, ledger: LandingLedger) -> None:
     """Remove what runs left behind that were killed. Only for the holder of the landing lock."""
-    known = {entry.run for entry in ledger.entries}
+    runs = {entry.run for entry in ledger.entries}
     for _, run, folder in places.landed_folders():
-        if run not in known:
+        if run not in runs:
             log.info("leftovers of an interrupted run removed", folder=str(folder))
             shutil.rmtree(folder)
 
@@ -193,9 +195,9 @@ class LandingWriter:
             path = folder / f"part-{self._count:05d}.parquet"
             self._count += 1
             _write(events.drop_columns([PARTITION]), path)
-            self.files.append(self._told(path, day, events))
+            self.files.append(self._landed_file(path, day, events))
 
-    def _told(self, path: Path, day: date, events: pa.Table) -> LandedFile:
+    def _landed_file(self, path: Path, day: date, events: pa.Table) -> LandedFile:
         from pyarrow import compute
 
         counts = compute.value_counts(events[PARTITION].combine_chunks()).to_pylist()

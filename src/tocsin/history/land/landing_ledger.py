@@ -177,8 +177,8 @@ class LandingLedger:
         Ingest writes ticks (`tocsin.ingest.ticks`) into each partition once all before them is written.
         """
         ticks = [span.newest_tick for span in self.last.partitions.values()] if self.last else []
-        known = [tick for tick in ticks if tick is not None]
-        return min(known) if known and len(known) == len(ticks) else None
+        times = [tick for tick in ticks if tick is not None]
+        return min(times) if times and len(times) == len(ticks) else None
 
     def partitions(self, day: date, grace: timedelta) -> dict[int, PartitionFacts]:
         """List what each partition of the topic gave to `day`, and the holes that may have cost it events."""
@@ -214,13 +214,13 @@ class LandingLedger:
     def breaks(self) -> list[str]:
         """List the entries that do not begin where the one before ended, one sentence each; empty when all is well."""
         found: list[str] = []
-        known: dict[int, int] = {}
+        ends: dict[int, int] = {}
         for entry in self.entries:
             for partition, span in entry.partitions.items():
-                if known.setdefault(partition, span.from_offset) != span.from_offset:
-                    what = f"begins partition {partition} at offset {span.from_offset}, not at {known[partition]}"
+                if ends.setdefault(partition, span.from_offset) != span.from_offset:
+                    what = f"begins partition {partition} at offset {span.from_offset}, not at {ends[partition]}"
                     found.append(f"run {entry.run} {what}")
-                known[partition] = span.to_offset
+                ends[partition] = span.to_offset
         return found
 
 
@@ -254,6 +254,4 @@ def _read(path: Path) -> Entry:
         return Entry.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         what = f"{path} cannot be read: {str(error).splitlines()[0]}"
-        raise BrokenLedger(
-            f"{what}; bring it back from a copy, for what it says to have landed would land again"
-        ) from error
+        raise BrokenLedger(f"{what}; restore it from a backup, or its events would land again") from error

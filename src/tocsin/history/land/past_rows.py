@@ -40,13 +40,13 @@ def form_of(path: Path) -> FileForm:
     return {".csv": FileForm.CSV, ".parquet": FileForm.PARQUET}.get(suffix.lower(), FileForm.LINES)
 
 
-def list_files(given: Iterable[Path]) -> Iterator[Path]:
-    """List the `given` files, and the files of given folders by name, without hidden files and deeper folders.
+def list_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """List the `paths` files, and the files of given folders by name, without hidden files and deeper folders.
 
     Raises:
         ConfigError: a folder holds no file.
     """
-    for path in given:
+    for path in paths:
         if not path.is_dir():
             yield path
             continue
@@ -57,7 +57,7 @@ def list_files(given: Iterable[Path]) -> Iterator[Path]:
 
 
 def has_times(path: Path, column: str) -> bool:
-    """Tell whether a Parquet file holds `column` as a time, so that no format of it need be known.
+    """Return whether a Parquet file holds `column` as a time, so that no format of it need be known.
 
     Raises:
         ConfigError: it is no Parquet file.
@@ -68,7 +68,7 @@ def has_times(path: Path, column: str) -> bool:
     try:
         schema = parquet.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError.one(path, f"is no Parquet file: {str(error).splitlines()[0]}") from error
+        raise ConfigError.one(path, f"is not a Parquet file: {str(error).splitlines()[0]}") from error
     return column in schema.names and pa.types.is_timestamp(schema.field(column).type)
 
 
@@ -144,7 +144,7 @@ def _csv(path: Path) -> Iterator[bytes]:
             for cells in reader:
                 yield _object(names, cells)
         except csv.Error as error:
-            raise ConfigError.one(path, f"is no CSV: {error}", line=reader.line_num) from error
+            raise ConfigError.one(path, f"is not CSV:  {error}", line=reader.line_num) from error
 
 
 def _object(names: list[str], cells: list[str]) -> bytes:
@@ -164,7 +164,7 @@ def _parquet(path: Path) -> Iterator[bytes]:
                     filled = {name: value for name, value in row.items() if value is not None}
                     yield json.dumps(filled, ensure_ascii=False, default=_plain).encode("utf-8", "surrogateescape")
     except (OSError, ArrowException) as error:
-        raise ConfigError.one(path, f"is no Parquet file: {str(error).splitlines()[0]}") from error
+        raise ConfigError.one(path, f"is not a Parquet file: {str(error).splitlines()[0]}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -67,7 +67,7 @@ def import_files(
 
     All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
     file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
-    read again, since the source's file may have been mended.
+    read again, since the source's file may have been fixed.
 
     Args:
         settings: of the installation.
@@ -200,12 +200,12 @@ class _Work:
     def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
         """Count `refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
         day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
-        known = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
-        total, unknown = sum(known.values()), known.pop(None, 0)
-        weights = Counter(known)
+        counts = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
+        total, unknown = sum(counts.values()), counts.pop(None, 0)
+        weights = Counter(counts)
         for file in files:
             weights[file.day] += file.total
-        return {"refused": total, "refused_days": _with_shares(known, unknown, weights)}
+        return {"refused": total, "refused_days": _with_shares(counts, unknown, weights)}
 
     def _move(self) -> Iterator[LandedFile]:
         """Move what Spark has written to its place in landing."""
@@ -218,13 +218,13 @@ class _Work:
                 yield _landed_file(self.places, day, target / path.name)
 
 
-def _with_shares(known: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
-    """Add `unknown` rows to `known`, spread over the days in proportion to `weights`; no row is lost by rounding."""
-    counts, total, before, given = dict(known), sum(weights.values()), 0, 0
+def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
+    """Add `unknown` rows to `refused`, spread over the days in proportion to `weights`; no row is lost by rounding."""
+    counts, total, before, assigned = dict(refused), sum(weights.values()), 0, 0
     for day, weight in sorted(weights.items()):
         before += weight
-        share = unknown * before // total - given
-        given += share
+        share = unknown * before // total - assigned
+        assigned += share
         if share:
             counts[day] = counts.get(day, 0) + share
     return dict(sorted(counts.items()))

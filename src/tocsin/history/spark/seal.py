@@ -102,18 +102,18 @@ class Sealer:
             TocsinError: the gate cannot judge it, or the catalogue does not answer (TransientError).
             OSError: the disk is full or cannot be written.
         """
-        given = self._inputs(day, ledger)
+        inputs = self._inputs(day, ledger)
         name = f"v{stamp(datetime.now(UTC))}"
         folder = self.places.version(day, name)
         try:
             rows = sum(file.total for file in ledger.files(day))
-            self._write(self._events(day, given), folder, rows)
-            version = self._describe(day, name, ledger, given)
+            self._write(self._events(day, inputs), folder, rows)
+            version = self._describe(day, name, ledger, inputs)
             write_version(self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             shutil.rmtree(folder, ignore_errors=True)
             if is_unwritable(str(error)) or refusal(self.places.root):
-                raise OSError(errno.ENOSPC, f"no room, or no right, to seal {self.source.name} {day}") from error
+                raise OSError(errno.ENOSPC, f"no room, or no permission, to seal {self.source.name} {day}") from error
             reason = str(error).splitlines()[0][:500]
             raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {reason}") from error
         except BaseException:
@@ -143,17 +143,17 @@ class Sealer:
             what = (
                 f"{self.source.name} {day}: landed files of {', '.join(sorted(gone))} are gone, and what is published"
             )
-            raise Unsealable(f"{what} has not got them; roll the day back to a version that has, or bring them back")
+            raise Unsealable(f"{what} lacks them; roll the day back to a version that has them, or restore them")
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
         return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
 
-    def _events(self, day: date, given: _Inputs) -> DataFrame:
-        landed = given.landed.events()
-        if landed is not None and given.base is None:
+    def _events(self, day: date, inputs: _Inputs) -> DataFrame:
+        landed = inputs.landed.events()
+        if landed is not None and inputs.base is None:
             return landed
-        sealed = sealed_events(self.spark, self.places, self.source, {day: given.base} if given.base else {})
+        sealed = sealed_events(self.spark, self.places, self.source, {day: inputs.base} if inputs.base else {})
         return sealed if landed is None else sealed.unionByName(landed)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ class Sealer:
         writer.saveAsTable(table)
         self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
 
-    def _describe(self, day: date, name: str, ledger: LandingLedger, given: _Inputs) -> DayVersion:
-        base, earlier = given.base, given.earlier
+    def _describe(self, day: date, name: str, ledger: LandingLedger, inputs: _Inputs) -> DayVersion:
+        base, earlier = inputs.base, inputs.earlier
         files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
         landed, rows = ledger.files(day), sum(file.rows for file in files)
         total = sum(file.total for file in landed)
@@ -190,7 +190,7 @@ class Sealer:
             newest_event=max((file.newest_event for file in landed), default=None),
             newest_append=max((file.newest_append for file in landed), default=None),
             read_through=ledger.read_through,
-            changes=(base.facts.changes if base else ()) + given.landed.changes(),
+            changes=(base.facts.changes if base else ()) + inputs.landed.changes(),
             previous_rows=None if earlier is None else earlier.facts.rows,
         )
         return DayVersion(
@@ -251,7 +251,9 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
     broken = fault(places.root / file.path, size=file.bytes, rows=file.total, sha256=file.sha256)
     if broken is not None:
         what = f"{places.source} {file.day}: a landed file is broken: {broken}"
-        raise Unsealable(f"{what}; `tocsin history land --again {entry.run}` reads it anew while Kafka keeps it")
+        raise Unsealable(
+            f"{what}; `tocsin history land --again {entry.run}` lands it again while Kafka keeps the events"
+        )
 
 
 def _sealed(path: Path) -> SealedFile:

@@ -71,7 +71,7 @@ class Ingest:
         return partitions
 
     def start(self, run: Run) -> Started:
-        """Start or go on; detectors learn of a backlog first."""
+        """Start or resume; announce a backlog to the detectors first."""
         if not self._patterns_tried:
             check_source(run.spark, self.source, self._rules)
             self._patterns_tried = True
@@ -93,7 +93,9 @@ class Ingest:
         return Started(
             query=query,
             mode=MICRO_BATCH if removed else REAL_TIME,
-            reason=f"{removed} records were removed before they were read; goes on after them" if removed else reason,
+            reason=f"{removed} records were removed before they were read; continuing after them"
+            if removed
+            else reason,
             state=JobState.DRAINING if draining else JobState.RUNNING,
             batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
         )
@@ -119,7 +121,7 @@ class Ingest:
         if not self._finished_batch:
             return None
         if self._skipping:
-            return "has gone past the removed records"
+            return "past the removed records"
         draining = run.lag_seconds > self.source.lateness.total_seconds()
         state = JobState.DRAINING if draining else JobState.RUNNING
         run.restate(state, self._reason(run.lag_seconds if draining else None))
@@ -137,9 +139,9 @@ class Ingest:
 
     def accept_failure(self, _: Run, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
-        known = read_committed(self._checkpoint(), self.reads) or {}
+        committed = read_committed(self._checkpoint(), self.reads) or {}
         # Before the first commit since removed records were passed over, what is committed lies before them.
-        return self._poison.count_failure(error, _furthest(self._began_at, known))
+        return self._poison.count_failure(error, _furthest(self._began_at, committed))
 
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the record."""
@@ -150,17 +152,17 @@ class Ingest:
     def _position(self, run: Run) -> tuple[Offsets, int]:
         """Find the next offset of each partition, and how many records there were removed before they were read."""
         first, _ = run.topic.bounds()
-        known = read_committed(self._checkpoint(), self.reads)
-        if known is None:
+        committed = read_committed(self._checkpoint(), self.reads)
+        if committed is None:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it.
             shutil.rmtree(self._checkpoint(), ignore_errors=True)
             return first, 0
-        removed = _between(known, first)
+        removed = _between(committed, first)
         # Until a batch is committed, each start finds the same again.
-        if new := _between(_furthest(known, self._began_at), first):
+        if new := _between(_furthest(committed, self._began_at), first):
             self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + new
             log.error("records lost: retention is shorter than the outage", count=new)
-        return _furthest(first, known), removed
+        return _furthest(first, committed), removed
 
     def _lag(self, run: Run) -> float:
         """Return the seconds since the oldest unread record was appended; 0 when all is read."""
@@ -179,11 +181,11 @@ class Ingest:
                 # Those that are to take over from a detector report to this machine alone.
                 beats = read_besides(self._settings.state, self._detectors)
                 beside = {f"the next {job}": beat.report for job, beat in beats.items()}
-                asked = [*self._detectors, *beside]
-                waiting = not_ready(reader.latest() | beside, asked, needed, datetime.now(UTC))
+                detectors = [*self._detectors, *beside]
+                waiting = not_ready(reader.latest() | beside, detectors, needed, datetime.now(UTC))
                 if waiting != reported or not reported:
                     reported = waiting
-                    what = f"; waits until {', '.join(waiting)} can take them" if waiting else ""
+                    what = f"; waiting until {', '.join(waiting)} are ready" if waiting else ""
                     log.info("backlog", lag_seconds=round(lag, 1), waiting_for=",".join(waiting) or None)
                     run.reporter.update(state=JobState.DRAINING, lag_seconds=lag, reason=_drains(lag) + what)
                 if not waiting:
@@ -253,4 +255,4 @@ def _between(position: Offsets, first: Offsets) -> int:
 
 
 def _drains(lag_seconds: float) -> str:
-    return f"drains a backlog that is up to {timedelta(seconds=round(lag_seconds))} old"
+    return f"drains a backlog up to {timedelta(seconds=round(lag_seconds))} old"

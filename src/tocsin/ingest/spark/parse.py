@@ -50,12 +50,12 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
     values = {name: _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
     typed = fields.withColumns({f"c_{name}": value for name, value in values.items()})
     typed = typed.withColumns({"event_time": _event_time(source)})
-    known = F.array(*[F.lit(name) for name in source.columns])
+    columns = F.array(*[F.lit(name) for name in source.columns])
     return typed.select(
         *records.columns,
         *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "replays", "event_time"],
         F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
-        F.size(F.array_except("keys", known)).alias("unknown"),
+        F.size(F.array_except("keys", columns)).alias("unknown"),
         (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
         F.concat_ws(
             ",",

@@ -86,7 +86,7 @@ def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
     try:
         compiled = compile_(pattern)
     except IllegalArgumentException as error:
-        return f"is no regular expression of Java: {str(error).splitlines()[0]}"
+        return f"is not a Java regular expression: {str(error).splitlines()[0]}"
     now: list[str] = []
     answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -134,21 +134,21 @@ def _cpu_seconds() -> float:
 
 def _overflows(pattern: str, text: str) -> str:
     return (
-        f"{_shown(pattern)} overflows Java's stack on {_described(text)}, which would end the job; make the repeated "
+        f"{_quoted(pattern)} overflows Java's stack on {_described(text)}, which would end the job; make the repeated "
         'group possessive, (...)*+ for (...)*, or write it without alternatives, as in [^"]*'
     )
 
 
 def _endless(pattern: str, text: str) -> str:
     return (
-        f"{_shown(pattern)} takes more than {LONGEST_SECONDS:.0f} s on {_described(text)}, which would stop the job; "
+        f"{_quoted(pattern)} takes more than {LONGEST_SECONDS:.0f} s on {_described(text)}, which would stop the job; "
         "begin it with ^, make its repeats possessive or bounded, as in [^ ]{1,200}+, or lower max_bytes of the source"
     )
 
 
 def _described(text: str) -> str:
-    return f"{len(text.encode()):,} bytes like {_shown(text)}"
+    return f"{len(text.encode()):,} bytes like {_quoted(text)}"
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

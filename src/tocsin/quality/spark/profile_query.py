@@ -36,18 +36,18 @@ def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], fact
     hours = {name: F.count_if(F.col(_HOUR) == hour) for hour, name in enumerate(HOURS)}
     # Spark gives times in the zone of this process; numbers it gives as they are.
     first, last = (F.unix_micros(of("event_time")) for of in (F.min, F.max))
-    asked = {"rows": F.count(F.lit(1)), "first_event": first, "last_event": last} | hours
+    figures = {"rows": F.count(F.lit(1)), "first_event": first, "last_event": last} | hours
     for column, kind in source.columns.items():
-        asked |= {f"{column}.{name}": of for name, of in _column_figures(column, kind).items()}
+        figures |= {f"{column}.{name}": of for name, of in _column_figures(column, kind).items()}
     for rule in rules:
-        asked[f"{rule.name}.violations"] = F.count_if(F.expr(rule.broken()))
-        if _concerned(rule, source) not in asked:
-            asked[_concerned(rule, source)] = F.count_if(F.expr(rule.applies()))
+        figures[f"{rule.name}.violations"] = F.count_if(F.expr(rule.broken()))
+        if _concerned(rule, source) not in figures:
+            figures[_concerned(rule, source)] = F.count_if(F.expr(rule.applies()))
     # Names with dots would have to be quoted; numbers say the same.
-    columns = [of.alias(f"f{number}") for number, of in enumerate(asked.values())]
+    columns = [of.alias(f"f{number}") for number, of in enumerate(figures.values())]
     # As a column of its own the hour is taken once for each event, not 24 times.
     row = sealed.withColumn(_HOUR, F.hour("event_time")).agg(*columns).collect()[0]
-    counted = {name: _plain(row[number]) for number, name in enumerate(asked)}
+    counted = {name: _plain(row[number]) for number, name in enumerate(figures)}
     return Profile(
         source=source.name,
         day=facts.day,
@@ -66,21 +66,23 @@ def _column_figures(column: str, kind: str) -> dict[str, Column]:
     value = F.col(f"`{column}`")
     finite = value if kind != "double" else F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value)
     there = F.when(~F.isnan(value), value) if kind == "double" else value
-    asked = {"there": F.count(there)}
+    figures = {"there": F.count(there)}
     if kind in ("string", "int", "bigint"):
-        asked["distinct"] = F.hll_sketch_estimate(F.hll_sketch_agg(value))
+        figures["distinct"] = F.hll_sketch_estimate(F.hll_sketch_agg(value))
     if kind == "string":
-        asked["distinct"] += F.coalesce(F.max((value == "").cast("int")), F.lit(0))  # sketches pass over the empty text
-        asked["longest"] = F.max(F.octet_length(value))
+        figures["distinct"] += F.coalesce(
+            F.max((value == "").cast("int")), F.lit(0)
+        )  # sketches pass over the empty text
+        figures["longest"] = F.max(F.octet_length(value))
     if kind == "boolean":
-        asked["true_ratio"] = F.avg(value.cast("int"))
+        figures["true_ratio"] = F.avg(value.cast("int"))
     if kind == "double":
-        asked["infinite"] = F.count_if(F.abs(value) == float("inf"))
+        figures["infinite"] = F.count_if(F.abs(value) == float("inf"))
     if is_number(kind):
         shares = F.array(*[F.lit(share) for share in _QUANTILES.values()])
-        asked |= {"mean": F.avg(finite), "minimum": F.min(finite), "maximum": F.max(finite)}
-        asked["quantiles"] = F.percentile_approx(finite, shares, _ACCURACY)
-    return asked
+        figures |= {"mean": F.avg(finite), "minimum": F.min(finite), "maximum": F.max(finite)}
+        figures["quantiles"] = F.percentile_approx(finite, shares, _ACCURACY)
+    return figures
 
 
 def _of_day(counted: dict[str, Any], facts: DayFacts) -> dict[str, Figure]:

@@ -85,9 +85,9 @@ def check_argument(place: Place, key: str, value: object) -> None:
 
 def _check_parameter(place: Place, kind: ValueKind, value: Any) -> None:
     if not place.scope.parameters:
-        raise Wrong("no $PARAMETER is possible in rules for rows: the stream knows one row at a time")
+        raise Wrong("rules for rows cannot use $PARAMETER: the stream sees one row at a time")
     if kind not in (ValueKind.LIMIT, ValueKind.COUNT_LIMIT):
-        raise Wrong(f"must be {kind}; no $PARAMETER is possible here")
+        raise Wrong(f"must be {kind}; $PARAMETER cannot be used here")
     column = place.kind if kind is ValueKind.LIMIT and place.known.types else "double"
     check_parameter(value["$PARAMETER"], place.scope.parameters, column)
 
@@ -140,7 +140,7 @@ def _check_values(place: Place, value: object) -> None:
     if not isinstance(value, list) or not value:
         raise Wrong(f"must be {ValueKind.VALUES}, one at least, not {value!r}")
     if place.kind == "timestamp":
-        raise Wrong("a set of times is not possible; use expect_column_values_to_be_between")
+        raise Wrong("cannot be a set of times; use expect_column_values_to_be_between")
     types = _VALUES.get(place.kind, (int, float))
     for one in value:
         if type(one) not in types:
@@ -157,7 +157,7 @@ def _check_pattern(value: object) -> None:
     except re.error as error:
         raise Wrong(f"is not a regular expression: {error}") from error
     if _PYTHON_ONLY.search(value):
-        raise Wrong("is read by Java on the stream, which knows neither (?P<name>...) nor (?(1)...)")
+        raise Wrong("is used by Java on the stream, which supports neither (?P<name>...) nor (?(1)...)")
 
 
 def _check_plain(kind: ValueKind, value: object) -> None:

@@ -124,11 +124,13 @@ TOLD: dict[str, str] = {
 """Expectations that are not needed, and why."""
 
 
-def arguments_at(stage: CheckStage, known: KnownExpectation) -> dict[str, ValueKind]:
-    """The arguments of `known` that mean something at `stage`."""
-    return {name: kind for name, kind in known.arguments.items() if stage is not CheckStage.DAY or name not in MOSTLY}
+def arguments_at(stage: CheckStage, expectation: KnownExpectation) -> dict[str, ValueKind]:
+    """The arguments of `expectation` that mean something at `stage`."""
+    return {
+        name: kind for name, kind in expectation.arguments.items() if stage is not CheckStage.DAY or name not in MOSTLY
+    }
 
 
 def possible_at(stage: CheckStage) -> list[str]:
     """Names of the expectations that are possible at `stage`."""
-    return [name for name, known in KNOWN.items() if stage in known.stages]
+    return [name for name, expectation in KNOWN.items() if stage in expectation.stages]

@@ -45,7 +45,7 @@ def names_in(expression: str) -> set[str]:
     wrong = [node for node in nodes if not isinstance(node, (*_ARITHMETIC, *_OPERATORS))]
     constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
     if tree is None or wrong or not all(type(value) in (int, float) for value in constants):
-        raise ValueError(f"'{expression}' is no arithmetic of parameters and numbers, such as usual_rows * 0.5")
+        raise ValueError(f"'{expression}' is not arithmetic on parameters and numbers, such as usual_rows * 0.5")
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
@@ -70,7 +70,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         case ast.BinOp(left, sign, right):
             return _SUMS[type(sign)](_value(left, values), _value(right, values))
         case _:
-            raise ValueError(f"{ast.unparse(node)} is no arithmetic")
+            raise ValueError(f"{ast.unparse(node)} is not arithmetic")
 
 
 class Wrong(ValueError):
@@ -81,12 +81,12 @@ class Wrong(ValueError):
         super().__init__(what)
 
 
-def check_parameter(expression: object, known: Mapping[str, str], kind: str) -> None:
+def check_parameter(expression: object, parameters: Mapping[str, str], kind: str) -> None:
     """Make sure that a parameter can be filled in where a value of type `kind` belongs.
 
     Args:
         expression: what stands behind `$PARAMETER`.
-        known: the parameters and their types.
+        parameters: the parameters and their types.
         kind: type of the column that its value is compared with.
 
     Raises:
@@ -98,12 +98,14 @@ def check_parameter(expression: object, known: Mapping[str, str], kind: str) -> 
         names = names_in(expression)
     except ValueError as error:
         raise Wrong(str(error)) from error
-    for name in sorted(names - known.keys()):
-        raise Wrong(f"'{name}' is not a parameter; there are {', '.join(list(known)[:4])}, ...", nearest(name, known))
+    for name in sorted(names - parameters.keys()):
+        raise Wrong(
+            f"'{name}' is not a parameter; there are {', '.join(list(parameters)[:4])}, ...", nearest(name, parameters)
+        )
     if not names:
         raise Wrong(f"'{expression}' names no parameter; write the number itself")
-    is_time = "timestamp" in {known[name] for name in names}
+    is_time = "timestamp" in {parameters[name] for name in names}
     if is_time and (kind != "timestamp" or expression.strip() not in names):
-        raise Wrong(f"'{expression}' is a time and belongs, alone, beside a column of times")
+        raise Wrong(f"'{expression}' is a time; use it alone, for a column of times")
     if kind == "timestamp" and not is_time:
         raise Wrong(f"'{expression}' is a number, the column holds times")

@@ -47,12 +47,12 @@ class RowRule:
 
     @property
     def refuses(self) -> bool:
-        """Tell whether an event that breaks it goes to quarantine; else it is passed on."""
+        """Return whether an event that breaks it goes to quarantine."""
         return self.rule.severity is Severity.CRITICAL
 
     @property
     def warns(self) -> bool:
-        """Tell whether the stream counts an event that breaks it; rules of severity info are for the day alone."""
+        """Return whether the stream counts an event that breaks it; rules of severity info are for the day alone."""
         return self.rule.severity is Severity.WARNING
 
     @property
@@ -75,9 +75,9 @@ class RowRule:
 
     def broken(self, refer: Refer = quoted) -> str:
         """SQL that is true for events that break it, false for all others; never null."""
-        return f"({self.applies(refer)} AND NOT {self._kept(refer)})"
+        return f"({self.applies(refer)} AND NOT {self._condition(refer)})"
 
-    def _kept(self, refer: Refer) -> str:
+    def _condition(self, refer: Refer) -> str:
         """True or false wherever `applies` is true."""
         short, kwargs = KNOWN[self.rule.expectation].short, self.rule.kwargs
         if "column_A" in kwargs:

@@ -62,8 +62,8 @@ class Rule:
     def limit(self) -> str:
         """Describe what is allowed, for people; a parameter that is not filled in is shown as it was written."""
         kwargs = {key: value["$PARAMETER"] if is_parameter(value) else value for key, value in self.kwargs.items()}
-        said = _limit(KNOWN[self.expectation].short, kwargs)
-        return said if "mostly" not in kwargs else f"{said}, for {kwargs['mostly']:.6g} of the values at least"
+        text = _limit(KNOWN[self.expectation].short, kwargs)
+        return text if "mostly" not in kwargs else f"{text}, for {kwargs['mostly']:.6g} of the values at least"
 
     def filled(self, parameters: Mapping[str, Any]) -> Rule | None:
         """The rule with values in the place of its parameters; None when one of them is not known."""
@@ -108,7 +108,7 @@ class Suite:
 
 
 def is_parameter(value: object) -> bool:
-    """Tell whether `value` is filled in when the suite runs."""
+    """Return whether `value` is filled in when the suite runs."""
     return isinstance(value, dict) and set(value) == {"$PARAMETER"}
 
 
@@ -127,7 +127,7 @@ def shown(value: object) -> str:
 
 def _limit(short: str, kwargs: Mapping[str, Any]) -> str:
     other, pattern = kwargs.get("column_B"), kwargs.get("regex")
-    said = {
+    texts = {
         "in_set": f"one of {_listed(kwargs.get('value_set', []))}",
         "not_in_set": f"none of {_listed(kwargs.get('value_set', []))}",
         "matches": f"matches {pattern}",
@@ -141,7 +141,7 @@ def _limit(short: str, kwargs: Mapping[str, Any]) -> str:
         "row_count": f"{_band(kwargs)} rows",
         "distinct": f"{_band(kwargs)} different values",
     }
-    return said.get(short) or _band(kwargs)
+    return texts.get(short) or _band(kwargs)
 
 
 def _band(kwargs: Mapping[str, Any]) -> str:

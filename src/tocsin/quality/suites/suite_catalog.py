@@ -109,7 +109,7 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
             continue
         if path.suffix != ".json" or stage not in FILES:
             ends = ", ".join(f"<source>.{name}.json" for name in FILES)
-            faults.append(Fault(where, f"is no suite; their names are {ends}", nearest=nearest(stage, FILES)))
+            faults.append(Fault(where, f"is not a suite; suites end in {ends}", nearest=nearest(stage, FILES)))
         elif source not in sources:
             what = f"there is no source '{source}'; if you have removed it, remove this file too (docs/sources.md)"
             faults.append(Fault(where, what, nearest=nearest(source, sources)))

@@ -58,10 +58,10 @@ class _Expectation(BaseModel, extra="forbid"):
         if name in TOLD:
             raise Wrong(f"{name} is not needed: {TOLD[name]}")
         if name not in KNOWN:
-            what = f"'{name}' is not an expectation that is possible here (docs/quality.md lists them)"
+            what = f"'{name}' is not an expectation supported here (docs/quality.md lists them)"
             raise Wrong(what, nearest(name, possible_at(stage)))
         if stage not in KNOWN[name].stages:
-            raise Wrong(f"{name} is not possible in a suite of stage {stage}; it needs all rows at once")
+            raise Wrong(f"{name} cannot be used in a suite of stage {stage}; it needs all rows at once")
         return name
 
     def rule(self) -> Rule:
@@ -169,7 +169,7 @@ def _wrong_arguments(entry: object, scope: Scope) -> Iterator[tuple[str, Wrong]]
     for key, value in kwargs.items():
         try:
             if key not in taken and key in known.arguments:
-                raise Wrong("means nothing on the profile, which has one row")
+                raise Wrong("has no effect on the profile, which has one row")
             if key not in taken:
                 raise Wrong("is not an argument of this expectation", nearest(key, taken))
             if value is not None or key in known.needed:
@@ -178,9 +178,9 @@ def _wrong_arguments(entry: object, scope: Scope) -> Iterator[tuple[str, Wrong]]
             yield f".kwargs.{key}", wrong
 
 
-def _default_name(known: KnownExpectation, kwargs: dict[str, Any]) -> str:
+def _default_name(expectation: KnownExpectation, kwargs: dict[str, Any]) -> str:
     """`action_in_set`: the column, and what is expected of it."""
     columns = [kwargs.get("column") or kwargs.get("column_A"), *kwargs.get("column_list", [])[:1]]
-    parts = [*[column for column in columns if column], known.short]
+    parts = [*[column for column in columns if column], expectation.short]
     parts += [kwargs["column_B"]] if "column_B" in kwargs else []
     return re.sub(r"[^a-z0-9]+", "_", "_".join(parts).lower()).lstrip("_0123456789").rstrip("_")[:64]

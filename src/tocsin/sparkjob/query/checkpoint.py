@@ -57,11 +57,11 @@ class Checkpoint:
 
     def position(self, topic: str, partitions: int) -> Offsets:
         """Return the next offset of each partition: as committed, else where it begins (0 for an added one)."""
-        known = read_committed(self.query, topic) or self.offsets
-        return {partition: known.get(partition, 0) for partition in range(partitions)}
+        committed = read_committed(self.query, topic) or self.offsets
+        return {partition: committed.get(partition, 0) for partition in range(partitions)}
 
     def is_overtaken(self, topic: TopicReader) -> bool:
-        """Tell whether records were removed that it would read next; then opening it again lets it begin anew.
+        """Return whether records were removed that it would read next; then opening it again lets it begin anew.
 
         Raises:
             TransientError: Kafka cannot be reached, try again.
@@ -233,7 +233,7 @@ def _used_at(folder: Path) -> float:
 
 
 def _is_overtaken(position: Offsets, first: Offsets) -> bool:
-    """Tell whether records from `position` on are gone, when `first` are those still there."""
+    """Return whether records from `position` on are gone, when `first` are those still there."""
     return any(position.get(partition, 0) < offset for partition, offset in first.items())
 
 

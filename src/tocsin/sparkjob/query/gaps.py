@@ -88,9 +88,9 @@ class Gap(BaseModel, frozen=True):
             begin = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
             return f"windows that began before {begin} are left out: their events were removed"
         what = {
-            Cause.REMOVED: "records were removed before they were read; goes on after them",
-            Cause.SKIPPED: "unread records were skipped, as an operator asked",
-            Cause.SET_ASIDE: "record was set aside, since it ended the query",
+            Cause.REMOVED: "records were removed before they were read; continuing after them",
+            Cause.SKIPPED: "unread records were skipped on request",
+            Cause.SET_ASIDE: "record was set aside, because it failed the query",
         }
         return f"{self.records} {what[self.cause]}"
 
@@ -115,16 +115,16 @@ def record(checkpoint: Path, gap: Gap) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    known = read_gaps(checkpoint)
+    gaps = read_gaps(checkpoint)
     left = {}
     for partition, hole in gap.partitions.items():
-        start = _behind(known, gap.topic, partition, hole.from_offset)
+        start = _behind(gaps, gap.topic, partition, hole.from_offset)
         if start < hole.to_offset:
             left[partition] = hole.model_copy(update={"from_offset": start})
-    windows = {(one.since, one.until) for one in known}
+    windows = {(one.since, one.until) for one in gaps}
     if left or (not gap.partitions and (gap.since, gap.until) not in windows):
-        known.append(gap.model_copy(update={"partitions": left}))
-        state_file.write(checkpoint / _GAPS, list[Gap], known)
+        gaps.append(gap.model_copy(update={"partitions": left}))
+        state_file.write(checkpoint / _GAPS, list[Gap], gaps)
 
 
 def make_gap(topic: str, message: Message) -> Gap:
@@ -140,9 +140,9 @@ def make_gap(topic: str, message: Message) -> Gap:
     return Gap(topic=topic, cause=Cause.SET_ASIDE, found_at=now, since=since, until=until, partitions={partition: hole})
 
 
-def _behind(known: list[Gap], topic: str, partition: int, offset: int) -> int:
+def _behind(gaps: list[Gap], topic: str, partition: int, offset: int) -> int:
     """Find the first offset from `offset` on that lies in no known gap."""
-    holes = [gap.partitions[partition] for gap in known if gap.topic == topic and partition in gap.partitions]
+    holes = [gap.partitions[partition] for gap in gaps if gap.topic == topic and partition in gap.partitions]
     for hole in sorted(holes, key=lambda hole: hole.from_offset):
         if hole.from_offset <= offset < hole.to_offset:
             offset = hole.to_offset
@@ -159,7 +159,7 @@ def ask_to_skip(checkpoint: Path) -> None:
 
 
 def is_asked_to_skip(checkpoint: Path) -> bool:
-    """Tell whether `ask_to_skip` was called and nothing has followed yet."""
+    """Return whether `ask_to_skip` was called and the job has not acted on it yet."""
     return (checkpoint / _REQUEST).exists()
 
 

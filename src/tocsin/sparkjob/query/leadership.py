@@ -96,7 +96,7 @@ def await_own(run: Run, checkpoint: Path) -> Lock | None:
             return own(checkpoint, jvm.process_id())
         state = JobState.WAITING if run.reporter.leads else JobState.READY
         if state is not reported:  # each update is a sign of life, and this loop does not need the JVM
-            run.reporter.update(state=state, reason="goes on from the checkpoint of the version that runs")
+            run.reporter.update(state=state, reason="resumes the running version's checkpoint")
             reported = state
         run.wait(_LOOK_SECONDS)
     return None

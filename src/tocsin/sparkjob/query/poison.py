@@ -111,17 +111,17 @@ class Poison:
 
     def __init__(self, folder: Path, topic: str) -> None:
         self._folder, self._topic = folder, topic
-        self._kept = _read(folder)
+        self._state = _read(folder)
 
     @property
     def count(self) -> int:
         """Count of the records that were set aside."""
-        return len(self._kept.records)
+        return len(self._state.records)
 
     @property
     def sentence(self) -> str:
         """A sentence on what was set aside, to put before the reason of a job; "" for nothing."""
-        records = self._kept.records
+        records = self._state.records
         if not records:
             return ""
         last, what = records[-1], "1 record was" if len(records) == 1 else f"{len(records)} records were"
@@ -129,7 +129,7 @@ class Poison:
 
     def count_failure(self, error: str, position: Offsets) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
-        before = self._kept if self._kept.position == position else _Kept()
+        before = self._state if self._state.position == position else _Kept()
         is_outage = is_kafka(error) or is_unwritable(error)
         failures, outages = before.failures + (not is_outage), before.outages + is_outage
         self._save(position=position, failures=failures, outages=outages)
@@ -138,7 +138,7 @@ class Poison:
     def without(self, records: DataFrame) -> DataFrame:
         """Leave out those of `records`, as Kafka gives them, that were set aside."""
         places: dict[int, list[int]] = {}
-        for one in self._kept.records:
+        for one in self._state.records:
             if one.topic == self._topic:
                 places.setdefault(one.partition, []).append(one.offset)
         bad = [(F.col("partition") == p) & F.col("offset").isin(offsets) for p, offsets in places.items()]
@@ -160,24 +160,30 @@ class Poison:
             TransientError: Kafka went away, try again.
             Unwritable: the disk is full.
         """
-        kept = self._kept
+        state = self._state
         # What a record holds can stand in an error, so a sender can make it look like a lost broker or a full disk.
-        is_due = kept.failures >= _FAILURES or kept.outages >= _OUTAGES
-        if not is_due or kept.position != position:
+        is_due = state.failures >= _FAILURES or state.outages >= _OUTAGES
+        if not is_due or state.position != position:
             return
-        reason = "looks for the record that ends its query"
-        log.warning("search started", position=position, failures=kept.failures, outages=kept.outages)
+        reason = "searching for the record that fails its query"
+        log.warning("search started", position=position, failures=state.failures, outages=state.outages)
         run.reporter.update(state=JobState.WAITING, reason=reason)
         found = self._find(run, position, lambda span: self._failure(run, position, span, write))
         if run.is_stopping:
             return
-        for one in found:
-            keep(one)
-            log.error("record set aside", topic=one.topic, partition=one.partition, offset=one.offset, error=one.error)
+        for record in found:
+            keep(record)
+            log.error(
+                "record set aside",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                error=record.error,
+            )
         # One more failure starts the next search; a restart before the first commit is none.
-        self._save(records=[*kept.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
-        if not found and kept.failures >= _FAILURES:
-            raise RuntimeError("the query fails again and again, and no single record is to blame; see the log")
+        self._save(records=[*state.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
+        if not found and state.failures >= _FAILURES:
+            raise RuntimeError("the query fails repeatedly, and not because of one record; see the log")
 
     def _find(self, run: Run, position: Offsets, failure_of: Callable[[SuspectSpan], str]) -> list[SetAside]:
         """Find the records to blame in the first range that fails; none when no record passes."""
@@ -188,7 +194,7 @@ class Poison:
         suspects = self._suspects(run, position, failure_of)
         blamed = [(span, error) for span, _ in suspects if (error := failure_of(span))]
         if witness is not None and (error := failure_of(witness)):
-            raise TransientError(f"a search for a record ended with no record that passes: {error}")
+            raise TransientError(f"the search for a record ended: no record passes: {error}")
         if witness is None:
             blamed = blamed[:1]  # a record that is alone on its topic has no witness, and may be blamed once
         now = datetime.now(UTC)
@@ -214,7 +220,7 @@ class Poison:
         if span.start >= span.end:
             return []
         known = {
-            one.offset for one in self._kept.records if (one.topic, one.partition) == (self._topic, span.partition)
+            one.offset for one in self._state.records if (one.topic, one.partition) == (self._topic, span.partition)
         }
         found = (message.offset() or 0 for message in topic.records(*span) if not is_tick(message.value() or b""))
         return [SuspectSpan(span.partition, offset, offset + 1) for offset in found if offset not in known]
@@ -261,11 +267,11 @@ class Poison:
         return ""
 
     def _save(self, **changes: object) -> None:
-        kept = self._kept.model_copy(update=changes)
+        state = self._state.model_copy(update=changes)
         # A version that runs beside this one may have set records aside meanwhile.
-        known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *kept.records]}
-        self._kept = kept.model_copy(update={"records": list(known.values())})
-        state_file.write(self._folder / _FILE, _Kept, self._kept)
+        known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *state.records]}
+        self._state = state.model_copy(update={"records": list(known.values())})
+        state_file.write(self._folder / _FILE, _Kept, self._state)
 
 
 def _read(folder: Path) -> _Kept:

@@ -161,7 +161,7 @@ class QueryLoop:
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
         if self._work.accept_failure(self._run, error):
-            log.info("query restarting", reason="the query asked for another way", error=error.splitlines()[0][:300])
+            log.info("query restarting", reason="the query changes its mode", error=error.splitlines()[0][:300])
             return
         if is_unwritable(error):
             raise Unwritable(error)
@@ -222,7 +222,7 @@ class QueryLoop:
         run.report(batch_id=progress.batch_id, watermark=watermark, **self._totals, **lag, **further)
 
     def _look_at_lag(self) -> None:
-        """Count the lag from the ends of the topic when a batch takes longer than it should; else that of it stands."""
+        """Count the lag from the ends of the topic when a batch takes too long; else report the batch's own."""
         started = self._run.started
         quiet = (started.batch_seconds if started else 0.0) + LAG_SECONDS
         if time.monotonic() - self._since < quiet or not self._is_due("lag", LAG_SECONDS):
@@ -239,7 +239,7 @@ class QueryLoop:
         return {"lag_records": records, "lag_seconds": seconds}
 
     def _growth(self) -> str | None:
-        """Tell in a sentence that partitions were added; None if none were."""
+        """Describe added partitions in a sentence; None if none were added."""
         with contextlib.suppress(TransientError):
             partitions = len(self._run.topic.partitions())
             if partitions > self._run.partitions:

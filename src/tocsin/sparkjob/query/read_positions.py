@@ -101,7 +101,7 @@ class Clients:
         return found
 
     def is_unsent(self) -> bool:
-        """Tell whether a producer holds records that the broker has not acknowledged."""
+        """Return whether a producer holds records that the broker has not acknowledged."""
         beans = self._ask()
         names = beans.find(_PRODUCERS)
         return any(

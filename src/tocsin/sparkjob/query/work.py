@@ -72,7 +72,7 @@ class Run:
 
     @property
     def is_stopping(self) -> bool:
-        """Tell whether the job was asked to stop; loops inside `Work.start` must end then."""
+        """Return whether the job was asked to stop; loops inside `Work.start` must end then."""
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:

@@ -1,1 +1,1 @@
-"""Tell people about jobs that are in trouble, and keep what happened."""
+"""Mail people about jobs in trouble, and record what happened to jobs."""

@@ -81,9 +81,9 @@ class Look:
         alive = {(process.job, process.spec) for process in self.actual.live}
         ended = [job for job, past in self.before.jobs.items() if past.expected and (job, past.spec) not in alive]
         before = {job: past.works for job, past in self.before.jobs.items()}
-        came = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
+        started = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
         events = [(job, self._end(job)) for job in ended]
-        events += [(job, Event(at=self.at, what=What.WORKS, reason="does its work")) for job in came]
+        events += [(job, Event(at=self.at, what=What.WORKS, reason="works")) for job in started]
         return events + [(one.job, self._event(one)) for one in self.actions]
 
     def _end(self, job: str) -> Event:

@@ -109,7 +109,7 @@ class Memory:
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
-    """The incidents that stand `now`, with what must be remembered to judge the next look.
+    """Judge the incidents `now`, and what to remember for the next look.
 
     Args:
         facts: the jobs now.
@@ -127,11 +127,11 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
             inputs[job] = _input(report, before.inputs.get(job), now)
     memory = replace(before, bases=bases, inputs=inputs)
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
-    known = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
+    jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     standing: dict[str, Incident] = {}
     for key, old in before.incidents.items():
         over = now - old.last_at >= CALM_SECONDS or not old.written
-        if old.job in known and ((old.job, old.condition) in found or not over):
+        if old.job in jobs and ((old.job, old.condition) in found or not over):
             standing[key] = old
     for (job, condition), reason in found.items():
         one = standing.get(f"{job} {condition}") or Incident(
@@ -141,9 +141,9 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     return replace(memory, incidents=standing, bases={**bases, **rolled})
 
 
-def is_due(one: Incident, now: float) -> bool:
-    """Tell whether its mail is to be written now."""
-    return not one.written and now - one.at >= _HOLD.get(one.condition, 0.0)
+def is_due(incident: Incident, now: float) -> bool:
+    """Return whether its mail is due."""
+    return not incident.written and now - incident.at >= _HOLD.get(incident.condition, 0.0)
 
 
 def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Iterator[tuple[str, Condition, str]]:
@@ -170,9 +170,9 @@ def _symptoms_of_flow(
     if report.state in (JobState.RUNNING, JobState.DRAINING) and report.lag_seconds > bounds.lag:
         yield Condition.LAGGING, f"is {span(report.lag_seconds)} behind, with {report.lag_records:,} records unread"
     if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
-        yield Condition.LATE, f"{share:.1%} of the latest records came too late for their window"
+        yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
-        yield Condition.SILENT, f"nothing has come in for {span(quiet)}"
+        yield Condition.SILENT, f"no events for {span(quiet)}"
 
 
 def _base(report: JobReport, base: Counters | None, now: float) -> Counters:

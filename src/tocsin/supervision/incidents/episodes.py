@@ -1,4 +1,4 @@
-"""Tell the life of one job as people do: when a process ended and why, and when the next one came."""
+"""Summarise a job's history in episodes: when a process ended and why, and when the next one worked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Ended:
     count: int = 1
 
     def is_told_again_by(self, event: Event) -> bool:
-        """Tell whether `event` is about the same process: one that was asked ends by force, or is found gone."""
+        """Return whether `event` is about the same process: one that was asked ends by force, or is found gone."""
         return self.restarted_at is None and self.event.what is What.STOP and event.what is not What.REFUSED
 
 
@@ -87,7 +87,7 @@ def episodes(events: Sequence[Event]) -> list[Episode]:
 
 
 def _absorbed(found: list[_Ended], event: Event) -> int:
-    """Take the ends off `found` that `event` repeats in a crash loop, and count them: the cause is told once."""
+    """Merge the ends in `found` that `event` repeats in a crash loop: the cause is shown once, with a count."""
     count = 0
     while event.condition is Condition.CRASH_LOOP and found and _repeats(event, found[-1].event):
         count += found.pop().count
@@ -98,9 +98,9 @@ def _repeats(event: Event, before: Event) -> bool:
     return before.failed and before.reason == event.reason and event.at - before.at < _LOOP_SECONDS
 
 
-def last_restart(told: Sequence[Episode]) -> Restart | None:
+def last_restart(episodes: Sequence[Episode]) -> Restart | None:
     """The last start that followed an end, out of `episodes`; None when there was none."""
-    for one in told:
+    for one in episodes:
         if one.restart_seconds is not None:
             return Restart(at=one.at + one.restart_seconds, cause=one.cause)
     return None
@@ -108,7 +108,7 @@ def last_restart(told: Sequence[Episode]) -> Restart | None:
 
 def _episode(one: _Ended) -> Episode:
     event = one.event
-    forced = "; it did not stop when asked, and was ended by force" if one.forced and not event.forced else ""
+    forced = "; it did not stop when asked, and was killed" if one.forced and not event.forced else ""
     return Episode(
         at=event.at,
         failed=event.failed or event.what is What.REFUSED,

@@ -53,21 +53,23 @@ class Watch:
         if memory != before:
             # Before the mails: an incident that is forgotten would be another.
             state_file.write(self._file, Memory, memory)
-        due = {key: one for key, one in memory.incidents.items() if is_due(one, now)}
-        for one in due.values():
-            self._write(one, memory.owners.get(one.job) or declared[INDEXER])
+        due = {key: incident for key, incident in memory.incidents.items() if is_due(incident, now)}
+        for incident in due.values():
+            self._write(incident, memory.owners.get(incident.job) or declared[INDEXER])
         if due:
-            told = {key: replace(one, written=True) for key, one in due.items()}
-            memory = replace(memory, incidents={**memory.incidents, **told})
+            written = {key: replace(incident, written=True) for key, incident in due.items()}
+            memory = replace(memory, incidents={**memory.incidents, **written})
             state_file.write(self._file, Memory, memory)
-        return [one for one in memory.incidents.values() if one.written]
+        return [incident for incident in memory.incidents.values() if incident.written]
 
-    def _write(self, one: Incident, to: str) -> None:
-        log.warning("incident", of=one.job, condition=str(one.condition), reason=one.reason, to=to or "nobody")
-        lines = [line[:_WORDS] for line in self._runner.logs(one.job, _LINES)]
-        outbox, notice = Outbox(self._settings.state), notice_of(one, str(self._settings.log(one.job)), lines)
+    def _write(self, incident: Incident, to: str) -> None:
+        log.warning(
+            "incident", of=incident.job, condition=str(incident.condition), reason=incident.reason, to=to or "nobody"
+        )
+        lines = [line[:_WORDS] for line in self._runner.logs(incident.job, _LINES)]
+        outbox, notice = Outbox(self._settings.state), notice_of(incident, str(self._settings.log(incident.job)), lines)
         for number, address in enumerate(filter(None, (part.strip() for part in to.split(",")))):
-            name = f"{one.name}-{number}"
+            name = f"{incident.name}-{number}"
             outbox.put(name, addressed(notice, name, address, self._settings))
 
     def _facts(self, catalog: Catalog) -> Facts:
@@ -86,7 +88,7 @@ class Watch:
 
 
 def owners(catalog: Catalog, on_call: tuple[str, ...]) -> dict[str, str]:
-    """Return the addresses that are told of each job, separated by commas.
+    """Return the recipients of mails about each job, separated by commas.
 
     Args:
         catalog: what is declared.
@@ -108,7 +110,7 @@ def faults(catalog: Catalog) -> dict[str, str]:
 _RETRIED = "Retrying automatically."
 _ADVICE = {
     Condition.CRASH_LOOP: _RETRIED,
-    Condition.MISCONFIGURED: f"Mend what the log names. {_RETRIED}",
+    Condition.MISCONFIGURED: f"Fix what the log names. {_RETRIED}",
     Condition.LOCKED: f"Another process holds the checkpoint: look for a second installation. {_RETRIED}",
     Condition.NO_ROOM: f"Make room on the disk of the state folder. {_RETRIED}",
     Condition.HUNG: "The process was stopped and is being restarted.",
@@ -124,23 +126,23 @@ _ADVICE = {
 _ONCE = "We will mail again only if this comes back after an hour without it."
 
 
-def commands(one: Incident) -> list[str]:
+def commands(incident: Incident) -> list[str]:
     """List what to type."""
-    job = JobName.parse(one.job)
-    if one.condition is Condition.QUARANTINING:
+    job = JobName.parse(incident.job)
+    if incident.condition is Condition.QUARANTINING:
         return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
-    if one.condition is Condition.BROKEN:
+    if incident.condition is Condition.BROKEN:
         return ["tocsin check"]
-    return [*(["tocsin check --plan"] if job.kind == DETECTOR and one.condition is Condition.MISCONFIGURED else []),
-            f"tocsin status {one.job}", f"tocsin dev logs {one.job}"]  # fmt: skip
+    plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED
+    return [*(["tocsin check --plan"] if plan else []), f"tocsin status {job}", f"tocsin dev logs {job}"]
 
 
-def notice_of(one: Incident, log: str, lines: Sequence[str]) -> Notice:
+def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
     """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
     return Notice(
-        subject=f"[tocsin] {one.job}: {one.condition}",
-        paragraphs=(one.reason, f"{_ADVICE[one.condition]} {_ONCE}"),
-        commands=commands(one),
+        subject=f"[tocsin] {incident.job}: {incident.condition}",
+        paragraphs=(incident.reason, f"{_ADVICE[incident.condition]} {_ONCE}"),
+        commands=commands(incident),
         output=lines,
         output_of=f"The end of its log ({log})",
     )

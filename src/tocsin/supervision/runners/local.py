@@ -46,7 +46,7 @@ class LocalRunner:
             self._leaving.append(before)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
-        asked = process_exit.asked(self._exit(launch.labels.job))
+        environment = process_exit.asked(self._exit(launch.labels.job))
         prefix = child_process.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
@@ -55,7 +55,7 @@ class LocalRunner:
                 stdout=log,
                 stderr=log,
                 cwd=launch.directory,
-                env={**launch.environment, **launch.labels.variable(), **asked},
+                env={**launch.environment, **launch.labels.variable(), **environment},
                 start_new_session=True,
                 umask=private.UMASK,
             )
@@ -79,11 +79,11 @@ class LocalRunner:
 
     def list(self) -> list[Process]:
         """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""
-        seen = self._processes.rows()
-        leaders = {pid for pid, row in seen.items() if row.leads and not _has_ancestor(row, seen)}
-        alone = {pid: row for pid, row in seen.items() if pid in leaders or not _has_ancestor(row, seen)}
+        rows = self._processes.rows()
+        leaders = {pid for pid, row in rows.items() if row.leads and not _has_ancestor(row, rows)}
+        alone = {pid: row for pid, row in rows.items() if pid in leaders or not _has_ancestor(row, rows)}
         found = [Process(row.labels, pid, row.started_at, pid in leaders) for pid, row in alone.items()]
-        found += [process for process in self._ending() if process.pid not in seen]
+        found += [process for process in self._ending() if process.pid not in rows]
         return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
 
     def exit_code(self, job: str) -> int | None:
@@ -133,9 +133,9 @@ def _kill(leader: psutil.Process) -> None:
             process.kill()
 
 
-def _has_ancestor(row: ProcessRow, seen: dict[int, ProcessRow]) -> bool:
-    """Tell whether a process above `row` belongs to the same job."""
-    above = seen.get(row.parent)
+def _has_ancestor(row: ProcessRow, rows: dict[int, ProcessRow]) -> bool:
+    """Return whether a process above `row` belongs to the same job."""
+    above = rows.get(row.parent)
     while above is not None and above.labels.job != row.labels.job:
-        above = seen.get(above.parent)
+        above = rows.get(above.parent)
     return above is not None

@@ -1,4 +1,4 @@
-"""Tell a process from all others: by labels on its command line, and in the environment of its children.
+"""Identify the processes of jobs by labels on their command line, and in the environment of their children.
 
 The live process list is the only truth about what runs. A pid file outlives its process, and its number is given again.
 """

@@ -44,7 +44,7 @@ class ProcessList:
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._strangers: set[int] = set()
-        self._known: dict[tuple[int, float], tuple[Labels, bool]] = {}
+        self._labels: dict[tuple[int, float], tuple[Labels, bool]] = {}
         self._full_look_at = 0.0
 
     def rows(self) -> dict[int, ProcessRow]:
@@ -54,7 +54,7 @@ class ProcessList:
             self._full_look_at = now + _FULL_LOOK_SECONDS
             self._strangers = set()
         self._strangers &= pids
-        self._known = {key: own for key, own in self._known.items() if key[0] in pids}
+        self._labels = {key: own for key, own in self._labels.items() if key[0] in pids}
         found = {}
         for pid in sorted(pids - self._strangers):
             try:
@@ -70,12 +70,12 @@ class ProcessList:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
             started_at = process.create_time()
-            own = self._known.get((process.pid, started_at)) or self._read_labels(process)
+            own = self._labels.get((process.pid, started_at)) or self._read_labels(process)
             if time.time() - started_at > _SETTLED_SECONDS:
                 if own is None:
                     self._strangers.add(process.pid)
                 else:
-                    self._known[process.pid, started_at] = own
+                    self._labels[process.pid, started_at] = own
             return None if own is None else ProcessRow(process, started_at, own[0], process.ppid(), own[1])
 
     def _read_labels(self, process: psutil.Process) -> tuple[Labels, bool] | None:

@@ -135,8 +135,8 @@ def test_generated_logins_come_at_their_rate() -> None:
     [
         (("lines", "--burst", "user=a,n=1"), "needs generated logins"),
         (("--source", "requests"), "only events of logins can be generated"),
-        (("--burst", "mallory"), "is no burst"),
-        (("--burst", "user=mallory,n=0"), "is no burst"),
+        (("--burst", "mallory"), "is not a burst"),
+        (("--burst", "user=mallory,n=0"), "is not a burst"),
         (("--duration", "soon"), "is not a span of time"),
         (("--count", "0"), "greater than or equal to 1"),
         (("--rate", "-1"), "greater than or equal to 0"),

@@ -34,8 +34,8 @@ def test_a_failure_behind_removed_records_is_counted_where_the_next_start_begins
     run: Any = None  # not asked for anything
     for _ in range(2):
         assert ingest.accept_failure(run, "a record ends the query")
-    assert ingest._poison._kept.failures == 2
-    assert ingest._poison._kept.position == begin(ingest, {0: 20, 1: 0})
+    assert ingest._poison._state.failures == 2
+    assert ingest._poison._state.position == begin(ingest, {0: 20, 1: 0})
 
 
 def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> None:
@@ -43,6 +43,6 @@ def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> N
     begin(ingest, {0: 20, 1: 0})
     assert ingest._counts["removed_unread"] == 15
     assert ingest._reason().startswith("15 records were removed before they were read, their events are lost; ")
-    assert ingest._reason(90.0).endswith("their events are lost; drains a backlog that is up to 0:01:30 old")
+    assert ingest._reason(90.0).endswith("their events are lost; drains a backlog up to 0:01:30 old")
     begin(ingest, {0: 30, 1: 10})
     assert ingest._counts["removed_unread"] == 27

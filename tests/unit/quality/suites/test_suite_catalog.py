@@ -54,7 +54,7 @@ def test_a_rule_is_read_with_all_that_it_says(tmp_path: Path) -> None:
 WRONG_ROWS: dict[str, tuple[Any, str]] = {
     "unknown expectation": (
         expect("column_values_to_be_in_sett", column="page", value_set=["a"]),
-        "type: 'expect_column_values_to_be_in_sett' is not an expectation that is possible here"
+        "type: 'expect_column_values_to_be_in_sett' is not an expectation supported here"
         " (docs/quality.md lists them); did you mean 'expect_column_values_to_be_in_set'?",
     ),
     "not for rows": (expect("column_mean_to_be_between", column="amount", max_value=1), "type: expect_column_mean"),
@@ -86,7 +86,7 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
         expect("column_values_to_match_regex", column="page", regex="(a"),
         "is not a regular expression",
     ),
-    "pattern of Python": (expect("column_values_to_match_regex", column="page", regex="(?P<n>a)"), "is read by Java"),
+    "pattern of Python": (expect("column_values_to_match_regex", column="page", regex="(?P<n>a)"), "is used by Java"),
     "values of another type": (
         expect("column_values_to_be_in_set", column="tries", value_set=[1, "2"]),
         "value_set: holds '2', which is no int",
@@ -94,7 +94,7 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
     "no values": (expect("column_values_to_be_in_set", column="tries", value_set=[]), "value_set: must be a list"),
     "set of times": (
         expect("column_values_to_be_in_set", column="at", value_set=["x"]),
-        "a set of times is not possible",
+        "cannot be a set of times",
     ),
     "length that is no number": (
         expect("column_value_lengths_to_be_between", column="page", max_value=2.5),
@@ -115,7 +115,7 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
     ),
     "parameter": (
         expect(BETWEEN, column="tries", max_value={"$PARAMETER": "usual_rows"}),
-        "no $PARAMETER is possible in rules for rows",
+        "rules for rows cannot use $PARAMETER",
     ),
     "unknown severity": (
         expect("column_values_to_not_be_null", "criticl", column="page"),
@@ -184,17 +184,20 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, text: str, what: str) -
             expect(BETWEEN, column="page.nul_ratio", max_value=1),
             "not a figure of the profile; did you mean 'page.null_ratio'",
         ),
-        (expect(BETWEEN, column="rows", mostly=0.5, min_value=1), "means nothing on the profile, which has one row"),
+        (expect(BETWEEN, column="rows", mostly=0.5, min_value=1), "has no effect on the profile, which has one row"),
         (
             expect(BETWEEN, column="last_event", max_value={"$PARAMETER": "usual_rows"}),
             "is a number, the column holds times",
         ),
-        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "day_end"}), "is a time and belongs, alone"),
+        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "day_end"}), "is a time; use it alone"),
         (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "usual_row * 2"}), "did you mean 'usual_rows'?"),
-        (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "max(usual_rows)"}), "is no arithmetic of parameters"),
+        (
+            expect(BETWEEN, column="rows", max_value={"$PARAMETER": "max(usual_rows)"}),
+            "is not arithmetic on parameters",
+        ),
         (expect(BETWEEN, column="rows", max_value={"$PARAMETER": "2 * 3"}), "names no parameter"),
         (expect(BETWEEN, column="rows", max_value={"$PARAMETER": 5}), "$PARAMETER must be a text"),
-        (expect("table_row_count_to_be_between", min_value=1), "is not possible in a suite of stage day"),
+        (expect("table_row_count_to_be_between", min_value=1), "cannot be used in a suite of stage day"),
     ],
 )
 def test_faults_of_a_suite_for_the_day(tmp_path: Path, entry: dict[str, Any], what: str) -> None:

@@ -63,7 +63,7 @@ def test_when_a_job_works_again_is_told_once() -> None:
     [
         (-9, "was killed by signal 9 (SIGKILL)"),
         (-99, "was killed by signal 99 (unknown)"),
-        (None, "ended without a word: killed from outside, by the kernel (out of memory) or by a person"),
+        (None, "ended without an exit code: killed by the kernel (out of memory) or by somebody"),
         (1, "failed with exit code 1: why"),
         (2, "its configuration is wrong: why"),
     ],
@@ -79,7 +79,7 @@ def test_a_version_that_ended_beside_the_one_that_runs_is_told_too() -> None:
 
 def test_a_stop_is_no_end_and_tells_why_and_how_long_it_ran() -> None:
     ((_, one),) = look(Actual(live=[live(7, spec="v0")]), running("v0")).events()
-    assert (one.what, one.reason, one.ran_seconds) == (What.STOP, "was started from another spec", 100.0)
+    assert (one.what, one.reason, one.ran_seconds) == (What.STOP, "runs from another spec", 100.0)
     stopped = History(jobs={JOB: Past(spec="v1", asked={7: 199.0})})
     assert [one.what for _, one in look(Actual(exits={JOB: 0}), stopped).events()] == [What.START]
 
@@ -110,7 +110,7 @@ def test_an_end_of_what_is_not_to_run_any_more_has_a_cause_too() -> None:
 def test_kinds_of_actions_are_told_apart() -> None:
     after = History(jobs={JOB: Past(condition=Condition.CRASH_LOOP)})
     actions: list[Action] = [
-        Change(JOB, Condition.FINE, "runs again"),
+        Change(JOB, Condition.FINE, "recovered"),
         Stop(JOB, 7, "is hung", force=True),
         Start(JOB, "v1", "runs"),
     ]

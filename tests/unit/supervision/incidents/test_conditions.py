@@ -114,7 +114,7 @@ def test_late_drops_are_told_above_a_share_of_the_latest_records(watched: Watche
     assert watched.look(says(JOB, rows_in=100_000, rows_dropped_late=999), 5) == [], "since the process began"
     assert watched.look(says(JOB, rows_in=101_000, rows_dropped_late=1000), 601) == []
     (told,) = watched.look(says(JOB, rows_in=102_000, rows_dropped_late=1100), 601)
-    assert told == f"{JOB} drops late events: 10.0% of the latest records came too late for their window"
+    assert told == f"{JOB} drops late events: 10.0% of the latest records were too late for their window"
     assert watched.look(says(JOB, rows_in=100, rows_dropped_late=0, pid=8), 5) == [], "another process counts anew"
 
 
@@ -138,7 +138,7 @@ def test_a_source_without_input_is_told_after_its_patience_and_one_that_never_ha
         assert watched.look(says(INGEST, rows_in=number), 5) == watched.look(says(INGEST, rows_in=number), 3600) == []
     assert watched.look(says(INGEST, rows_in=0, pid=8, lag_records=3), 5) == [], "it has not read what there is"
     assert watched.look(quiet, 5) == watched.look(quiet, 119) == []
-    assert watched.look(quiet, 1) == [f"{INGEST} no input: nothing has come in for 1 h"], "also across a restart"
+    assert watched.look(quiet, 1) == [f"{INGEST} no input: no events for 1 h"], "also across a restart"
     assert watched.look(says(INGEST, rows_in=1, pid=8), 5) == watched.look(says(INGEST, rows_in=1, pid=8), 3601) == []
 
 

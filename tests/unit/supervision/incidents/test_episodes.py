@@ -8,11 +8,11 @@ from tocsin.supervision.job_states import Condition
 
 
 def start(at: float) -> Event:
-    return Event(at=at, what=What.START, reason="is to run", condition=Condition.FINE)
+    return Event(at=at, what=What.START, reason="should run", condition=Condition.FINE)
 
 
 def works(at: float) -> Event:
-    return Event(at=at, what=What.WORKS, reason="does its work")
+    return Event(at=at, what=What.WORKS, reason="works")
 
 
 def crash(at: float, code: int | None = -9, condition: Condition = Condition.RESTARTING) -> Event:
@@ -54,7 +54,7 @@ def test_a_stop_that_was_asked_for_is_no_failure() -> None:
 
 def test_one_process_ends_once_however_often_that_is_told() -> None:
     (one,) = episodes([start(1), stop(10), stop(30, "was asked to stop", forced=True), crash(31), start(40), works(40)])
-    assert one.cause == "a restart was asked for; it did not stop when asked, and was ended by force"
+    assert one.cause == "a restart was asked for; it did not stop when asked, and was killed"
     assert (one.at, one.back_seconds, one.failed) == (10, 30, False)
 
 

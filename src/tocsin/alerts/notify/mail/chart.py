@@ -44,8 +44,8 @@ def draw(details: AlertDetails) -> bytes:
     return buffer.getvalue()
 
 
-def _begin(one: StoredFinding) -> datetime:
-    return one.finding.window_start or one.finding.event_time_max or one.first_detected_at
+def _begin(finding: StoredFinding) -> datetime:
+    return finding.finding.window_start or finding.finding.event_time_max or finding.first_detected_at
 
 
 def _place(time: datetime) -> float:
@@ -53,20 +53,20 @@ def _place(time: datetime) -> float:
     return time.timestamp() / 86_400
 
 
-def _end(one: StoredFinding) -> datetime:
-    return one.finding.window_end or _begin(one)
+def _end(finding: StoredFinding) -> datetime:
+    return finding.finding.window_end or _begin(finding)
 
 
 def _is_close(shown: list[StoredFinding]) -> bool:
-    """Tell whether the windows are few and near enough for their insides to be seen."""
+    """Return whether the windows are few and close enough to draw each."""
     length = _end(shown[0]) - _begin(shown[0])
     return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
 
 
-def _draw_trajectory(axes: Axes, one: StoredFinding) -> None:
-    start, end = _begin(one), _end(one)
+def _draw_trajectory(axes: Axes, finding: StoredFinding) -> None:
+    start, end = _begin(finding), _end(finding)
     axes.axvspan(_place(start), _place(end), color=_LINE, alpha=0.06, lw=0)
-    points = [(time_of(micros), score) for micros, score in one.trajectory]
+    points = [(time_of(micros), score) for micros, score in finding.trajectory]
     # Events of one instant raise the score at once; what came first within it is not known.
     times = [_place(min(max(time, start), end)) for time, _ in points]
     scores = [score for _, score in points]
@@ -77,21 +77,21 @@ def _draw_trajectory(axes: Axes, one: StoredFinding) -> None:
 
 
 def _draw_stems(axes: Axes, shown: list[StoredFinding]) -> None:
-    times, scores = [_place(_begin(one)) for one in shown], [one.finding.score for one in shown]
+    times, scores = [_place(_begin(finding)) for finding in shown], [finding.finding.score for finding in shown]
     axes.vlines(times, 0, scores, color=_LINE, lw=1.4)
     axes.plot(times, scores, color=_LINE, ls="", marker="o", ms=4)
 
 
 def _draw_limits(axes: Axes, details: AlertDetails, highest: float) -> None:
     limits = {"email": details.alert.email_limit, "urgent": details.alert.urgent_limit}
-    known = {level: limit for level, limit in limits.items() if limit is not None}
-    for level, limit in known.items():
+    declared = {level: limit for level, limit in limits.items() if limit is not None}
+    for level, limit in declared.items():
         axes.axhline(limit, color=_LIMITS[level], lw=1.2, ls=(0, (5, 3)))
         words = f"{level} above {number(limit)}"
         axes.annotate(words, (0.995, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
                       color=_LIMITS[level], fontsize=8, ha="right", va="bottom")  # fmt: skip
-    lowest = min([0.0, *known.values(), *(one.finding.score for one in details.findings)])
-    top = max([highest, *known.values()])
+    lowest = min([0.0, *declared.values(), *(one.finding.score for one in details.findings)])
+    top = max([highest, *declared.values()])
     axes.set_ylim(lowest, top + (top - lowest) * 0.18 or 1.0)
 
 

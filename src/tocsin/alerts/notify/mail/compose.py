@@ -196,10 +196,10 @@ def _commands(alert: Alert) -> list[str]:
     return more
 
 
-def _window(one: StoredFinding, still_open: bool) -> str:
-    start, end = one.finding.window_start, one.finding.window_end
+def _window(finding: StoredFinding, still_open: bool) -> str:
+    start, end = finding.finding.window_start, finding.finding.window_end
     if start is None or end is None:
-        return f"one event, {_moment(one.finding.event_time_max or one.first_detected_at)}"
+        return f"one event, {_moment(finding.finding.event_time_max or finding.first_detected_at)}"
     return plain_text.times(start, end) + (", still open" if still_open else "")
 
 

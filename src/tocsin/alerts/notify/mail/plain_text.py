@@ -10,7 +10,7 @@ from tocsin.model.printable import printable
 
 
 def plain(text: str, longest: int = 200) -> str:
-    """Write `text` in one line of at most about `longest` characters; where it was cut its true length is told."""
+    """Write `text` in one line of about `longest` characters at most; a cut text ends with its true length."""
     cut = printable(text[:longest])
     if len(text) <= longest and len(cut) <= 2 * longest:
         return cut
