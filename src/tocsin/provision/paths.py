@@ -3,63 +3,33 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError
 
 
-@dataclass(frozen=True)
 class Paths:
     """The places of one checkout.
 
     Attributes:
         root: the checkout.
         home: folder of everything generated besides the Python environments.
+        locks: folder of the lock files.
+        venv: the Python environment of Tocsin and its Spark jobs.
+        airflow_venv: the Python environment of Airflow.
+        bench: folder of the peers that `make bench` measures: `venv` and `jars`.
+        uv: folder that holds the pinned uv.
+        ivy: Ivy's cache, settings and log.
+        node: folder that holds `node_modules` of the mail sink.
+        java: folder of the generated Java launchers and trust stores.
     """
 
-    root: Path
-    home: Path
-
-    @property
-    def locks(self) -> Path:
-        """Folder of the lock files."""
-        return self.root / "locks"
-
-    @property
-    def venv(self) -> Path:
-        """The Python environment of Tocsin and its Spark jobs."""
-        return self.root / ".venv"
-
-    @property
-    def airflow_venv(self) -> Path:
-        """The Python environment of Airflow."""
-        return self.root / ".venv-airflow"
-
-    @property
-    def bench(self) -> Path:
-        """Folder of the peers that `make bench` measures: `venv` and `jars`."""
-        return self.home / "bench"
-
-    @property
-    def uv(self) -> Path:
-        """Folder that holds the pinned uv."""
-        return self.home / "uv"
-
-    @property
-    def ivy(self) -> Path:
-        """Ivy's cache, settings and log."""
-        return self.home / "ivy"
-
-    @property
-    def node(self) -> Path:
-        """Folder that holds `node_modules` of the mail sink."""
-        return self.home / "node"
-
-    @property
-    def java(self) -> Path:
-        """Folder of the generated Java launchers and trust stores."""
-        return self.home / "java"
+    def __init__(self, root: Path, home: Path) -> None:
+        """Name the places; nothing is made."""
+        self.root, self.home = root, home
+        self.locks, self.venv, self.airflow_venv = root / "locks", root / ".venv", root / ".venv-airflow"
+        self.bench, self.uv, self.ivy = home / "bench", home / "uv", home / "ivy"
+        self.node, self.java = home / "node", home / "java"
 
     def jars(self, configuration: str) -> Path:
         """Folder of the Java archives of one section of the lock: "spark", "broker" or "bench"."""

@@ -17,6 +17,7 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.places import Places
 from tocsin.model.source import Source
+from tocsin.quality.suites.row_rules import text_literal
 
 _NUMBERS = itertools.count(1)
 _DAY = "tocsin_day"
@@ -49,17 +50,12 @@ def _table(spark: SparkSession, places: Places, source: Source, days: dict[date,
     declared = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
     buckets = f"CLUSTERED BY (`{one.key}`) SORTED BY (`{one.key}`, event_time) INTO {one.buckets} BUCKETS"
     # With a location of its own the table is external: dropping it would else delete the files of its partitions.
-    location = f"LOCATION {_text(str(places.days))}"
+    location = f"LOCATION {text_literal(str(places.days))}"
     place = f"USING parquet PARTITIONED BY ({_DAY}) {buckets if one.key in columns else ''} {location}"
     spark.sql(f"CREATE TABLE {name} ({declared}, {_DAY} date) {place}")
     partitions = " ".join(
-        f"PARTITION ({_DAY}=DATE '{day}') LOCATION {_text(str(places.version(day, version.version)))}"
+        f"PARTITION ({_DAY}=DATE '{day}') LOCATION {text_literal(str(places.version(day, version.version)))}"
         for day, version in days.items()
     )
     spark.sql(f"ALTER TABLE {name} ADD {partitions}")
     return spark.table(name).select(*[F.col(f"`{column}`") for column in columns])
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

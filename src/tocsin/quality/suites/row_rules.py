@@ -91,8 +91,8 @@ class RowRule:
             "length": lambda: _band(f"length({value})", kwargs, "int"),
             "in_set": lambda: f"{value} IN ({_literals(kwargs, kind)})",
             "not_in_set": lambda: f"{value} NOT IN ({_literals(kwargs, kind)})",
-            "matches": lambda: f"{value} RLIKE {_text(kwargs['regex'])}",
-            "matches_not": lambda: f"NOT {value} RLIKE {_text(kwargs['regex'])}",
+            "matches": lambda: f"{value} RLIKE {text_literal(kwargs['regex'])}",
+            "matches_not": lambda: f"NOT {value} RLIKE {text_literal(kwargs['regex'])}",
         }
         return f"({conditions[short]()})"
 
@@ -145,10 +145,10 @@ def _literal(value: object, kind: str) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"CAST('{value!r}' AS DOUBLE)"
-    return str(value) if isinstance(value, int) else _text(str(value))
+    return str(value) if isinstance(value, int) else text_literal(str(value))
 
 
-def _text(value: str) -> str:
-    """A literal of Spark SQL, in which a backslash escapes."""
+def text_literal(value: str) -> str:
+    """Write a literal of Spark SQL, in which a backslash escapes."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
