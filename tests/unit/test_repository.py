@@ -65,6 +65,11 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in tracked() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def where(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -102,7 +107,7 @@ def test_a_folder_is_seen_at_a_glance_and_each_module_is_found_by_its_name() -> 
     folders = Counter(path.parent for path in python_files("src"))
     assert {where(folder): files for folder, files in folders.items() if files > FILES_A_FOLDER} == {}
     assert [name for name, times in Counter(path.stem for path in modules).items() if times > 1] == []
-    bodies = [node for path in modules for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    bodies = [node for path in modules for node in parsed(path).body]
     classes = Counter(node.name for node in bodies if isinstance(node, ast.ClassDef) and node.name[0] != "_")
     assert [name for name, times in classes.items() if times > 1] == []
 
@@ -120,7 +125,7 @@ def test_modules_keep_their_budget(folder: str, lines: int) -> None:
 def test_functions_keep_their_budget() -> None:
     long = []
     for path in python_files("src", "detectors", "spark_jobs", "dags"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 size = node.end_lineno - node.lineno + 1
                 long += [f"{where(path)}:{node.lineno} {node.name}: {size} lines"] if size > 40 else []
@@ -138,7 +143,7 @@ def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
     wrong = []
     for path in python_files("tests"):
         own = path.relative_to(ROOT / "tests").parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tests":
                 folder, *modules = [*(node.module or "").split(".")[1:], *(alias.name for alias in node.names)]
                 is_test = any(name.startswith("test_") for name in modules)
@@ -148,7 +153,7 @@ def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
 
 def imported_by(path: Path) -> set[str]:
     """Modules and names that a file imports anywhere in it, for types too."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(parsed(path)))
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     for node in nodes:
         if isinstance(node, ast.ImportFrom):

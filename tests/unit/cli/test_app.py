@@ -65,15 +65,20 @@ def test_debugging_shows_the_traceback(failing: Callable[[Exception], int], monk
         failing(TransientError("x"))
 
 
-def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tocsin.cli", *words],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs the command with words and environment; gives the exit code."""
+
+    def run(*words: str, **environment: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["tocsin", *words])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as left:
+            app.main()
+        assert isinstance(left.value.code, int)
+        return left.value.code
+
+    return run
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -84,27 +89,29 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_verb_is_in_the_help_and_has_one_line_there() -> None:
-    done = call("--help", COLUMNS="200", NO_COLOR="1")
-    assert done.returncode == 0
-    verbs = dict(re.findall(r"^│ (\w+) +(\S.*?) *│$", done.stdout, re.MULTILINE))
+def test_every_verb_is_in_the_help_and_has_one_line_there(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("--help", COLUMNS="200", NO_COLOR="1") == 0
+    verbs = dict(re.findall(r"^│ (\w+) +(\S.*?) *│$", capsys.readouterr().out, re.MULTILINE))
     expected = {"demo", "dev", "send", "status", "findings", "alerts", "quarantine", "detectors", "check", "doctor"}
     assert verbs.keys() >= expected
     assert all(verbs.values())
 
 
-def test_a_usage_error_leaves_with_2() -> None:
-    done = call("findings", "--detectr", "x")
-    assert done.returncode == 2
-    assert "--detector" in done.stderr
-    assert call("findings", "--since", "soon").returncode == 2
+def test_a_usage_error_leaves_with_2(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("findings", "--detectr", "x") == 2
+    assert "--detector" in capsys.readouterr().err
+    assert call("findings", "--since", "soon") == 2
 
 
-def test_a_folder_that_is_no_project_is_told(tmp_path: Path) -> None:
-    done = call("check", TOCSIN_PROJECT=str(tmp_path))
-    assert done.returncode == 2
-    assert "holds neither sources/ nor detectors/" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_folder_that_is_no_project_is_told(
+    call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("check", TOCSIN_PROJECT=str(tmp_path)) == 2
+    told = capsys.readouterr().err
+    assert "holds neither sources/ nor detectors/" in told
+    assert "Traceback" not in told
 
 
 def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
