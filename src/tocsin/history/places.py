@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -30,37 +29,28 @@ IMPORTED = "import-"
 _DAY, _RUN = "dt=", "run="
 
 
-@dataclass(frozen=True)
 class Places:
-    """The folders of one source."""
+    """The folders of one source.
 
-    root: Path
-    source: str
+    Attributes:
+        root: the history folder.
+        source: its name.
+        landing: all that landed and is not yet removed.
+        ledger: what each run landed.
+        days: all sealed days.
+        table: the Iceberg table.
+    """
+
+    def __init__(self, root: Path, source: str) -> None:
+        """Name the folders; nothing is made."""
+        self.root, self.source = root, source
+        self.landing, self.ledger = root / "landing" / source, root / "ledger" / source
+        self.days, self.table = root / "days" / source, root / "tables" / source
 
     @classmethod
     def of(cls, settings: Settings, source: str) -> Places:
         """The folders of `source` in this installation."""
         return cls(settings.history_folder, source)
-
-    @property
-    def landing(self) -> Path:
-        """Folder of all that landed and is not yet removed."""
-        return self.root / "landing" / self.source
-
-    @property
-    def ledger(self) -> Path:
-        """Folder of what each run landed."""
-        return self.root / "ledger" / self.source
-
-    @property
-    def days(self) -> Path:
-        """Folder of all sealed days."""
-        return self.root / "days" / self.source
-
-    @property
-    def table(self) -> Path:
-        """Folder of the Iceberg table."""
-        return self.root / "tables" / self.source
 
     def landed(self, day: date, run: str) -> Path:
         """Folder of what `run` landed for `day`."""
