@@ -118,7 +118,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
                 return False
             return True
 
-        awaited(ended, DEMO_SECONDS, every=0.2)
+        awaited(ended, DEMO_SECONDS, every=0.5)
         assert demo.stdout is not None
         written = demo.stdout.read() if demo.poll() is not None else "it did not end in time"
     assert demo.returncode == 0, written
