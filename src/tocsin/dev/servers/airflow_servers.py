@@ -123,7 +123,6 @@ class Airflow:
             "LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
             "DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             # A batch outlives an API server that is away for four minutes: by default its third heartbeat in vain ends
             # it, after some 55 seconds (seen in 3.3.2). A run of the supervisor whose worker has died ends after two.
             "WORKERS__EXECUTION_API_RETRIES": "12",
