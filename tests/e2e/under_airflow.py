@@ -5,27 +5,41 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.rig.airflow_api import Api
+from tests.rig.samples.backfills import finding
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
+from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
+from tocsin.history.land.landing import LandingWriter
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, record
+from tocsin.history.places import IMPORTED, Places, begin
 from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.model.finding import Origin
+from tocsin.model.job_report import JobState
+from tocsin.project.source_file import read_source
+from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.job_states import memory_of
 
 DETECTOR = "detector:failed_logins"
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]
 BACKFILL = "backfill__failed_logins"
-PAST = [datetime.now(UTC).date() - timedelta(days=days) for days in (3, 2)]
+HISTORY = "history__logins"
+# Days of which the gates refuse the first, let the second pass, and hold the findings of the third.
+REFUSED, GOOD, HELD = (datetime.now(UTC).date() - timedelta(days=days) for days in (4, 3, 2))
 # From what happens until the supervisor has acted: an event of the watcher takes a few seconds, cron a minute.
 SECONDS = 45
 BY_EVENT = 30
@@ -72,7 +86,7 @@ class Running:
                 self.admin.trigger("supervisor")
             return False
 
-        await_that(came, seconds, every=2)
+        await_that(came, seconds, every=4)
 
     def kill_task(self, dag: str, task: str) -> str:
         """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""
@@ -82,6 +96,8 @@ class Running:
                 return db.execute(statement, values).fetchone()
 
         where = "WHERE run_id = ? AND task_id = ?"
+        # A scheduled run, of which there is one for each new DAG, is alone as well.
+        await_that(lambda: not {"queued", "running"} & {*self.admin.runs(dag).values()}, BATCH_SECONDS, every=1)
         ask("UPDATE slot_pool SET slots = 0 WHERE pool = 'backfill'")
         run = self.admin.trigger(dag)
         await_that(lambda: self.admin.states(dag, run).get(task) == "scheduled", SECONDS)
@@ -104,9 +120,8 @@ class Running:
 
     def has_found(self, user: str) -> bool:
         """Whether a finding about `user` is in the alerts DB."""
-        done = self.stack.tocsin("findings", "--entity", user, "--json")
-        assert done.returncode == 0, done.stderr
-        return bool(json.loads(done.stdout))
+        with contextlib.closing(open_store(self.stack.settings)) as store:
+            return bool(list_findings(store, FindingFilter(entity=user)))
 
     def ends(self) -> Offsets:
         """Where the events end now."""
@@ -137,39 +152,82 @@ class Running:
         finally:
             server.resume()
 
-    def bring_in_the_past(self, days: Iterable[date] = PAST) -> None:
-        """Import a burst on each of `days`."""
-        what = "ip_address: 203.0.113.7 | action: login failed"
-        moments = [f"{day}T12:00:{second % 10:02}Z" for day in days for second in range(60)]
-        lines = [f"user_id: mallory | timestamp: {moment} | {what}" for moment in moments]
-        file = self.stack.state / "past.log"
-        file.write_text("\n".join(lines) + "\n")
-        done = self.stack.tocsin("history", "import", "--source", "logins", str(file))
-        assert done.returncode == 0, done.stderr
+    def judge(self, suite: str, name: str, *, column: str = "", max_value: int) -> None:
+        """Declare a suite of one critical rule: an upper bound of a column, or of the number of rows."""
+        kind = "expect_column_values_to_be_between" if column else "expect_table_row_count_to_be_between"
+        kwargs = ({"column": column} if column else {}) | {"max_value": max_value}
+        rule = {"type": kind, "kwargs": kwargs, "severity": "critical", "meta": {"name": name}}
+        file = self.stack.project / "expectations" / f"{suite}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"name": suite, "expectations": [rule]}))
+
+    def land_the_past(self, days: Mapping[date, Iterable[str]]) -> None:
+        """Land a burst of 60 failed logins for each of the users of each day, as an import does."""
+        source = read_source(self.stack.project / "sources" / "logins.toml")
+        places, columns = Places.of(self.stack.settings, source.name), columns_of(source)
+        known = {"raw_topic": "file:past", "raw_partition": 0, "source": source.name, "schema_version": 1}
+        known |= {"ip_address": "203.0.113.7", "action": "login failed"}
+        bursts = [(begin(day) + timedelta(hours=12), user) for day, users in days.items() for user in users]
+        times = [(start + timedelta(seconds=number % 10), user) for start, user in bursts for number in range(60)]
+        rows = [
+            known | {"user_id": user, "event_time": at, "ingested_at": at, "raw_offset": offset}
+            for offset, (at, user) in enumerate(times)
+        ]
+        writer = LandingWriter(places, f"{IMPORTED}past", source)
+        table = pa.Table.from_pylist(rows, arrow_schema(columns))
+        writer.write(table.append_column(PARTITION, pa.array([-1] * len(rows), pa.int32())))
+        now, file = datetime.now(UTC), ImportedFile(name="past.log", sha256="00", rows=len(rows), refused=0)
+        about = {"run": writer.run, "began": now, "ended": now, "columns": columns, "imported": file}
+        record(places, Entry(**about, files=tuple(writer.files)))
+
+    def find_in_the_stream(self, user: str, day: date) -> None:
+        """Write what the job would have found at noon of `day`: so no reason has to be proved with Spark."""
+        one = finding(user, day, 12 * 3600).model_copy(update={"origin": Origin.STREAM, "run_id": ""})
+        producer = Producer(self.stack.settings.kafka.for_librdkafka())
+        producer.produce(self.stack.settings.names.findings, one.to_json(), one.finding_id.encode())
+        assert producer.flush(30) == 0
+        await_that(lambda: self.has_found(user), SECONDS)
+
+    def night(self) -> str:
+        """Run what a night does; the id of the run that has failed, which may be that of an hour."""
+        self.admin.trigger(HISTORY)
+        await_that(lambda: not {"queued", "running"} & {*self.admin.runs(HISTORY).values()}, 2 * BATCH_SECONDS, every=1)
+        (run,) = [run for run, state in self.admin.runs(HISTORY).items() if state == "failed"]
+        return run
+
+    def reported(self, mail: dict[str, Any], subject: str, day: date, rule: str) -> str:
+        """The address in `mail` of the report on `day`, whose page tells a viewer of `rule`."""
+        (address,) = set(re.findall(rf'"({self.url}/tocsin/quality/{subject}/{day}/[^"]+)"', mail["html"]))
+        assert rule in Api(self.url, self.passwords, "viewer").page(address.removeprefix(self.url))
+        return str(address)
 
     def await_end(self, dag: str, run: str, state: str) -> None:
         """Wait for the end of a run that starts Spark, and see how it ended."""
-        await_that(lambda: self.admin.runs(dag)[run] in ("success", "failed"), 2 * BATCH_SECONDS)
+        await_that(lambda: self.admin.runs(dag)[run] in ("success", "failed"), 2 * BATCH_SECONDS, every=1)
         assert self.admin.runs(dag)[run] == state, self.admin.states(dag, run)
 
-    def told_of_days(self) -> str:
-        """What all runs have told that run days by themselves: a schedule (02:10, 04:00) may come before the test."""
-        tasks = {"history__logins": "catch_up", BACKFILL: "run"}
-        runs = [(dag, run) for dag in tasks for run in self.admin.runs(dag)]
-        for dag, run in runs:
-            self.await_end(dag, run, "success")
-        done = [(dag, run) for dag, run in runs if self.admin.states(dag, run).get(tasks[dag]) == "success"]
-        return "".join(self.admin.log(dag, run, tasks[dag]) for dag, run in done)
+    def backfilled(self, count: int) -> dict[str, str]:
+        """The day of each run of a Backfill, once there are `count`."""
 
-    def days(self) -> list[tuple[str, str]]:
-        """The day and the state of each run of a Backfill, by day."""
-        found = self.admin.call("GET", f"/api/v2/dags/{BACKFILL}/dagRuns?run_type=backfill")["dag_runs"]
-        return sorted((run["partition_key"], run["state"]) for run in found)
+        def found() -> dict[str, str]:
+            runs = self.admin.call("GET", f"/api/v2/dags/{BACKFILL}/dagRuns?run_type=backfill")["dag_runs"]
+            return {run["dag_run_id"]: run["partition_key"] for run in runs}
 
-    def await_days(self, count: int) -> None:
-        """Wait until so many runs of Backfills have ended."""
-        await_that(lambda: len(self.days()) == count, SECONDS)
-        await_that(lambda: {state for _, state in self.days()} <= {"success", "failed"}, 2 * BATCH_SECONDS)
+        await_that(lambda: len(found()) == count, SECONDS)
+        return found()
+
+    def await_running(self) -> None:
+        """Wait until the detector says that it runs."""
+
+        def runs() -> bool:
+            beat = read_beat(self.stack.state, DETECTOR)
+            return beat is not None and beat.report.state is JobState.RUNNING
+
+        await_that(runs, BATCH_SECONDS)
+
+    def await_version(self, version: str) -> None:
+        """Wait until this version of the detector leads."""
+        await_that(lambda: self.stack.report(DETECTOR).version == version, 2 * SECONDS)
 
     def declare(self, name: str, old: str = "", new: str = "") -> None:
         """One more detector, whose owner is another."""
