@@ -25,6 +25,9 @@ ORIGIN_HEADER = "tocsin-origin"
 INGESTED_AT_HEADER = "tocsin-ingested-at"
 """On replayed raw records: the append time of the original, ISO 8601."""
 
+BATCH_HEADER = "tocsin-batch"
+"""On raw records that a sender may repeat: `<32 hex digits of a batch>/<index in it>`, the identity of the event."""
+
 REPLAYS_HEADER = "tocsin-replays"
 """On replayed raw records: how often this record has been replayed, as a decimal number."""
 
@@ -47,6 +50,8 @@ class Reason(StrEnum):
     """Not exactly one JSON object (truncated, an array, two objects, text behind the object)."""
     NOT_KEY_VALUE = "not_key_value"
     """No `key: value` pair in the line."""
+    NOT_LOGFMT = "not_logfmt"
+    """No `key=value` in the line."""
     NO_MATCH = "no_match"
     """The source's pattern does not match the whole record."""
     MISSING = "missing"
@@ -94,14 +99,20 @@ def rules_version(parts: dict[str, str]) -> str:
 
 @cache
 def _parser() -> str:
-    path = Path(__file__).parent / "spark" / "parse.py"
+    folder = Path(__file__).parent
+    return _digest(
+        "".join(_code(folder / name) for name in ("spark/parse.py", "spark/record_place.py", "line_forms.py"))
+    )
+
+
+def _code(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     # Where a name comes from is no rule: a module that moves changes no version.
     tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return _digest(ast.unparse(tree))
+    return ast.unparse(tree)
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, Message
 
+from tocsin.ingest.line_forms import logfmt_value
 from tocsin.kafka.client import reaching
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import ConfigError
@@ -57,11 +58,13 @@ def key_reader(source: Source) -> KeyOf:
     """
     plain = _pattern(source)
     group = numbered_groups(source.pattern)[1].get(source.key, 0) if source.pattern else 1
-    may_be_json = Format.JSON in source.formats
+    may_be_json, is_logfmt = Format.JSON in source.formats, Format.LOGFMT in source.formats
 
     def key_of(line: bytes) -> bytes | None:
-        if may_be_json and (plain is None or line.lstrip()[:1] == b"{"):
+        if may_be_json and (source.formats == (Format.JSON,) or line.lstrip()[:1] == b"{"):
             return _json_key(line, source.key)
+        if is_logfmt:
+            return logfmt_value(line.strip(b" \t\r\n"), source.key)
         match = plain.search(line) if plain is not None else None
         key = match.group(group) if match and group else None
         return (key or b"").strip() or None

@@ -4,7 +4,7 @@
 
     title = "Logins of the web shop"
     owner = "platform@example.com"
-    format = ["key-value", "json"]       # json | key-value | regex, or json beside one of the others
+    format = ["key-value", "json"]       # json | key-value | logfmt | regex, or json beside one of the others
     key = "user_id"                      # column that decides the partition
     event_time = "timestamp"             # column that holds the time of the event
     event_time_format = "iso8601"        # iso8601 | epoch-seconds | epoch-milliseconds | a Spark datetime pattern
@@ -60,6 +60,7 @@ class Format(StrEnum):
 
     JSON = "json"
     KEY_VALUE = "key-value"
+    LOGFMT = "logfmt"
     REGEX = "regex"
 
 

@@ -79,7 +79,7 @@ Visitor = "int"
         ": owner: is missing",
         ":2: title: must be a non-empty text, not ''",
         ":3: ower: is not a key of a source; did you mean 'owner'?",
-        ":4: format: must be 'json', 'key-value' or 'regex', not 'key-valu'; did you mean 'key-value'?",
+        ":4: format: must be 'json', 'key-value', 'logfmt' or 'regex', not 'key-valu'; did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
         ":6: event_time: 'note' may not be optional",
         ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds nor a pattern with a"
@@ -101,7 +101,7 @@ Visitor = "int"
         (('"json"', '["json", "json"]'), ":4: format: must be one format, or json with one other"),
         (('"json"', '["regex", "key-value"]'), ":4: format: must be one format, or json with one other"),
         (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
-        (('"json"', "7"), ":4: format: must be 'json', 'key-value' or 'regex', not 7"),
+        (('"json"', "7"), ":4: format: must be 'json', 'key-value', 'logfmt' or 'regex', not 7"),
         (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: needs format regex"),
         (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: needs format key-value"),
         (("web@example.com", "web"), ":3: owner: must be one e-mail address, not 'web'"),

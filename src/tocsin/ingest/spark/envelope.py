@@ -15,6 +15,9 @@ from tocsin.quality.suites.row_rules import RowRule
 
 OBSERVATION = "ingest"
 
+BATCH = "batch:"
+"""So the `raw_topic` of an event begins that came in a batch which its sender may repeat."""
+
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
 
 
@@ -74,7 +77,12 @@ def _key(source: Source) -> Column:
 
 def _event(source: Source) -> Column:
     fields = [F.col("columns").getField(name).alias(name) for name in source.columns]
-    origin = ("raw_topic", "raw_partition", "raw_offset")
+    batch, in_batch = F.col("batch"), F.col("batch").isNotNull()
+    origin = (
+        F.when(in_batch, F.concat(F.lit(BATCH), batch)).otherwise(F.col("raw_topic")).alias("raw_topic"),
+        F.when(in_batch, F.lit(0)).otherwise(F.col("raw_partition")).alias("raw_partition"),
+        F.coalesce("batch_index", "raw_offset").alias("raw_offset"),
+    )
     return F.to_json(F.struct(*origin, "event_time", *_provenance(source), *fields), _TIMES)
 
 

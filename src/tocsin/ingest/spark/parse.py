@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.parsing_rules import EARLIEST, INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, Reason
+from tocsin.ingest.line_forms import ESCAPED, LOGFMT_PAIR, SYSLOG_COLUMNS, SYSLOG_HEADER, UNIT, WHOLE_QUOTED
+from tocsin.ingest.parsing_rules import EARLIEST, Reason
+from tocsin.ingest.spark.record_place import ISO8601, placed
 from tocsin.model.durations import spark_interval
 from tocsin.model.source import Format, Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
@@ -23,8 +25,13 @@ from tocsin.quality.suites.row_rules import RowRule
 BLANK = " \t\r\n\ufeff"
 """What may surround a record: whitespace, line ends of either kind, a byte order mark."""
 
-_ISO8601 = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
 _JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_NUMBERS = ("int", "bigint", "double")
+_UNREAD = {
+    Format.KEY_VALUE: Reason.NOT_KEY_VALUE,
+    Format.LOGFMT: Reason.NOT_LOGFMT,
+    Format.REGEX: Reason.NO_MATCH,
+}
 _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
@@ -39,13 +46,13 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
 
     Returns:
         The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append
-        time of the record, those of the original if it is a replay), `replays` (int), `event_time` (timestamp, null if
+        time of the record, those of the original if it is a replay), `batch` and `batch_index` (null unless the record
+        came in a batch that its sender may repeat), `replays` (int), `event_time` (timestamp, null if
         unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
         were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
         empty for a good record), `warnings` (text: names of rules that warn, separated by commas).
     """
-    placed = _placed(records, source)
-    read = placed.withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
+    read = placed(records).withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
     fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in source.columns})
     values = {name: _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
     typed = fields.withColumns({f"c_{name}": value for name, value in values.items()})
@@ -53,7 +60,7 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
     columns = F.array(*[F.lit(name) for name in source.columns])
     return typed.select(
         *records.columns,
-        *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "replays", "event_time"],
+        *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "batch", "batch_index", "replays", "event_time"],
         F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
         F.size(F.array_except("keys", columns)).alias("unknown"),
         (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
@@ -64,51 +71,6 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
         ).alias("reasons"),
         F.concat_ws(",", *_broken([rule for rule in rules if rule.warns], source)).alias("warnings"),
     )
-
-
-# --- where a record comes from ----------------------------------------------------------------------------------------
-
-
-def _placed(records: DataFrame, source: Source) -> DataFrame:
-    """Add identity, append time and number of replays; `replay_ok` is null for a record that is no replay."""
-    origin, ingested, replays = (_header(name) for name in (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER))
-    read = records.withColumns({"h_origin": origin, "h_ingested": ingested, "h_replays": replays})
-    read = read.withColumns(
-        {
-            "h_partition": F.split_part("h_origin", F.lit("/"), F.lit(2)).try_cast("int"),
-            "h_offset": F.split_part("h_origin", F.lit("/"), F.lit(3)).try_cast("bigint"),
-            "h_at": F.when(F.col("h_ingested").rlike(_ISO8601), F.col("h_ingested").try_cast("timestamp")),
-            "h_count": F.col("h_replays").try_cast("int"),
-        }
-    )
-    is_replay = F.col("h_origin").isNotNull() | F.col("h_ingested").isNotNull() | F.col("h_replays").isNotNull()
-    good = (
-        F.col("h_origin").rlike(r"^[^/]+/\d{1,9}/\d{1,18}$")
-        & (F.split_part("h_origin", F.lit("/"), F.lit(1)) == F.col("topic"))
-        # A replay goes to the partition of its original. Whoever could claim a record that is still to come would have
-        # it dropped as a repetition.
-        & (F.col("h_partition") == F.col("partition"))
-        & (F.col("h_offset") < F.col("offset"))
-        & (F.col("h_at") <= F.col("timestamp"))
-        & (F.col("h_count") >= 1)
-    )
-    read = read.withColumn("replay_ok", F.when(is_replay, F.coalesce(good, F.lit(False))))
-    replayed = F.coalesce("replay_ok", F.lit(False))
-    return read.withColumns(
-        {
-            "raw_topic": F.col("topic"),
-            "raw_partition": F.when(replayed, F.col("h_partition")).otherwise(F.col("partition")),
-            "raw_offset": F.when(replayed, F.col("h_offset")).otherwise(F.col("offset")),
-            "ingested_at": F.when(replayed, F.col("h_at")).otherwise(F.col("timestamp")),
-            "replays": F.when(replayed, F.col("h_count")).otherwise(F.lit(0)),
-        }
-    )
-
-
-def _header(name: str) -> Column:
-    """Find the first header called `name`, as text; null when there is none."""
-    place = F.array_position(F.col("headers.key"), name).cast("int") - 1
-    return F.when(F.col("headers").isNotNull(), F.get(F.col("headers.value"), place).cast("string"))
 
 
 # --- the text and its fields ------------------------------------------------------------------------------------------
@@ -132,6 +94,10 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
     if Format.KEY_VALUE in source.formats:
         pattern = F.lit(_key_value_pattern(source))
         keys, values = (F.regexp_extract_all(text, pattern, F.lit(group)) for group in (1, 2))
+    if Format.LOGFMT in source.formats:
+        read = read.withColumn("fields_text", F.regexp_replace(text, SYSLOG_HEADER, ""))
+        pair = F.lit(LOGFMT_PAIR)
+        keys, values = (F.regexp_extract_all("fields_text", pair, F.lit(group)) for group in (1, 2))
     if Format.REGEX in source.formats:
         keys, values = _matched(text, source)
     if Format.JSON in source.formats:
@@ -186,11 +152,25 @@ def _value(name: str, source: Source) -> Column:
     """
     place = F.array_position("keys", name).cast("int") - 1
     text = F.get(F.col("values"), place)
+    if Format.LOGFMT in source.formats:
+        text = _plain_or_json(_logfmt_value(name, text, source), text, source)
     bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
     quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
-    if source.formats == (Format.JSON,):
-        return quoted
-    return F.when(F.col("is_json"), quoted).otherwise(bare) if Format.JSON in source.formats else bare
+    return quoted if source.formats == (Format.JSON,) else _plain_or_json(bare, quoted, source)
+
+
+def _plain_or_json(plain: Column, json: Column, source: Source) -> Column:
+    return F.when(F.col("is_json"), json).otherwise(plain) if Format.JSON in source.formats else plain
+
+
+def _logfmt_value(name: str, written: Column, source: Source) -> Column:
+    """Take the value of column `name` of a logfmt line, of which `written` is the text behind `=`."""
+    if name in SYSLOG_COLUMNS:
+        group = F.regexp_extract("text", SYSLOG_HEADER, SYSLOG_COLUMNS.index(name) + 1)
+        return F.nullif(group, F.lit("-"))
+    inner = F.substr(written, F.lit(2), F.length(written) - 2)
+    value = F.when(written.rlike(WHOLE_QUOTED), F.regexp_replace(inner, ESCAPED, "$1")).otherwise(written)
+    return F.regexp_replace(value, UNIT, "") if source.columns[name] in _NUMBERS else value
 
 
 # --- types and times --------------------------------------------------------------------------------------------------
@@ -213,7 +193,7 @@ def _typed(text: Column, kind: str, time_format: str) -> Column:
 def _time(text: Column, form: str) -> Column:
     """Read `text` as a moment; a time without a zone is UTC."""
     if form == "iso8601":
-        return F.when(text.rlike(_ISO8601), text.try_cast("timestamp"))
+        return F.when(text.rlike(ISO8601), text.try_cast("timestamp"))
     if form in ("epoch-seconds", "epoch-milliseconds"):
         micros = F.lit(1_000_000 if form == "epoch-seconds" else 1_000)
         number = F.try_multiply(text.try_cast("decimal(24,6)"), micros).try_cast("bigint")
@@ -236,7 +216,7 @@ def _record_reasons(source: Source) -> list[Column]:
     value, text = F.col("value"), F.col("text")
     long = F.octet_length(value) > source.max_bytes
     unread = text.isNotNull() & (text != "") & ~F.col("is_read")
-    plain = Reason.NO_MATCH if Format.REGEX in source.formats else Reason.NOT_KEY_VALUE
+    plain = next((_UNREAD[form] for form in source.formats if form in _UNREAD), Reason.NOT_JSON)
     return [
         F.when(value.isNull(), F.lit(Reason.NO_VALUE)),
         F.when(long, F.lit(Reason.TOO_LONG)),

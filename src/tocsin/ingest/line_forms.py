@@ -1,0 +1,55 @@
+r"""Patterns of log lines, read alike by Java (in Spark) and by Python, on text and on bytes.
+
+A logfmt line is `key=value key="a quoted value"`: a value ends with the next blank or tab, or with its quotation mark;
+in quotes `\"` and `\\` stand for the character behind the backslash. Words without `=` are no field. Before the fields
+may stand the header of a syslog line (RFC 5424), with structured data, `-`, or neither of them, as Heroku writes it.
+"""
+
+from __future__ import annotations
+
+import re
+
+SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
+"""Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""
+
+_WORD = r"([^ ]++)"
+# An element needs a parameter, so that a message which begins with [INFO] is none.
+_ELEMENT = r'\[[^ "\]]++(?: [^ "=\]]++="[^"\\]*+(?:\\.[^"\\]*+)*+")++\]'
+SYSLOG_HEADER = rf"(?s)\A<[0-9]{{1,3}}>1 {_WORD} {_WORD} {_WORD} {_WORD} {_WORD} ?(?:- |-\Z|(?:{_ELEMENT})++ ?)?"
+"""The header of a syslog line, with the columns as its groups."""
+
+# Possessive quantifiers: Java's matcher would recurse on a long value, or try each length in turn.
+_QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+LOGFMT_PAIR = rf'(?s)(?:\A|(?<=[ \t\r\n]))([^ \t\r\n="]++)=({_QUOTED}|[^ \t\r\n]*+)'
+"""One field: group 1 is the key, group 2 the value as it is written."""
+
+WHOLE_QUOTED = rf"(?s)\A{_QUOTED}\Z"
+ESCAPED = r'\\(["\\])'
+UNIT = r"(?<=[0-9])ms\Z"
+"""The unit that a number of a logfmt line may have."""
+
+_HEADER, _PAIR = re.compile(SYSLOG_HEADER.encode()), re.compile(LOGFMT_PAIR.encode())
+_ESCAPED, _WHOLE = re.compile(ESCAPED.encode()), re.compile(WHOLE_QUOTED.encode())
+
+
+def syslog_header(line: bytes) -> re.Match[bytes] | None:
+    """Match the header of a syslog line; its end is where the message begins."""
+    return _HEADER.match(line)
+
+
+def logfmt_value(line: bytes, column: str) -> bytes | None:
+    """Read one column of a logfmt line as Spark does (`tocsin.ingest.spark.parse`); None when it has no value."""
+    header = syslog_header(line)
+    if column in SYSLOG_COLUMNS:
+        value = header[SYSLOG_COLUMNS.index(column) + 1] if header else b"-"
+        return None if value == b"-" else value
+    name = column.encode()
+    for pair in _PAIR.finditer(line[header.end() :] if header else line):
+        if pair[1] == name:
+            return unquoted(pair[2]).strip(b" \t\r\n") or None
+    return None
+
+
+def unquoted(value: bytes) -> bytes:
+    """Take the quotation marks and escapes off a value that is in quotes."""
+    return _ESCAPED.sub(rb"\1", value[1:-1]) if _WHOLE.match(value) else value

@@ -1,0 +1,89 @@
+"""Syslog headers and logfmt lines, as Python reads them; tests/spark shows that Spark reads them alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.ingest.line_forms import logfmt_value, syslog_header, unquoted
+from tocsin.ingest.producer import key_reader
+from tocsin.model.source import Format, Source
+
+HEADER = b"<158>1 2026-01-01T11:59:59.5+00:00 host heroku router - "
+_KEYS = st.from_regex(rb"[a-z_.]{1,8}", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (HEADER + b"at=info", b"at=info"),
+        (HEADER + b"- at=info", b"at=info"),
+        (HEADER + b'[id a="1" b="\\"]"][x y="z"] at=info', b"at=info"),
+        (HEADER + b"[INFO] at=info", b"[INFO] at=info"),
+        (HEADER + b"-", b""),
+        (HEADER, b""),
+        (HEADER[:-1], b""),
+        (b"<158>2 x x x x x at=info", None),
+        (b"at=info", None),
+    ],
+)
+def test_the_message_of_a_syslog_line(line: bytes, message: bytes | None) -> None:
+    header = syslog_header(line)
+    assert (line[header.end() :] if header else None) == message
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b"k=v", b"v"),
+        (b"a=1 k=v k=other", b"v"),
+        (b'a="k=no k=no" k=v', b"v"),
+        (b'k="a \\"b\\" \\\\ \\n"', b'a "b" \\ \\n'),
+        (b'k="open a=b', b'"open'),
+        (b'k="x"y', b"x"),
+        (b"k=a=b", b"a=b"),
+        (b"k= a=b", None),
+        (b'k=""', None),
+        (b"xk=v", None),
+        (b"k", None),
+        (b"", None),
+        (HEADER + b"k=v", b"v"),
+    ],
+)
+def test_a_value_of_a_logfmt_line(line: bytes, value: bytes | None) -> None:
+    assert logfmt_value(line, "k") == value
+
+
+def test_columns_of_the_header() -> None:
+    assert logfmt_value(HEADER + b"at=info", "syslog_process") == b"router"
+    assert [logfmt_value(HEADER, "syslog_id"), logfmt_value(b"at=info", "syslog_time")] == [None, None]
+
+
+@given(st.lists(st.tuples(_KEYS, st.binary(max_size=20)), min_size=1, max_size=6))
+def test_what_is_written_in_quotes_is_read_back(fields: list[tuple[bytes, bytes]]) -> None:
+    quoted = [(key, value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')) for key, value in fields]
+    line = b" ".join(b'%s="%s"' % field for field in quoted)
+    first = {key: value for key, value in reversed(fields)}
+    for key, value in first.items():
+        assert logfmt_value(line, key.decode()) == (value.strip(b" \t\r\n") or None)
+
+
+@given(st.binary(max_size=60))
+def test_no_line_is_too_strange(line: bytes) -> None:
+    logfmt_value(line, "k")
+    assert unquoted(line) in (line, unquoted(line))
+
+
+def test_the_key_of_a_record() -> None:
+    source = Source(
+        name="s",
+        title="t",
+        owner="a@b",
+        formats=(Format.LOGFMT, Format.JSON),
+        key="path",
+        event_time="syslog_time",
+        columns={"syslog_time": "timestamp", "path": "string"},
+    )
+    key_of = key_reader(source)
+    assert [key_of(b' path="/a b" \r\n'), key_of(b'{"path": "/c"}'), key_of(b"{ path=x")] == [b"/a b", b"/c", None]
