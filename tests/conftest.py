@@ -25,6 +25,7 @@ os.environ |= {
     "DEFAULT_TOCSIN_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
     "DEFAULT_TOCSIN_SMTP__PORT": "1",
     "DEFAULT_TOCSIN_AIRFLOW__PORT": "1",
+    "DEFAULT_TOCSIN_DRAIN__PORT": "1",
 }
 
 # The clock of a busy machine says nothing about one example.

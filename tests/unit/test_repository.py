@@ -26,8 +26,8 @@ REGISTRIES = [
 ]
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
-    *("airflow", "alerts", "backfill", "cli", "detect", "dev", "history", "ingest", "kafka", "model", "project"),
-    *("provision", "quality", "runtime", "sparkjob", "supervision", "web"),
+    *("airflow", "alerts", "backfill", "cli", "detect", "dev", "history", "ingest", "kafka", "log_drain"),
+    *("model", "project", "provision", "quality", "runtime", "sparkjob", "supervision", "web"),
 }
 PLANNED_ROOMS = {"cases", "flows", "views"}
 FILES_A_FOLDER = 12

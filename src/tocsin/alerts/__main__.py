@@ -2,88 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-import os
-import signal
 import sys
 import threading
 
-import structlog
-
 from tocsin.alerts.indexer import IndexerJob
 from tocsin.alerts.notify.notifier import NotifierJob
+from tocsin.kafka.plain_job import run_program
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import ConfigError
-from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER, NOTIFIER
-from tocsin.project.settings import Settings, load_settings
-from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.lock import LockHeld, hold
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.project.settings import Settings
 
-_LONGEST_STOP = 12.0
+
+def _index(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+    IndexerJob(settings, reporter, stop).run()
+
+
+def _notify(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+    NotifierJob(settings, reporter, stop).run()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job until SIGTERM; returns its `ExitCode`."""
-    parser = argparse.ArgumentParser(prog="tocsin.alerts", description=__doc__)
-    parser.add_argument("job", choices=[INDEXER, NOTIFIER])
-    parser.add_argument("--label", action="append", default=[], help="name=value, shown in the process list, not used")
-    job = parser.parse_args(arguments).job
-    logs.configure(job)
-    stop = threading.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: _ask_to_stop(stop))
-    return process_exit.told(_locked(job, stop))
-
-
-def _locked(job: str, stop: threading.Event) -> int:
-    try:
-        settings = load_settings()
-        private.protect(settings.state)
-        with hold(settings.checkpoint(job) / "lock"):
-            return _run(job, settings, stop)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return ExitCode.MISCONFIGURED
-    except LockHeld as error:
-        print(error, file=sys.stderr)
-        return ExitCode.LOCKED
-    except OSError as error:
-        print(f"cannot write the state folder: {error}", file=sys.stderr)
-        return ExitCode.UNWRITABLE
-
-
-def _run(job: str, settings: Settings, stop: threading.Event) -> int:
-    reporter = Reporter(settings, job)
-    last, reason = JobState.FAILED, "failed; see its log"
-    try:
-        work = IndexerJob if job == INDEXER else NotifierJob
-        structlog.get_logger().info("started", pid=os.getpid())
-        work(settings, reporter, stop).run()
-        last, reason = JobState.STOPPED, ""
-        return ExitCode.OK
-    except ConfigError as error:
-        reason = str(error)
-        raise
-    except Exception as error:
-        structlog.get_logger().exception("job failed")
-        reason = f"{type(error).__name__}: {error}"
-        return ExitCode.FAILED
-    finally:
-        reporter.close(last, reason)
-
-
-def _ask_to_stop(stop: threading.Event) -> None:
-    """Stop soon, and for certain before whoever asked loses patience: a mail server may take long to answer.
-
-    Both jobs find everything again after any kind of end.
-    """
-    if not stop.is_set():
-        last = threading.Timer(_LONGEST_STOP, os._exit, args=[ExitCode.OK])
-        last.daemon = True
-        last.start()
-    stop.set()
+    return run_program("tocsin.alerts", {INDEXER: _index, NOTIFIER: _notify}, arguments)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ INGEST = "ingest"
 DETECTOR = "detector"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
+DRAIN = "drain"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
 _LONGEST = 200

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tocsin.model.errors import ConfigError
 from tocsin.project.validation import Address, Duration
 
+LOOPBACK = "127.0.0.1"
 AirflowRole = Literal["viewer", "user", "op", "admin"]
 
 
@@ -197,6 +198,37 @@ class HistorySettings(_Block):
     catalog: str | None = None
     buckets: int = Field(default=32, ge=1, le=1024)
     grace: Duration = timedelta(hours=1)
+
+
+class DrainSettings(_Block):
+    """The log drain, which runs when it is told who may send.
+
+    Attributes:
+        credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
+            What is not absolute begins in the project.
+        host, port: where it listens; with an address that is not loopback it needs a certificate.
+        certificate_file, key_file: PEM files for TLS.
+        max_body_bytes: of one request, packed or unpacked.
+        max_held_bytes: of all requests that wait for Kafka, together.
+        only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
+    """
+
+    credentials_file: Path | None = None
+    host: str = LOOPBACK
+    port: int = Field(default=8430, ge=1, le=65535)
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    max_body_bytes: int = Field(default=1_048_576, ge=1024, le=8_388_608)
+    max_held_bytes: int = Field(default=67_108_864, ge=33_554_432)
+    only: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _safe(self) -> DrainSettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        if self.host != LOOPBACK and self.certificate_file is None:
+            raise ValueError(f"a host other than {LOOPBACK} needs certificate_file and key_file: passwords come in")
+        return self
 
 
 class AirflowSettings(_Block):

@@ -22,6 +22,7 @@ from tocsin.project.setting_blocks import (
     AirflowSettings,
     AlertSettings,
     ConditionSettings,
+    DrainSettings,
     HistorySettings,
     KafkaSettings,
     SmtpSettings,
@@ -56,6 +57,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
+    drain: DrainSettings = DrainSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -98,6 +100,12 @@ class Settings(BaseSettings):
         """Folder of landed files, sealed days and their tables; what is not absolute begins in the project."""
         folder = self.history.folder
         return self.state / "history" if folder is None else self.project / folder
+
+    @property
+    def drain_credentials(self) -> Path | None:
+        """File that says who may send to the log drain; None when nobody may."""
+        file = self.drain.credentials_file
+        return None if file is None else self.project / file
 
     def checkpoint(self, job: str) -> Path:
         """Folder of everything that `job` must find again after a restart."""

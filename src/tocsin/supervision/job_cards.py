@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import DETECTOR, INDEXER, PLATFORM_DAG, dag_of, detector_job
 from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
 from tocsin.supervision.incidents.watch import owners
 from tocsin.supervision.job_kinds import KINDS
 
@@ -55,17 +56,17 @@ class Card:
     paused: bool = False
 
 
-def cards(catalog: Catalog, off: Mapping[str, bool], on_call: Iterable[str] = ()) -> list[Card]:
+def cards(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list[Card]:
     """A card for each detector, broken ones included, and one for all other jobs, in order of their ids.
 
     Args:
         catalog: what is declared.
         off: by detector, whether it was switched off when it was seen last.
-        on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
+        settings: as for `owners`.
     """
     made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
     made += [_broken(name, error, off.get(name, False)) for name, error in KINDS[DETECTOR].broken(catalog).items()]
-    return sorted([*made, _platform(catalog, tuple(on_call))], key=lambda card: card.dag)
+    return sorted([*made, _platform(catalog, settings)], key=lambda card: card.dag)
 
 
 def _detector(spec: DetectorSpec, paused: bool) -> Card:
@@ -108,8 +109,8 @@ def _broken(name: str, error: ConfigError, paused: bool) -> Card:
     )
 
 
-def _platform(catalog: Catalog, on_call: tuple[str, ...]) -> Card:
-    recipients = {job: to for job, to in owners(catalog, on_call).items() if dag_of(job) == PLATFORM_DAG}
+def _platform(catalog: Catalog, settings: Settings) -> Card:
+    recipients = {job: to for job, to in owners(catalog, settings).items() if dag_of(job) == PLATFORM_DAG}
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
     doc = f"The platform's jobs, which always run.\n\n{listed}\n\n{_SHOWN}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import DETECTOR, INDEXER, INGEST, NOTIFIER, JobName
+from tocsin.model.names import DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, JobName
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -39,6 +39,7 @@ class JobKind:
         declared: what is declared of each job by a file that can be read; None for a job that the platform needs.
         folder, suffix: of those files.
         title: one line about a job without a file.
+        wanted: whether the settings ask for such jobs.
         uses_alerts_db: whether its jobs are told the address of the alerts DB, which may hold a password.
     """
 
@@ -50,6 +51,7 @@ class JobKind:
     folder: str = ""
     suffix: str = ""
     title: str = ""
+    wanted: Callable[[Settings], bool] = lambda settings: True
     uses_alerts_db: bool = False
 
     def job(self, name: str) -> str:
@@ -88,6 +90,16 @@ def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Des
             hashed = _spec(code, *spark, reads, spec.version, str(spec.slide), str(spec.score))
             made[name] = Desired(hashed, heavy=True, memory_bytes=spec.memory, hands_over=True)
     return made
+
+
+def _drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Replace it too when the passwords are written anew: it reads them once."""
+    credentials = settings.drain_credentials
+    if credentials is None:
+        return {}
+    sources = [_plain(source) for source in catalog.sources.values()]
+    written = str(credentials.stat().st_mtime_ns) if credentials.exists() else ""
+    return {"": Desired(_spec(code, _plain(settings.kafka), _plain(settings.drain), written, *sources))}
 
 
 def _of_alerts(settings: Settings) -> tuple[str, ...]:
@@ -146,6 +158,14 @@ KINDS = {
             title="Sends what is due",
             uses_alerts_db=True,
         ),
+        JobKind(
+            word=DRAIN,
+            program="tocsin.log_drain",
+            rooms=("kafka", "quality", "ingest", "log_drain"),
+            desired=_drain,
+            title="Takes lines over HTTP",
+            wanted=lambda settings: settings.drain.credentials_file is not None,
+        ),
     )
 }
 """By their words, in the order of their start."""
@@ -158,8 +178,8 @@ _CORE = ("model", "project", "runtime")
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Return every job that should run, in the order of its start.
 
-    One ingest for each declared source, one job for each detector in a stage that runs, the indexer and the notifier. A
-    job whose file cannot be read now is unreadable: left alone until it can be.
+    One ingest for each declared source, one job for each detector in a stage that runs, the indexer, the notifier, and
+    the log drain where somebody may send. A job whose file cannot be read now is unreadable: left alone until it can.
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():

@@ -79,7 +79,7 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process]) -> 
     state, running = settings.state, dict[str, list[Process]]()
     for process in processes:
         running.setdefault(process.labels.job, []).append(process)
-    jobs = _jobs(catalog, running)
+    jobs = _jobs(settings, catalog, running)
     return Snapshot(
         at=time.time(),
         project=settings.project,
@@ -94,7 +94,8 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process]) -> 
     )
 
 
-def _jobs(catalog: Catalog, running: Mapping[str, object]) -> list[str]:
-    kinds = sorted(KINDS.values(), key=lambda kind: kind.word != DETECTOR)
+def _jobs(settings: Settings, catalog: Catalog, running: Mapping[str, object]) -> list[str]:
+    wanted = [kind for kind in KINDS.values() if kind.wanted(settings)]
+    kinds = sorted(wanted, key=lambda kind: kind.word != DETECTOR)
     declared = [kind.job(name) for kind in kinds for name in kind.names(catalog)]
     return [*declared, *sorted(set(running) - set(declared))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings, load_settings
 
 
@@ -53,7 +53,7 @@ def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
     child = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     settings = load_settings(tmp_path)
     assert f"{settings.kafka.bootstrap_servers} {settings.smtp.port}\n" == child.stdout == "127.0.0.1:1 1\n"
-    assert settings.airflow.port == 1
+    assert (settings.airflow.port, settings.drain.port) == (1, 1)
 
 
 def test_an_installation_is_known_by_its_name_or_else_by_its_folder(tmp_path: Path) -> None:
@@ -131,6 +131,16 @@ def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:
 def test_half_a_kafka_block_is_refused(values: dict[str, str], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         KafkaSettings.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [({"key_file": "k"}, "go together"), ({"host": "0.0.0.0"}, "needs certificate_file and key_file")],
+)
+def test_a_drain_without_encryption_is_on_loopback_alone(values: dict[str, str], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        DrainSettings.model_validate(values)
+    DrainSettings(host="0.0.0.0", certificate_file=Path("c"), key_file=Path("k"))
 
 
 def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings, SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired
+from tocsin.supervision.snapshot import look
 
 ROOT = Path(__file__).resolve().parents[3]
 INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"
@@ -155,3 +156,26 @@ def test_a_setting_concerns_the_jobs_that_use_it(
     settings = Settings(project=project)
     after = settings.model_copy(update=change(settings))
     assert _changed(_jobs(project, settings), _jobs(project, after)) == concerned
+
+
+def test_there_is_a_log_drain_where_somebody_may_send(project: Path) -> None:
+    passwords = project / "passwords"
+    settings = Settings(project=project, drain=DrainSettings(credentials_file=Path("passwords")))
+    assert "drain" not in _jobs(project)
+    without = _jobs(project, settings)
+    passwords.write_text("logins:a")
+    assert _changed(without, _jobs(project, settings)) == {"drain"}
+    for one, shown in ((Settings(project=project), False), (settings, True)):
+        assert ("drain" in look(one, read_catalog(project), []).jobs) == shown
+
+
+def test_other_passwords_and_sources_concern_the_log_drain(project: Path) -> None:
+    passwords = project / "passwords"
+    passwords.write_text("logins:a")
+    settings = Settings(project=project, drain=DrainSettings(credentials_file=passwords))
+    before = _jobs(project, settings)
+    os.utime(passwords, (1, 1))
+    assert _changed(before, _jobs(project, settings)) == {"drain"}
+    before = _jobs(project, settings)
+    _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "20 seconds"')
+    assert {"drain", INGEST} <= _changed(before, _jobs(project, settings))

@@ -7,6 +7,8 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.setting_blocks import AlertSettings, DrainSettings
+from tocsin.project.settings import Settings
 from tocsin.supervision.job_cards import Card, cards
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +30,7 @@ def declare(project: Path, name: str, **changes: str) -> None:
 
 
 def by_dag(catalog: Catalog, off: dict[str, bool] | None = None) -> dict[str, Card]:
-    made = cards(catalog, off or {})
+    made = cards(catalog, off or {}, Settings())
     assert [card.dag for card in made] == sorted(card.dag for card in made)
     return {card.dag: card for card in made}
 
@@ -104,6 +106,9 @@ def test_who_gets_the_news(project: Path) -> None:
     catalog = read_catalog(project)
     assert by_dag(catalog)["detector__other"].recipients == {"detector:other": "fraud@example.com"}
     assert set(by_dag(catalog)["platform"].recipients.values()) == {"platform@example.com"}
-    (shared,) = [card for card in cards(catalog, {}, ["a@example.com", "b@example.com"]) if card.dag == "platform"]
+    alerts = AlertSettings(urgent_recipients=("a@example.com", "b@example.com"))
+    settings = Settings(alerts=alerts, drain=DrainSettings(credentials_file=Path("passwords")))
+    (shared,) = [card for card in cards(catalog, {}, settings) if card.dag == "platform"]
     on_call = "a@example.com, b@example.com"
-    assert shared.recipients == {"ingest:logins": "platform@example.com", "indexer": on_call, "notifier": on_call}
+    others = dict.fromkeys(("indexer", "notifier", "drain"), on_call)
+    assert shared.recipients == {"ingest:logins": "platform@example.com"} | others

@@ -34,7 +34,7 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
     assert desired_jobs(catalog, settings)[job].readable
     command = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).command
     assert command[1:4] == ("-m", "tocsin.archive", "cold")
-    assert owners(catalog, ())[job] == catalog.sources["logins"].owner
+    assert owners(catalog, settings)[job] == catalog.sources["logins"].owner
     title = catalog.sources["logins"].title
     (row,) = [row for row in rows(Looker(settings).look(), RowFacts()) if row.job == job]
     assert (row.kind, row.name, row.title, row.state) == ("archiver", "cold", title, "not running")
@@ -44,7 +44,7 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
 def test_a_job_is_replaced_when_code_that_it_runs_has_changed(kind: JobKind) -> None:
     module = kind.program.removesuffix(".py").replace("/", ".")
     graph = grimp.build_graph("tocsin", "spark_jobs", cache_dir=None)
-    runs = graph.find_upstream_modules(module if module in graph.modules - {"tocsin.alerts"} else f"{module}.__main__")
+    runs = graph.find_upstream_modules(module if kind.program.endswith(".py") else f"{module}.__main__")
     rooms = {name.split(".")[1] for name in runs if name.startswith("tocsin.")}
     assert rooms <= {*kind.rooms, *EVERY_JOB_RUNS}
     assert all(any((ROOT / "src" / "tocsin" / room).rglob("*.py")) for room in kind.rooms), "a room that is not there"

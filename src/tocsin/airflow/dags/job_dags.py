@@ -25,7 +25,7 @@ def job_dags() -> list[DAG]:
     settings = load_settings()
     only = get_parsing_context().dag_id
     off = read_switches(settings.state).off
-    made = cards(read_catalog(settings.project), off, settings.alerts.urgent_recipients)
+    made = cards(read_catalog(settings.project), off, settings)
     return [_dag(card) for card in made if only in (None, card.dag)]
 
 

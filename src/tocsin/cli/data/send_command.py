@@ -62,7 +62,7 @@ def send(
         lines, total = _generated(rate, _parsed(burst or []), seconds, stop)
         _send(source, itertools.islice(lines, count), count or total)
         return
-    with _opened(file) as (stream, size):
+    with open_lines(file) as (stream, size):
         lines = _read(stream, rate or 0.0, seconds, stop)
         _send(source, itertools.islice(lines, count), None if count else size)
 
@@ -115,7 +115,7 @@ def _generated(
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
+def open_lines(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
     """The file, and its size when it has one; ConfigError when it cannot be opened."""
     from tocsin.model.errors import ConfigError
 

@@ -47,7 +47,7 @@ class Watch:
             OSError: the state folder cannot be written; a later look writes what is due.
         """
         now, before = time.time(), state_file.read(self._file, Memory, Memory())
-        declared = owners(catalog, self._settings.alerts.urgent_recipients)
+        declared = owners(catalog, self._settings)
         memory = judge(self._facts(catalog), before, self._bounds(catalog), now)
         memory = replace(memory, owners={**before.owners, **declared})
         if memory != before:
@@ -87,16 +87,18 @@ class Watch:
         return Bounds(lag=own.lag.total_seconds(), late_share=own.late_share, patience=patience)
 
 
-def owners(catalog: Catalog, on_call: tuple[str, ...]) -> dict[str, str]:
+def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
     """Return the recipients of mails about each job, separated by commas.
 
     Args:
         catalog: what is declared.
-        on_call: addresses for jobs that are nobody's; the owners of all sources when there are none.
+        settings: name the addresses for jobs that are nobody's; the owners of all sources when there are none.
     """
-    shared = ", ".join(on_call or sorted({source.owner for source in catalog.sources.values()}))
+    shared = ", ".join(
+        settings.alerts.urgent_recipients or sorted({source.owner for source in catalog.sources.values()})
+    )
     found: dict[str, str] = {}
-    for kind in KINDS.values():
+    for kind in (kind for kind in KINDS.values() if kind.wanted(settings)):
         declared = {"": shared} if kind.declared is None else {n: s.owner for n, s in kind.declared(catalog).items()}
         found |= {kind.job(name): owner for name, owner in declared.items()}
     return found

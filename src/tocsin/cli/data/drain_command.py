@@ -1,0 +1,62 @@
+"""`tocsin drain`: take lines over HTTP, and send lines as Heroku does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.data.send_command import limit_rate, open_lines, whole_lines
+from tocsin.cli.output import bar, counted, line
+from tocsin.runtime.process_exit import on_signals
+
+app = typer.Typer(help="Take lines over HTTP, and send lines as Heroku does.", no_args_is_help=True)
+
+_File = Annotated[str, typer.Argument(help="A file with one line each; - for standard input.")]
+_Source = Annotated[str, typer.Option(help="Whose lines they are, and the user name.")]
+_Url = Annotated[str | None, typer.Option(help="Of the drain; that of the settings when left out.")]
+_Repeat = Annotated[float, typer.Option(min=0, max=1, help="Share of batches that are sent twice.")]
+_Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second; as fast as it goes when left out.")]
+
+
+@app.command()
+def serve() -> None:
+    """Take lines until Ctrl-C; `tocsin dev up` and Airflow keep the same running as the job `drain`."""
+    from tocsin.log_drain.__main__ import main
+    from tocsin.model.names import DRAIN
+
+    raise typer.Exit(main([DRAIN]))
+
+
+@app.command()
+def send(file: _File, source: _Source = "router", url: _Url = None, repeat: _Repeat = 0.0, rate: _Rate = None) -> None:
+    """Send lines in batches, each again until it is taken, and say how many there were.
+
+    A line without the header of a syslog line gets one of Heroku's router, with the time of now. Exit code 1 when the
+    drain takes nothing for a minute, 2 when it refuses.
+    """
+    from tocsin.log_drain.credentials import read_passwords
+    from tocsin.log_drain.sender import BatchSender
+    from tocsin.model.errors import ConfigError, Fault, nearest
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    credentials = settings.drain_credentials
+    if credentials is None:
+        raise ConfigError.one("tocsin.toml", "names no file that says who may send", key="drain.credentials_file")
+    passwords = read_passwords(credentials)
+    if source not in passwords:
+        raise ConfigError([Fault(str(credentials), f"has no source '{source}'", nearest=nearest(source, passwords))])
+    scheme = "https" if settings.drain.certificate_file else "http"
+    address = url or f"{scheme}://{settings.drain.host}:{settings.drain.port}/logs"
+    sender = BatchSender(address, source, passwords[source], repeat=repeat)
+    stop = threading.Event()
+    on_signals(stop, interactive=True)
+    with open_lines(file) as (stream, _), bar("sending", None) as advance:
+        raws: Iterator[bytes] = (raw.rstrip(b"\r\n") for raw in limit_rate(whole_lines(stream), rate or 0.0, stop))
+        sender.send((raw for raw in raws if raw), advance)
+    sent = sender.sent
+    again = f"batches sent twice: {sent.repeats:,}, sent again for lack of an answer: {sent.retries:,}"
+    line(f"sent {counted(sent.lines, 'line')} in {sent.batches:,} batches to {address} ({again})")

@@ -1,0 +1,86 @@
+"""Run a job that is one Python process, without Spark: its lock, its reports, its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.errors import ConfigError
+from tocsin.model.job_report import JobState
+from tocsin.project.settings import Settings, load_settings
+from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.process_exit import ExitCode
+
+_LONGEST_STOP = 12.0
+
+Work = Callable[[Settings, Reporter, threading.Event], None]
+"""Does the work of a job until the event is set."""
+
+
+def run_program(program: str, jobs: Mapping[str, Work], arguments: list[str] | None = None) -> int:
+    """Run one of `jobs`, named by the arguments, until SIGTERM; returns its `ExitCode`."""
+    parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("job", choices=list(jobs))
+    parser.add_argument("--label", action="append", default=[], help="name=value, shown in the process list, not used")
+    job = parser.parse_args(arguments).job
+    logs.configure(job)
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: _ask_to_stop(stop))
+    return process_exit.told(_locked(job, jobs[job], stop))
+
+
+def _locked(job: str, work: Work, stop: threading.Event) -> int:
+    try:
+        settings = load_settings()
+        private.protect(settings.state)
+        with hold(settings.checkpoint(job) / "lock"):
+            return _run(job, work, settings, stop)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return ExitCode.MISCONFIGURED
+    except LockHeld as error:
+        print(error, file=sys.stderr)
+        return ExitCode.LOCKED
+    except OSError as error:
+        print(f"cannot write the state folder: {error}", file=sys.stderr)
+        return ExitCode.UNWRITABLE
+
+
+def _run(job: str, work: Work, settings: Settings, stop: threading.Event) -> int:
+    reporter = Reporter(settings, job)
+    last, reason = JobState.FAILED, "failed; see its log"
+    try:
+        structlog.get_logger().info("started", pid=os.getpid())
+        work(settings, reporter, stop)
+        last, reason = JobState.STOPPED, ""
+        return ExitCode.OK
+    except ConfigError as error:
+        reason = str(error)
+        raise
+    except Exception as error:
+        structlog.get_logger().exception("job failed")
+        reason = f"{type(error).__name__}: {error}"
+        return ExitCode.FAILED
+    finally:
+        reporter.close(last, reason)
+
+
+def _ask_to_stop(stop: threading.Event) -> None:
+    """Stop soon, and for certain before whoever asked loses patience: a server may take long to answer.
+
+    These jobs find everything again after any kind of end.
+    """
+    if not stop.is_set():
+        last = threading.Timer(_LONGEST_STOP, os._exit, args=[ExitCode.OK])
+        last.daemon = True
+        last.start()
+    stop.set()

@@ -1,0 +1,1 @@
+"""The log drain: lines that are pushed over HTTP become records of raw topics."""

@@ -1,0 +1,78 @@
+"""Logs in OTLP, as protobuf or JSON, to records of a source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from tocsin.ingest.line_forms import syslog_header
+from tocsin.log_drain.batch import BadRequest
+from tocsin.model.source import Format, Source
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAMES = ("host_name", "service_name", "service_instance_id")
+
+
+def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
+    """Yield the log records of a request as records of `source`.
+
+    A source that takes JSON gets one object: the attributes of resource and record, the fields of a structured body,
+    and `time`, `severity` and `body`; dots in names become underscores. Others get the text of the body, logfmt and
+    patterns with the header of a syslog line before it.
+
+    Raises:
+        BadRequest: the body is no such request.
+    """
+    request = ExportLogsServiceRequest()
+    try:
+        if is_json:
+            json_format.Parse(body, request, ignore_unknown_fields=True)
+        else:
+            request.ParseFromString(body)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise BadRequest(400, f"no logs in OTLP: {str(error)[:200]}") from error
+    for of_resource in request.resource_logs:
+        shared = _fields(of_resource.resource.attributes)
+        for of_scope in of_resource.scope_logs:
+            for record in of_scope.log_records:
+                yield _record(record, shared, source)
+
+
+def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
+    time, body = _time(record.time_unix_nano or record.observed_time_unix_nano), _plain(record.body)
+    text = body if isinstance(body, str) else json.dumps(body)
+    if Format.JSON in source.formats:
+        fields = shared | _fields(record.attributes) | (body if isinstance(body, dict) else {})
+        fields |= {"time": time, "severity": record.severity_text, "body": body}
+        return json.dumps(fields).encode()
+    line = text.encode("utf-8", "replace")
+    if Format.KEY_VALUE in source.formats or syslog_header(line):
+        return line
+    names = (str(shared.get(name, "")).replace(" ", "_") or "-" for name in _NAMES)
+    return f"<14>1 {time or '-'} {' '.join(names)} - - ".encode("utf-8", "replace") + line
+
+
+def _fields(pairs: Any) -> dict[str, Any]:
+    return {pair.key.replace(".", "_"): _plain(pair.value) for pair in pairs}
+
+
+def _plain(value: Any) -> Any:
+    """Turn an AnyValue into what JSON can say; bytes into hex digits."""
+    kind = value.WhichOneof("value")
+    if kind == "kvlist_value":
+        return _fields(value.kvlist_value.values)
+    if kind == "array_value":
+        return [_plain(one) for one in value.array_value.values]
+    if kind == "bytes_value":
+        return value.bytes_value.hex()
+    return None if kind is None else getattr(value, kind)
+
+
+def _time(nanoseconds: int) -> str | None:
+    return (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat() if nanoseconds else None

@@ -1,0 +1,63 @@
+"""Logs in OTLP: both encodings give the same records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from tests.unit.log_drain.drain_source import source
+from tocsin.log_drain.batch import BadRequest
+from tocsin.log_drain.otlp_logs import read_export
+from tocsin.model.source import Format
+
+TIME = "1767268799123456789"
+
+
+def export(*records: dict[str, Any]) -> bytes:
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "the shop"}}]}
+    return json.dumps(
+        {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": list(records)}]}], "later": 1}
+    ).encode()
+
+
+def record(body: Any, **fields: Any) -> dict[str, Any]:
+    return {"timeUnixNano": TIME, "severityText": "INFO", "body": body} | fields
+
+
+BODY = export(
+    record({"stringValue": "at=info k=v"}, attributes=[{"key": "http.route", "value": {"intValue": "7"}}]),
+    record({"kvlistValue": {"values": [{"key": "k", "value": {"arrayValue": {"values": [{"boolValue": True}]}}}]}}),
+    {"observedTimeUnixNano": TIME},
+)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_both_encodings(is_json: bool) -> None:
+    body = BODY
+    if not is_json:
+        request = ExportLogsServiceRequest()
+        body = json_format.Parse(BODY, request, ignore_unknown_fields=True).SerializeToString()
+    time = "2026-01-01T11:59:59.123456+00:00"
+    found = [json.loads(one) for one in read_export(body, is_json, source(Format.JSON))]
+    shared = {"service_name": "the shop", "time": time}
+    assert found == [
+        shared | {"http_route": 7, "severity": "INFO", "body": "at=info k=v"},
+        shared | {"k": [True], "severity": "INFO", "body": {"k": [True]}},
+        shared | {"severity": "", "body": None},
+    ]
+    lines = list(read_export(body, is_json, source(Format.LOGFMT)))
+    assert lines[0] == f"<14>1 {time} - the_shop - - - at=info k=v".encode()
+    assert next(iter(read_export(body, is_json, source(Format.KEY_VALUE)))) == b"at=info k=v"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_json"),
+    [(b"{", True), (b"\xff", True), (b'{"resourceLogs": 1}', True), (b"\xff", False)],
+)
+def test_what_is_no_otlp_is_refused(body: bytes, is_json: bool) -> None:
+    with pytest.raises(BadRequest):
+        list(read_export(body, is_json, source(Format.JSON)))
