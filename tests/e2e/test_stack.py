@@ -52,7 +52,7 @@ def test_a_second_stack_on_the_same_state_is_refused(stack: Stack) -> None:
     refused = stack.tocsin("dev", "up", "--free-ports")
     assert refused.returncode == 1
     assert stack.launcher is not None
-    assert f"already (process {stack.launcher.pid})" in refused.stderr
+    assert f"(process {stack.launcher.pid})" in refused.stderr
 
 
 def test_a_port_in_use_names_its_owner(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -293,8 +293,8 @@ def test_a_day_of_which_most_went_to_quarantine_is_held_until_that_is_replayed(p
     ("was", "code", "said"),
     [
         ({}, 0, "size was declared after 120 events had landed, and is missing in them"),
-        ({"size": "string"}, 10, "size was string in 120 events and is int now: 119 values are none, and are missing"),
-        ({"size": "int", "gone": "int"}, 0, "gone is declared no more, and left out of 120 events"),
+        ({"size": "string"}, 10, "size was string in 120 events and is int now: 119 values do not fit and are missing"),
+        ({"size": "int", "gone": "int"}, 0, "gone is no longer declared, and left out of 120 events"),
     ],
     ids=["came", "type", "went"],
 )

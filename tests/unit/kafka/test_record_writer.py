@@ -53,7 +53,7 @@ def test_a_kafka_that_takes_nothing_is_not_waited_for_longer_than_was_said(witho
     full = {"queue.buffering.max.messages": 1, "message.timeout.ms": 60_000}
     writer = RecordWriter(without_kafka, LONGEST, timeout_seconds=0.1, config=full)
     writer.write("t", b"a")
-    with pytest.raises(TransientError, match="Kafka takes no records for t"):
+    with pytest.raises(TransientError, match="Kafka accepts no records for t"):
         writer.write("t", b"b")
 
 
