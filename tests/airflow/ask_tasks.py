@@ -47,6 +47,6 @@ def runs(*there: str) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "asked":
-        print(json.dumps([backfill_task.asked(context(*run)) for run in json.loads(words[0])]))
+        print(json.dumps([backfill_task.requested_day(context(*run)) for run in json.loads(words[0])]))
     else:
         print(json.dumps(due(*words) if what == "due" else runs(*words)))

@@ -66,14 +66,14 @@ class _Alert:
     level: str
     facts: DetectorFacts | None = None
     id: int | None = None
-    told: SentBefore = field(default_factory=SentBefore)
+    sent: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
     planned: list[tuple[NotificationKind, Finding]] = field(default_factory=list)
     changed: bool = False
 
     def plan(self, kind: NotificationKind, finding: Finding) -> None:
         """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
-        self.told, self.changed = self.told.plus(kind, finding.level), True
+        self.sent, self.changed = self.sent.plus(kind, finding.level), True
         others = [one for one in self.planned if one[0] is not kind] if kind is NotificationKind.DELAYED else []
         self.planned = [*others, (kind, finding)]
 
@@ -132,7 +132,7 @@ class _Work:
         by_id = {}
         for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
             before = SentBefore(row.told_at_once, row.told_delayed)
-            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, told=before)
+            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, sent=before)
             alert.revision = row.revision
             by_id[row.id] = alert
             self._alerts.setdefault((row.detector, row.entity), []).append(alert)
@@ -159,7 +159,7 @@ class _Work:
             alert, row.alert.facts = row.alert, facts
             if finding.level == "urgent" and alert.level != "urgent":
                 alert.level, alert.changed = "urgent", True
-            kind = alert_policy.notification(finding, facts, alert.told, self._now)
+            kind = alert_policy.notification(finding, facts, alert.sent, self._now)
             if kind is not None:
                 alert.plan(kind, finding)
 
@@ -227,8 +227,8 @@ class _Work:
             "period_end": alert.period_start + facts.dedup_period,
             "level": alert.level,
             "state": "open",
-            "told_at_once": alert.told.at_once,
-            "told_delayed": alert.told.delayed,
+            "told_at_once": alert.sent.at_once,
+            "told_delayed": alert.sent.delayed,
             "revision": alert.revision,
             "title": facts.title,
             "owner": facts.owner,

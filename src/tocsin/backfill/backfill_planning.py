@@ -60,7 +60,9 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
     for day in sorted(days):
         own = made_of(day, spec, sealed.versions)
         if own is None:
-            blocked[day] = _lacks(day, [one for one in inputs(day, spec) if one not in sealed.versions], sealed)
+            blocked[day] = _reason_blocked(
+                day, [one for one in inputs(day, spec) if one not in sealed.versions], sealed
+            )
             continue
         reason = _reason(ledger, day, own)
         if reason is None:
@@ -116,7 +118,7 @@ def _change(before: Made | None, now: Made) -> str:
     return RESEALED
 
 
-def _lacks(day: date, lacking: list[date], sealed: Sealed) -> str:
-    if lacking == [day]:
+def _reason_blocked(day: date, days: list[date], sealed: Sealed) -> str:
+    if days == [day]:
         return sealed.why_not(day)
-    return f"needs {', and '.join(f'{one}, which {sealed.why_not(one)}' for one in lacking)}"
+    return f"needs {', and '.join(f'{one}, which {sealed.why_not(one)}' for one in days)}"

@@ -114,7 +114,7 @@ def main(arguments: list[str] | None, *, doc: str, afterwards: Afterwards) -> in
     parser.add_argument("--run-id", default="", help="a retry with the same id belongs to the same run")
     options = parser.parse_args(arguments)
     logs.configure(sealing_job(options.source))
-    return process_exit.told(code_of(lambda: _run(options, afterwards)))
+    return process_exit.record(code_of(lambda: _run(options, afterwards)))
 
 
 def _run(options: argparse.Namespace, afterwards: Afterwards) -> int:

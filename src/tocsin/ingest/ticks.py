@@ -37,25 +37,25 @@ class TickRule:
     """
 
     def __init__(self) -> None:
-        self._asked: deque[tuple[datetime, Offsets]] = deque()
+        self._requests: deque[tuple[datetime, Offsets]] = deque()
         self._last: datetime | None = None
 
     def ask(self, moment: datetime, ends: Offsets) -> None:
         """Remember that the raw topic ended at `ends`, as read after the broker's clock had shown `moment`."""
-        if self._asked and self._asked[-1][1] == ends:
-            self._asked.pop()  # the later moment says more
-        self._asked.append((moment, ends))
+        if self._requests and self._requests[-1][1] == ends:
+            self._requests.pop()  # the later moment says more
+        self._requests.append((moment, ends))
 
     @property
     def asks(self) -> bool:
         """Something was asked that has no answer yet."""
-        return bool(self._asked)
+        return bool(self._requests)
 
     def answer(self, committed: Offsets) -> datetime | None:
         """Return the time of the latest tick that is true once `committed` is processed; None without a newer one."""
         moment = None
-        while self._asked and all(committed.get(p, 0) >= end for p, end in self._asked[0][1].items()):
-            moment = self._asked.popleft()[0]
+        while self._requests and all(committed.get(p, 0) >= end for p, end in self._requests[0][1].items()):
+            moment = self._requests.popleft()[0]
         if moment is None or (self._last is not None and moment <= self._last):
             return None
         self._last = moment

@@ -39,7 +39,7 @@ class RecordWriter:
         """
         self.sent = self.delivered = self.refused = self.failed = 0
         self.error: str | None = None
-        self._kafka, self._timeout, self._told = settings.kafka, timeout_seconds, 0
+        self._kafka, self._timeout, self._reported = settings.kafka, timeout_seconds, 0
         own = {"message.max.bytes": longest, "message.timeout.ms": int(timeout_seconds * 1000)} | (config or {})
         self._producer = Producer(settings.kafka.for_librdkafka() | {"enable.idempotence": True} | own)
 
@@ -86,8 +86,8 @@ class RecordWriter:
         """
         left = self._producer.flush(self._timeout if timeout_seconds is None else timeout_seconds)
         self.failed += left  # not in one line: `failed` would be read before what flush counts
-        if self.failed > self._told:
-            self._told = self.failed
+        if self.failed > self._reported:
+            self._reported = self.failed
             lost = f"{self.failed} of {self.sent} records did not reach Kafka at {self._kafka.bootstrap_servers}"
             raise TransientError(f"{lost}: {self.error or 'it does not answer'}")
 

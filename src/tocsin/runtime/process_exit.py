@@ -40,10 +40,10 @@ class ExitCode(IntEnum):
     """A verdict was critical, so a batch has not published that day; a restart finds the same."""
 
 
-def asked(path: Path) -> dict[str, str]:
-    """The variables of a process that is to tell its exit code in `path`, which forgets an earlier one.
+def variables(path: Path) -> dict[str, str]:
+    """Prepare `path` for the exit code of a process, and return the variables that tell the process.
 
-    The room is taken now, so that a full disk can be told too.
+    The space is taken now, so that a process can report a full disk too.
 
     Raises:
         OSError: the file cannot be written.
@@ -53,7 +53,7 @@ def asked(path: Path) -> dict[str, str]:
     return {_VARIABLE: str(path), _TOKEN: token}
 
 
-def told(code: int) -> int:
+def record(code: int) -> int:
     """Write `code` to the file asked for, if any, and return it; never raises OSError."""
     path = os.environ.get(_VARIABLE)
     if path is not None:

@@ -50,7 +50,7 @@ def main(
     on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
     run = functools.partial(_run, job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside)
-    return process_exit.told(code_of(run))
+    return process_exit.record(code_of(run))
 
 
 def code_of(run: Callable[[], int]) -> int:

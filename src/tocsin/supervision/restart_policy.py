@@ -61,8 +61,8 @@ def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[l
     past = history.jobs.get(job, Past())
     live = [process for process in actual.live if process.job == job and process.pid not in past.asked]
     stops = [Stop(job, process.pid, "a restart was asked for", force=not process.leader) for process in live]
-    asked = {**past.asked, **{process.pid: now for process in live}}
-    past = replace(past, expected=False, failures=(), retry_at=0.0, asked=asked)
+    stopping = {**past.asked, **{process.pid: now for process in live}}
+    past = replace(past, expected=False, failures=(), retry_at=0.0, asked=stopping)
     return stops, replace(history, jobs={**history.jobs, job: past})
 
 
@@ -82,8 +82,8 @@ class _Round:
         self.actions: list[Action] = []
         self.heavy_start_at = history.heavy_start_at
         self._actual, self._now, self._pace = actual, now, pace
-        asked = {(job, pid) for job, past in history.jobs.items() for pid in past.asked}
-        specs = {(p.job, p.spec) for p in actual.live if p.leader and (p.job, p.pid) not in asked}
+        stopping = {(job, pid) for job, past in history.jobs.items() for pid in past.asked}
+        specs = {(p.job, p.spec) for p in actual.live if p.leader and (p.job, p.pid) not in stopping}
         self._handing_over = {job for job, count in Counter(job for job, _ in specs).items() if count > 1}
 
     def job(self, job: str, wanted: Desired | None, past: Past) -> Past | None:
@@ -120,13 +120,13 @@ class _Round:
 
     def _settled(self, job: str, live: list[Live], past: Past) -> Past:
         """Settle what became of the processes that were there at the last call."""
-        asked = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
-        past = replace(past, asked=asked)
+        stopping = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
+        past = replace(past, asked=stopping)
         own = [p for p in live if p.spec == past.spec]
         if not own and past.expected:
-            runs_on = any(p.leader and p.pid not in asked for p in live)
+            runs_on = any(p.leader and p.pid not in stopping for p in live)
             return self._failed(job, past, self._actual.exits.get(job), runs_on)
-        started = min((p.started_at for p in own if p.pid not in asked), default=self._now)
+        started = min((p.started_at for p in own if p.pid not in stopping), default=self._now)
         patience = (
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
         )
@@ -198,13 +198,13 @@ class _Round:
 
     def _stopped(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
         """Ask each to stop, once; end it when it has not done so in time, or has nobody to ask."""
-        asked = dict(past.asked)
+        stopping = dict(past.asked)
         for process in processes:
-            at = asked.setdefault(process.pid, self._now)
+            at = stopping.setdefault(process.pid, self._now)
             force = not process.leader or self._now - at >= self._pace.stop_grace
             if force or at == self._now:
                 self.actions.append(Stop(process.job, process.pid, reason, force))
-        return replace(past, asked=asked)
+        return replace(past, asked=stopping)
 
     def _started_beside(self, job: str, wanted: Desired, past: Past) -> Past:
         """Start what takes over from the process that runs, if its time has come and not too many do that already."""
@@ -252,8 +252,8 @@ def end_reason(code: int | None, cause: str = "") -> str:
     }
     if code is not None and code < 0:
         return f"was killed by signal {-code} ({_signal(-code)})"
-    said = words.get(code, f"failed with exit code {code}")
-    return f"{said}: {cause}" if code and cause else said
+    sentence = words.get(code, f"failed with exit code {code}")
+    return f"{sentence}: {cause}" if code and cause else sentence
 
 
 def _signal(number: int) -> str:

@@ -46,7 +46,7 @@ class Installation:
         self._kafka = Refreshed(lambda: ask(settings.kafka), _PROBE_SECONDS)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._looked = float("-inf")
+        self._looked_at = float("-inf")
         self._fault = ""
 
     def prepare(self) -> None:
@@ -105,14 +105,14 @@ class Installation:
     def _look(self) -> Snapshot | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""
         with self._lock:
-            if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 try:
                     self._snapshot, self._fault = self._looker.look(), ""
                     for beat in self._snapshot.beats.values():
                         self._loads.take(beat.report)
                 except Exception as error:  # a page that explains is worth more than one that fails
                     self._fault = printable(f"{type(error).__name__}: {error}")
-                self._looked = time.monotonic()
+                self._looked_at = time.monotonic()
             return self._snapshot
 
     def _notes(self, snapshot: Snapshot | None) -> list[Note]:
@@ -150,7 +150,7 @@ class Looker:
         self._settings = settings
         self._runner = LocalRunner(instance_of(settings), settings.log)
         self._catalog = FollowedCatalog(settings)
-        self._told: dict[str, tuple[int, list[Episode]]] = {}
+        self._episodes: dict[str, tuple[int, list[Episode]]] = {}
 
     def look(self) -> Snapshot:
         """Look once.
@@ -165,8 +165,8 @@ class Looker:
         """Return the episodes of `job`, the newest first."""
         path = chronicle_of(self._settings.state, job)
         stamp = path.stat().st_mtime_ns if path.exists() else 0
-        entry = self._told.get(job)
+        entry = self._episodes.get(job)
         if entry is None or entry[0] != stamp:
             entry = (stamp, episodes(read_events(self._settings.state, job)))
-            self._told[job] = entry
+            self._episodes[job] = entry
         return entry[1]

@@ -112,24 +112,24 @@ class Loads:
     """Remembers the signs of life of the last minute."""
 
     def __init__(self) -> None:
-        self._told: dict[str, deque[JobReport]] = {}
+        self._reports: dict[str, deque[JobReport]] = {}
 
     def take(self, report: JobReport) -> None:
         """Remember `report`, unless it was taken already."""
-        told = self._told.setdefault(report.job, deque())
-        if told and (told[-1].pid != report.pid or report.at < told[-1].at):
-            told.clear()
-        if not told or report.at > told[-1].at:
-            told.append(report)
-        while len(told) > 2 and (report.at - told[1].at).total_seconds() >= _WINDOW_SECONDS:
-            told.popleft()
+        reports = self._reports.setdefault(report.job, deque())
+        if reports and (reports[-1].pid != report.pid or report.at < reports[-1].at):
+            reports.clear()
+        if not reports or report.at > reports[-1].at:
+            reports.append(report)
+        while len(reports) > 2 and (report.at - reports[1].at).total_seconds() >= _WINDOW_SECONDS:
+            reports.popleft()
 
     def of(self, job: str) -> Load | None:
         """The load of `job` over the last minute; with a single sign of life, since its start; None without one."""
-        told = self._told.get(job)
-        if not told:
+        reports = self._reports.get(job)
+        if not reports:
             return None
-        first, last = told[0], told[-1]
+        first, last = reports[0], reports[-1]
         if first is last:
             seconds = (last.at - last.started_at).total_seconds() if last.started_at else 0.0
             return Load(last.cpu_seconds / seconds, seconds) if seconds > 0 else None

@@ -81,7 +81,7 @@ class Place:
         self.page.board(off)
         for value in (self.page._usage, self.page._kafka):
             value.wait(patient(10))
-        self.page._looked = float("-inf")
+        self.page._looked_at = float("-inf")
         return self.page.board(off)
 
     def row(self, job: str, **off: bool) -> JobRow:
@@ -292,7 +292,7 @@ def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place
     assert [one.exit_code for one in story.episodes] == [-9]
     assert {fact.name: fact.text for fact in story.facts}["limits"] == "e-mail above 50, urgent above 100"
     record(place.settings.state, [(JOB, Event(at=20, what=What.END, reason="again", failed=True))])
-    place.page._looked = float("-inf")
+    place.page._looked_at = float("-inf")
     assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == [
         "again",
         "was killed by signal 9",
@@ -373,7 +373,7 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
     monkeypatch.setattr(place.page._looker, "look", counted(place.page._looker.look))
     assert len(place.board().rows) == 54
     began = time.process_time()
-    place.page._looked = float("-inf")
+    place.page._looked_at = float("-inf")
     place.page.board({})
     assert time.process_time() - began < 0.5, "nothing that has not changed is read again"
     looks.clear()

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
-from tocsin.airflow.tasks.backfill_task import DAY, Backfill, asked, backfill_mail, is_due
+from tocsin.airflow.tasks.backfill_task import DAY, Backfill, backfill_mail, is_due, requested_day
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.model.detector import DetectorSpec
@@ -104,7 +104,7 @@ def _due(detector: str, **context: Any) -> bool:
 
 def _parity(detector: str, **context: Any) -> None:
     """Compare the day of the run, else the latest that is published; a difference without a reason is a failure."""
-    day = asked(context)
+    day = requested_day(context)
     if not Backfills(load_settings(), detector).read().published:
         raise AirflowSkipException("no day is published yet")
     print(tocsin("parity", "--detector", detector, *([f"--day={day}"] if day else [])))

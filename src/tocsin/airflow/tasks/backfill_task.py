@@ -39,7 +39,7 @@ class Backfill(GatedProgram):
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
-        day, run_id = asked(context), context["dag_run"].run_id
+        day, run_id = requested_day(context), context["dag_run"].run_id
         names = [name for name in self.owners if day or not is_paused(context["ti"], backfill_dag(name))]
         if not names:
             raise AirflowSkipException("their DAGs are paused")
@@ -49,7 +49,7 @@ class Backfill(GatedProgram):
 
 def is_due(detector: str, context: Any) -> bool:
     """Return whether a run has something to do. Starts no Spark."""
-    if asked(context) is not None:
+    if requested_day(context) is not None:
         return True
     days = json.loads(tocsin("backfill", "--detector", detector, "--plan", "--json"))
     due = [one for one in days if one["state"] == "due"]
@@ -58,7 +58,7 @@ def is_due(detector: str, context: Any) -> bool:
     return bool(due)
 
 
-def asked(context: Any) -> str | None:
+def requested_day(context: Any) -> str | None:
     """Return the day that a run is about: that of a Backfill, else that of the form; None for all that need it.
 
     The run of the night has a day, too, because its DAG has one run for each day; it is about all.

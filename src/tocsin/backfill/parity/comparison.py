@@ -95,7 +95,7 @@ class Streamed:
     """A finding and what the stream said of it last, whatever has replaced it since."""
 
     finding: Finding
-    told: ReportedFinding
+    reported: ReportedFinding
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def compare(stream: Iterable[Streamed], batch: Iterable[Finding]) -> Comparison:
     differences = []
     for key in streamed.keys() | batched.keys():
         ours, theirs = streamed.get(key), batched.get(key)
-        streamed_finding, final = ours.told if ours else None, ReportedFinding.of(theirs) if theirs else None
+        streamed_finding, final = ours.reported if ours else None, ReportedFinding.of(theirs) if theirs else None
         if not agree(streamed_finding, final):
             finding = theirs or (ours.finding if ours else None)
             assert finding is not None

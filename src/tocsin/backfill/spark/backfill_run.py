@@ -255,9 +255,9 @@ def main(arguments: list[str] | None, *, doc: str) -> int:
         "--day", action="append", type=date.fromisoformat, default=[], help="run it even if it is up to date"
     )
     parser.add_argument("--run-id", default="", help="put into each finding")
-    given = parser.parse_args(arguments)
-    logs.configure(backfill_job(given.detectors[0]))
-    return process_exit.told(code_of(lambda: _run(given.detectors, given.day, given.run_id)))
+    options = parser.parse_args(arguments)
+    logs.configure(backfill_job(options.detectors[0]))
+    return process_exit.record(code_of(lambda: _run(options.detectors, options.day, options.run_id)))
 
 
 def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
@@ -269,14 +269,14 @@ def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
         log.info("day skipped", detector=detector, day=str(day), why=why)
     if not (outcome.published or outcome.held or outcome.failed):
         log.info("nothing to run")
-    return exit_code(outcome, asked=bool(days))
+    return exit_code(outcome, requested=bool(days))
 
 
-def exit_code(outcome: BackfillOutcome, *, asked: bool) -> ExitCode:
-    """Return the code of the worst day; days that were `asked` for and cannot be run are a failure."""
+def exit_code(outcome: BackfillOutcome, *, requested: bool) -> ExitCode:
+    """Return the code of the worst day; days that were `requested` for and cannot be run are a failure."""
     if outcome.disk:
         return ExitCode.UNWRITABLE
-    if outcome.failed or (asked and outcome.blocked):
+    if outcome.failed or (requested and outcome.blocked):
         return ExitCode.FAILED
     if outcome.held:
         return ExitCode.REFUSED

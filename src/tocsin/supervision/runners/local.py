@@ -46,7 +46,7 @@ class LocalRunner:
             self._leaving.append(before)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
-        environment = process_exit.asked(self._exit(launch.labels.job))
+        environment = process_exit.variables(self._exit(launch.labels.job))
         prefix = child_process.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
