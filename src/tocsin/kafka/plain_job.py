@@ -35,7 +35,7 @@ def run_program(program: str, jobs: Mapping[str, Work], arguments: list[str] | N
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: _ask_to_stop(stop))
-    return process_exit.told(_locked(job, jobs[job], stop))
+    return process_exit.record(_locked(job, jobs[job], stop))
 
 
 def _locked(job: str, work: Work, stop: threading.Event) -> int:

@@ -75,7 +75,7 @@ def test_a_restart_waits_for_the_supervisor_that_looks(bench: Bench, monkeypatch
 
 
 def test_the_exit_code_is_known_to_a_supervisor_that_did_not_start_the_process(bench: Bench) -> None:
-    bench.codes[JOB] = "from tocsin.runtime import process_exit; raise SystemExit(process_exit.told(2))"
+    bench.codes[JOB] = "from tocsin.runtime import process_exit; raise SystemExit(process_exit.record(2))"
     bench.tick({JOB: GOOD})
     await_that(lambda: bench.pid(JOB) is None)
     bench.supervisor = bench.new_supervisor(bench.new_runner())
