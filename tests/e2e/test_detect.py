@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, detect_job
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, detect_job
 from tests.rig.waiting import await_that, patient
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
@@ -24,16 +24,26 @@ def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
         yield one
 
 
-def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
+    """The job of the first two tests: the second goes on from what the first has left."""
+    with detect_job(tmp_path_factory.mktemp("detect"), broker, drain_offsets_per_trigger=1000) as job:
+        path = job.settings.project / "detectors" / "failed_logins.py"
+        strict = "if(user_id = 'poison', raise_error('no such user'), true)"
+        path.write_text(path.read_text().replace("events.where(", f'events.where("{strict}").where('))
+        yield LiveJob(job)
+
+
+def test_an_uneven_backlog_is_drained_exactly_through_a_kill(shared: LiveJob) -> None:
     """Partition 0 reaches back 10 minutes and partition 1 half a minute: without the drain most of 0 would be late."""
-    topic = job.make_topics()
+    job, topic = shared.job, shared.topic
     topic.backlog(spans=(600, 30), events=(9_000, 6_000))
-    process = job.start()
+    process = shared.process = job.start()
     await_that(lambda: job.committed_batches() >= 3, READY_SECONDS)
     job.kill(process)
     killed = job.position()
     assert 0 < sum(killed.values()) < 15_000, "killed in the middle"
-    job.start()
+    shared.process = job.start()
     draining = job.await_report(lambda r: r.state is JobState.DRAINING and r.batch_id is not None)
     assert draining.mode == "micro-batch"
     assert draining.delay_seconds is not None
@@ -44,13 +54,9 @@ def test_an_uneven_backlog_is_drained_exactly_through_a_kill(job: DetectJob) -> 
     assert job.await_report(lambda r: r.lag_records == 0).rows_dropped_late == 0
 
 
-def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(job: DetectJob) -> None:
-    topic = job.make_topics()
-    path = job.settings.project / "detectors" / "failed_logins.py"
-    strict = "if(user_id = 'poison', raise_error('no such user'), true)"
-    path.write_text(path.read_text().replace("events.where(", f'events.where("{strict}").where('))
-    job.start()
-    job.await_report(lambda r: r.mode == "real-time")
+def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(shared: LiveJob) -> None:
+    shared.await_live()
+    job, topic = shared.job, shared.topic
     name = job.settings.names.events("logins")
     admin = AdminClient(job.settings.kafka.for_librdkafka())
     admin.create_partitions([NewPartitions(name, 4)])[name].result(patient(10))

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
@@ -106,6 +106,10 @@ class Topic:
                 return
             except BufferError:
                 self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                self._producer.list_topics(self._name, timeout=60)  # it has been added
 
     def tick(self, moment: datetime, partitions: int = 2) -> None:
         for partition in range(partitions):
@@ -258,11 +262,22 @@ class LiveJob:
     """A detect job that the tests of a file share: each has its own users, and one topic knows what was written."""
 
     def __init__(self, job: DetectJob) -> None:
-        self.job, self.topic, self.process = job, job.make_topics(), job.start()
+        self.job, self.topic = job, job.make_topics()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The one that was started last."""
+        assert self._process is not None
+        return self._process
+
+    @process.setter
+    def process(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def await_live(self) -> None:
-        """Wait until it runs in real time; start it first if a test has ended it."""
-        if self.process.poll() is not None:
+        """Wait until it runs in real time; start it first if it does not run."""
+        if self._process is None or self._process.poll() is not None:
             self.process = self.job.start()
         self.job.await_report(lambda r: (r.pid, r.mode, r.state) == (self.process.pid, "real-time", JobState.RUNNING))
 
