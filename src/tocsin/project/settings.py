@@ -73,12 +73,12 @@ class Settings(BaseSettings):
 
     @property
     def local_id(self) -> str:
-        """Tells this installation on this machine from others, also of the same name: by name and state folder."""
+        """Identifies this installation on this machine by name and state folder; others may have the same name."""
         return f"{self.instance}-{hashlib.sha256(str(self.state.resolve()).encode()).hexdigest()[:8]}"
 
     @property
     def installation_id(self) -> str:
-        """Tells the reports of this installation from others that share its broker, on all its machines."""
+        """Marks the reports of this installation, on all its machines; others may share its broker."""
         return self.local_id if self.instance == _UNNAMED else self.instance
 
     @property

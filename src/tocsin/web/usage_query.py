@@ -1,4 +1,4 @@
-"""Tell what the jobs take: cores now, by their signs of life, and today, by the alerts DB.
+"""Read what the jobs use: cores now, by their heartbeats, and totals of today, by the alerts DB.
 
 Only the jobs' own environment can read that DB, so it is asked through the command.
 """
@@ -104,7 +104,7 @@ class Load:
 
     @property
     def busy(self) -> bool:
-        """Tell whether it stands out, and has for long enough."""
+        """Return whether it has been high for long enough."""
         return self.cores >= BUSY_CORES and self.seconds >= _SURE_SECONDS
 
 

@@ -76,7 +76,7 @@ class FailedRunMail:
 
 
 class LostDaysMail:
-    """Tells each owner which of their days a run has not published; all owners if the run came to no day."""
+    """Mails each owner which of their days a run has not published; all owners if the run reached no day."""
 
     def __init__(
         self, owners: Mapping[str, str], outcomes: Callable[[str], list[DayOutcome]], what: str, then: str
