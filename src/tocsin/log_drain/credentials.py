@@ -1,4 +1,4 @@
-"""Who may send for which source: a file with `source:password` in each line, which nobody else can read."""
+"""Check who may send for which source, by a file with `source:password` in each line, which nobody else can read."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass
 class Sent:
-    """What became of the lines: how many, in how many batches, sent again for lack of an answer, and on purpose."""
+    """Counts of a run: lines, batches, and those sent again, for lack of an answer or on purpose."""
 
     lines: int = 0
     batches: int = 0

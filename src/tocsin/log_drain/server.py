@@ -47,12 +47,12 @@ def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None
         config = _config(endpoint, settings)
         with socket.create_server((settings.drain.host, settings.drain.port), backlog=_CONNECTIONS) as listener:
             structlog.get_logger().info("listening", host=settings.drain.host, port=settings.drain.port)
-            asyncio.run(_serve(uvicorn.Server(config), listener, _Told(settings.kafka, reporter, endpoint, writer)))
+            asyncio.run(_serve(uvicorn.Server(config), listener, _Status(settings.kafka, reporter, endpoint, writer)))
     stop.set()
 
 
-class _Told:
-    """What the job says of itself."""
+class _Status:
+    """Reports the state of the job."""
 
     def __init__(self, kafka: KafkaSettings, reporter: Reporter, endpoint: Endpoint, writer: BatchWriter) -> None:
         self._kafka, self._reporter, self._endpoint, self._writer = kafka, reporter, endpoint, writer
@@ -78,7 +78,7 @@ class _Told:
         return self._writer.trouble
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, told: _Told) -> None:
+async def _serve(server: uvicorn.Server, listener: socket.socket, told: _Status) -> None:
     reports = asyncio.create_task(told.repeat())
     try:
         await server.serve(sockets=[listener])
