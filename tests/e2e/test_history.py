@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.supervision.runners.job_command import job_environment
 
-JOBS = here().root / "spark_jobs"
+JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
 NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)
 START = begin(DAY)
@@ -40,11 +41,12 @@ def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
         yield one
 
 
-def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
-    """Exit code of a batch program, and what it said."""
+def submit(job: DetectJob, *programs: Sequence[str]) -> tuple[int, str]:
+    """Exit code of batch programs with their words, one after another until one fails, and what they said."""
     jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
+    given = json.dumps([[str(JOBS / program), *words] for program, *words in programs])
     done = subprocess.run(
-        [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, JOBS / program, *words],
+        [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, RUN_PROGRAMS, given],
         env=job_environment(job.settings, find_java().home),
         capture_output=True,
         text=True,
@@ -56,10 +58,6 @@ def submit(job: DetectJob, program: str, *words: str) -> tuple[int, str]:
 
 def backfilled(job: DetectJob) -> dict[tuple[str, datetime], tuple[str, float, bool]]:
     """Level and score of each finding of DAY by user and window, and whether the score is a lower bound."""
-    code, said = submit(job, "backfill.py", DETECTOR, f"--day={DAY}")
-    assert code == 0, said[-3000:]
-    # Spark tells where its servers are bound, before its level is set.
-    assert "Server created on 127.0.0.1:" in said
     backfills = Backfills(job.settings, DETECTOR)
     found = backfills.findings(DAY, backfills.read().published[DAY])
     return {(one.entity["user_id"], one.moment): (one.level, one.score, one.at_least) for one in found}
@@ -97,7 +95,7 @@ def states(job: DetectJob) -> dict[date, DayState]:
         return {one.day: one.state for one in standing("logins", known(settings, source, table))}
 
 
-def test_a_backfill_finds_exactly_what_was_planted_and_goes_on_without_kafka(job: DetectJob) -> None:
+def test_seal_and_backfill_find_exactly_what_was_planted_when_kafka_holds_it_no_more(job: DetectJob) -> None:
     topic, source = job.make_topics(), logins(job)
     expected = write(topic)
     entry = land(job.settings, source)
@@ -106,16 +104,17 @@ def test_a_backfill_finds_exactly_what_was_planted_and_goes_on_without_kafka(job
     assert (again.events, again.files) == (0, ())
     assert states(job) == {DAY: DayState.READY, NOW.date(): DayState.WAITING}
 
-    code, said = submit(job, "seal.py", "logins")
-    assert code == 0, said[-3000:]
-    assert states(job)[DAY] is DayState.PUBLISHED
-    assert verify(job.settings, source, checksums=True) == []
-
     events = job.settings.names.events("logins")
     client = AdminClient(job.settings.kafka.for_librdkafka())
     ends = [TopicPartition(events, partition, -1) for partition in (0, 1)]
     for future in client.delete_records(ends).values():
         future.result(patient(30))
+    code, said = submit(job, ("seal.py", "logins"), ("backfill.py", DETECTOR, f"--day={DAY}"))
+    assert code == 0, said[-3000:]
+    # Spark tells where its servers are bound, before its level is set.
+    assert "Server created on 127.0.0.1:" in said
+    assert states(job)[DAY] is DayState.PUBLISHED
+    assert verify(job.settings, source, checksums=True) == []
     assert backfilled(job) == expected
 
     for number in range(61):
