@@ -59,9 +59,9 @@ class Drain:
         self.url = f"http://127.0.0.1:{self.port}/logs"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def command(self, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         command = [str(Path(sys.executable).parent / "tocsin"), "drain", *arguments]
-        return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=subprocess.PIPE)
+        return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=output)
 
     def start(self) -> None:
         self.process = self.command("serve")
@@ -86,12 +86,17 @@ class Drain:
     def sender(self, repeat: float = 0.0) -> BatchSender:
         return BatchSender(self.url, "router", "secret", repeat=repeat, patience=patient(SECONDS))
 
-    def ask(self, path: str, body: bytes, **headers: str) -> http.client.HTTPResponse:
+    def ask(self, path: str, body: bytes, **headers: str) -> tuple[int, str | None, bytes]:
+        """Status, Retry-After and body of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patient(30))
         login = base64.b64encode(b"router:secret").decode()
         known = {"Authorization": f"Basic {login}"} | {name.replace("_", "-"): text for name, text in headers.items()}
-        connection.request("POST", path, body, known)
-        return connection.getresponse()
+        try:
+            connection.request("POST", path, body, {name.lower(): text for name, text in known.items()})
+            answer = connection.getresponse()
+            return answer.status, answer.getheader("Retry-After"), answer.read()
+        finally:
+            connection.close()
 
     def events(self) -> tuple[Counter[bytes], int]:
         """How often each line of the raw topic is an event, and how many records there are."""
@@ -142,7 +147,11 @@ def in_background(sender: BatchSender, sent: list[bytes]) -> Iterator[threading.
 def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, tmp_path: Path) -> None:
     sent = lines(5_000)
     (tmp_path / "lines").write_bytes(b"\n".join(sent))
-    told = drain.command("send", str(tmp_path / "lines"), "--repeat", "0.5").communicate()[0].decode()
+    told = (
+        drain.command("send", str(tmp_path / "lines"), "--repeat", "0.5", output=subprocess.PIPE)
+        .communicate()[0]
+        .decode()
+    )
     assert told.startswith("sent 5,000 lines in ")
     drain.sender(repeat=1.0).send(sent[:2_000])
     found, records = drain.events()
@@ -157,8 +166,7 @@ def test_while_kafka_is_away_senders_are_put_off_and_then_all_arrives(drain: Dra
     sent = lines(4_000)
     broker.stop()
     try:
-        answer = drain.ask("/logs", b"3 k=v", content_type="application/logplex-1", logplex_frame_id="f")
-        assert (answer.status, answer.getheader("Retry-After")) == (503, "2")
+        assert drain.ask("/logs", b"3 k=v", logplex_frame_id="f")[:2] == (503, "2")
         await_that(lambda: drain.state() is JobState.WAITING, SECONDS)
         with in_background(drain.sender(repeat=0.2), sent):
             broker.start()
@@ -189,18 +197,17 @@ def test_a_killed_drain_loses_nothing_and_doubles_nothing(drain: Drain) -> None:
 
 
 def test_other_ways_in_and_clients_that_do_harm(drain: Drain) -> None:
-    assert drain.ask("/events/router", b"a=1\nb=2\n", Idempotency_Key="1").status == 204
-    assert drain.ask("/logs", gzip.compress(b"3 c=3"), content_encoding="gzip").status == 204
+    assert drain.ask("/events/router", b"a=1\nb=2\n", Idempotency_Key="1")[0] == 204
+    assert drain.ask("/logs", gzip.compress(b"3 c=3"), content_encoding="gzip")[0] == 204
     otlp = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "d=4"}}]}]}]})
-    answer = drain.ask("/v1/logs", otlp.encode(), content_type="application/json")
-    assert (answer.status, answer.read()) == (200, b"{}")
+    assert drain.ask("/v1/logs", otlp.encode(), content_type="application/json") == (200, None, b"{}")
     assert sum(drain.events()[0].values()) == 4
-    assert drain.ask("/logs", b"3 k=v", authorization="Basic eDp5").status == 401
-    assert drain.ask("/events/ruter", b"k=v").status == 404
-    assert drain.ask("/logs", b"x" * 1_100_000).status == 413
+    assert drain.ask("/logs", b"3 k=v", authorization="Basic eDp5")[0] == 401
+    assert drain.ask("/events/ruter", b"k=v")[0] == 404
+    assert drain.ask("/logs", gzip.compress(bytes(1_100_000)), content_encoding="gzip")[0] == 413
     for request in (b"POST /logs HTTP/1.1\r\nX-Slow: ", b"POST /logs HTTP/1.1\r\nX: " + b"x" * 200_000):
         with socket.create_connection(("127.0.0.1", drain.port), timeout=patient(30)) as client:
             client.sendall(request)
             with suppress(ConnectionResetError):
                 assert client.recv(100) == b""
-    assert drain.ask("/logs", b"3 k=v").status == 204
+    assert drain.ask("/logs", b"3 k=v")[0] == 204
