@@ -173,7 +173,7 @@ def _order(stack: Stack, event: str) -> list[str]:
     """In which order the launcher's log tells of an event: the jobs as one, each server, without repetition."""
     order: list[str] = []
     for line in stack.settings.log("launcher").read_text().splitlines():
-        if f"event={event} " in line and 'reason="shutdown"' in line:
+        if f"event={event} " in line and "reason=shutdown" in line:
             name = line.split(" of=")[1].split(" ")[0]
             name = name if name in ("kafka", "mail") else "jobs"
             order += [] if name in order else [name]

@@ -48,7 +48,7 @@ def test_kafka_with_broken_data_is_a_clear_error_reset_helps_and_a_second_signal
     await_that(stack.ended, 120)
     assert stack.launcher is not None
     assert stack.launcher.returncode == 1
-    assert "kafka does not come up: 4 failures" in stack.said()
+    assert "kafka does not start: 4 failures" in stack.said()
     assert "Stored node id 7 doesn't match" in stack.said()
     assert stack.processes() == []
     stack.up("--free-ports", "--reset")
