@@ -162,7 +162,7 @@ BAD = {
         (logins(DAY), logins(DAY)),
         10,
         "few_duplicates",
-        ("Duplicates dropped 240 50.00% of what came", "a job that crashes again and again"),
+        ("Duplicates dropped 240 50.00% of landed events", "a job that crashes again and again"),
         counted=EVENTS,
     ),
 }
@@ -279,7 +279,7 @@ def test_a_day_of_which_most_went_to_quarantine_is_held_until_that_is_replayed(p
     assert (check.name, check.observed) == ("quarantine", "50.02%, 1,001 of 2,001 records")
     page = program.page()
     assert "NOT PUBLISHED" in page
-    assert "In quarantine 1,001 50.02% of what came in" in page
+    assert "In quarantine 1,001 50.02% of all records" in page
     assert "Many records were unusable: fix the source or its declaration, and replay" in page
     program.history.land([login(5_000_000 + n, day=DAY) for n in range(1_001)])
     with program.history.table() as table:
