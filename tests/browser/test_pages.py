@@ -168,7 +168,7 @@ def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Runn
     visit = visits.of("viewer")
     frame = visit.job(DAG)
     newest = frame.locator("#episodes tr.failed").first  # on a busy machine its JVM, which ends later, comes above it
-    expect(newest.locator(".cause")).to_have_text(re.compile("^ended without a word"))
+    expect(newest.locator(".cause")).to_have_text(re.compile("^ended without an exit code"))
     expect(newest.locator("td").nth(2)).to_have_text("none")
     expect(newest.locator("td").nth(3)).to_have_text(re.compile(r"\d+ (s|min)|\d\.\d s"))
     expect(newest.locator("td").nth(5)).not_to_have_text("not yet")
