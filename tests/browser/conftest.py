@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
 from tests.rig.airflow_api import Api
+from tests.rig.postgres import emptied, running_postgres
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.project.catalog import read_catalog
@@ -24,19 +25,25 @@ WAIT_SECONDS = 180
 
 @pytest.fixture(scope="package")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    stack = Stack(tmp_path_factory.mktemp("pages"))
+    """Its metadata is in PostgreSQL, as anything that is kept should have it."""
+    parent = tmp_path_factory.mktemp("pages")
+    stack = Stack(parent)
     folder = stack.project / "detectors"
     text = (folder / "failed_logins.py").read_text()
     for name in DRAFTS:
         (folder / f"{name}.py").write_text(text.replace('stage="live"', 'stage="draft"'))
     (folder / f"{BROKEN}.py").write_text("def detect(:")
-    try:
-        stack.up("--free-ports", "--airflow")
-        stack.ready()
-        _judge(stack)
-        yield Running(stack)
-    finally:
-        stack.end()
+    with running_postgres() as server:
+        file = parent / "address"
+        file.write_text(emptied(server).replace("postgresql://", "postgresql+psycopg2://"))
+        (stack.project / "tocsin.toml").write_text(f'[airflow]\ndatabase_file = "{file}"\n')
+        try:
+            stack.up("--free-ports", "--airflow")
+            stack.ready()
+            _judge(stack)
+            yield Running(stack)
+        finally:
+            stack.end()
 
 
 def _judge(stack: Stack) -> None:

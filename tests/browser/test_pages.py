@@ -89,10 +89,10 @@ def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:
 def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str) -> None:
     visit = visits.of("viewer", theme=theme)
     for path, name in (("plugin/detectors", "detectors"), (f"dags/{DAG}/plugin/job", "job")):
+        frame = visit.open(path)
+        assert frame.locator("html").get_attribute("data-theme") == theme
         for width in (1280, 800):
             visit.page.set_viewport_size({"width": width, "height": 900})
-            frame = visit.open(path)
-            assert frame.locator("html").get_attribute("data-theme") == theme
             assert fits(frame), f"{name} at {width}"
             ours = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
             assert ours == visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
@@ -117,36 +117,44 @@ def test_pause_stops_and_unpause_starts_by_keyboard_too(running: Running, visits
     button.focus()
     button.press("Enter")
     await_pid(running, DETECTOR, None)
-    await_state(frame, DETECTOR, "running")
     assert {job: running.stack.pid(job) for job in PLATFORM} == others
 
 
+def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Running, visits: Visits) -> None:
+    visit = visits.of("viewer")
+    await_state(visit.detectors(), DETECTOR, "running")
+    old = running.stack.pid(DETECTOR)
+    assert old is not None
+    os.kill(old, signal.SIGKILL)
+    await_pid(running, DETECTOR, old)
+    frame = visit.job(DAG)
+    newest = frame.locator("#episodes tr.failed").first  # on a busy machine its JVM, which ends later, comes above it
+    expect(newest.locator(".cause")).to_have_text(re.compile("^ended without an exit code"))
+    expect(newest.locator("td").nth(2)).to_have_text("none")
+    expect(newest.locator("td").nth(3)).to_have_text(re.compile(r"\d+ (s|min)|\d\.\d s"))
+    expect(newest.locator("td").nth(5)).not_to_have_text("not yet")
+    with running.stack.settings.log(DETECTOR).open("a") as log:  # now, or what a JVM says as it dies pushes it out
+        log.write("<img src=x onerror=\"document.title='taken over'\"> \x1b[31m\n")
+    expect(frame.locator("#lines")).to_contain_text("<img src=x onerror=")
+    expect(frame.locator("#lines")).to_contain_text(r"\x1b[31m")
+    assert frame.locator("#lines *").count() == 0
+    expect(frame.locator("#facts")).to_contain_text("e-mail above 50, urgent above 100")
+    shot(visit.page, "killed")
+
+
 def test_restart_replaces_the_process_and_tells_why_it_ended(running: Running, visits: Visits) -> None:
-    frame = visits.of("operator").detectors()
-    for job in (DETECTOR, "notifier"):
-        others = {one: running.stack.pid(one) for one in RUNNING if one != job}
-        old = running.stack.pid(job)
-        row(frame, job).get_by_role("button", name="Restart").click()
-        await_pid(running, job, old)
-        expect(row(frame, job).locator(".why")).to_contain_text("a restart was asked for")
-        assert {one: running.stack.pid(one) for one in others} == others
-    log = Api(running.url, running.passwords, "admin").call("GET", f"/api/v2/eventLogs?dag_id={DAG}")["event_logs"]
-    assert {("trigger_dag_run", "operator"), ("patch_dag", "operator")} <= {(one["event"], one["owner"]) for one in log}
-
-
-def test_a_drain_is_told_and_who_has_drained_is_started_by_a_restart(running: Running, visits: Visits) -> None:
     visit = visits.of("operator")
     frame = visit.detectors()
-    Api(running.url, running.passwords, "operator").trigger(DAG, action="drain")
-    state = running.stack.state
-    await_that(lambda: DETECTOR in {**read_drains(state).asked, **read_drains(state).drained}, SECONDS)
-    finish_drain(state, DETECTOR, asked_at(state, DETECTOR) or 0.0)  # as the job does at the end of its batch
-    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
-    await_state(frame, DETECTOR, "drained")
-    shot(visit.page, "drained")
-    row(frame, DETECTOR).get_by_role("button", name="Restart").click()
-    await_pid(running, DETECTOR, None)
     await_state(frame, DETECTOR, "running")
+    others = {one: running.stack.pid(one) for one in RUNNING if one != "notifier"}
+    old = running.stack.pid("notifier")
+    row(frame, "notifier").get_by_role("button", name="Restart").click()
+    await_pid(running, "notifier", old)
+    expect(row(frame, "notifier").locator(".why")).to_contain_text("a restart was asked for")
+    assert {one: running.stack.pid(one) for one in others} == others
+    frame = visit.job("platform")
+    frame.get_by_role("button", name="notifier").click()
+    expect(frame.locator("#episodes")).to_contain_text("a restart was asked for")
 
 
 def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: Visits) -> None:
@@ -158,28 +166,6 @@ def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: 
     viewer = Api(running.url, running.passwords, "viewer")
     assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
     assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403
-
-
-def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Running, visits: Visits) -> None:
-    old = running.stack.pid(DETECTOR)
-    assert old is not None
-    os.kill(old, signal.SIGKILL)
-    await_pid(running, DETECTOR, old)
-    visit = visits.of("viewer")
-    frame = visit.job(DAG)
-    newest = frame.locator("#episodes tr.failed").first  # on a busy machine its JVM, which ends later, comes above it
-    expect(newest.locator(".cause")).to_have_text(re.compile("^ended without an exit code"))
-    expect(newest.locator("td").nth(2)).to_have_text("none")
-    expect(newest.locator("td").nth(3)).to_have_text(re.compile(r"\d+ (s|min)|\d\.\d s"))
-    expect(newest.locator("td").nth(5)).not_to_have_text("not yet")
-    expect(frame.locator("#episodes")).to_contain_text("a restart was asked for")
-    with running.stack.settings.log(DETECTOR).open("a") as log:  # now, or what a JVM says as it dies pushes it out
-        log.write("<img src=x onerror=\"document.title='taken over'\"> \x1b[31m\n")
-    expect(frame.locator("#lines")).to_contain_text("<img src=x onerror=")
-    expect(frame.locator("#lines")).to_contain_text(r"\x1b[31m")
-    assert frame.locator("#lines *").count() == 0
-    expect(frame.locator("#facts")).to_contain_text("e-mail above 50, urgent above 100")
-    shot(visit.page, "killed")
 
 
 def test_the_tab_of_the_platform_has_all_its_jobs_and_a_dag_without_jobs_says_so(visits: Visits) -> None:
@@ -273,3 +259,19 @@ def test_the_page_of_quality_leads_to_the_report_of_a_day(visits: Visits) -> Non
     expect(frame.locator(".failed h3")).to_have_text("some")
     margin = frame.locator("body").evaluate("body => getComputedStyle(body).margin")
     assert margin == "0px", "its style is not refused"
+
+
+def test_a_drain_is_told_and_who_has_drained_is_started_by_a_restart(running: Running, visits: Visits) -> None:
+    visit = visits.of("operator")
+    frame = visit.detectors()
+    Api(running.url, running.passwords, "operator").trigger(DAG, action="drain")
+    state = running.stack.state
+    await_that(lambda: DETECTOR in {**read_drains(state).asked, **read_drains(state).drained}, SECONDS)
+    finish_drain(state, DETECTOR, asked_at(state, DETECTOR) or 0.0)  # as the job does at the end of its batch
+    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
+    await_state(frame, DETECTOR, "drained")
+    shot(visit.page, "drained")
+    row(frame, DETECTOR).get_by_role("button", name="Restart").click()
+    await_pid(running, DETECTOR, None)
+    log = Api(running.url, running.passwords, "admin").call("GET", f"/api/v2/eventLogs?dag_id={DAG}")["event_logs"]
+    assert {("trigger_dag_run", "operator"), ("patch_dag", "operator")} <= {(one["event"], one["owner"]) for one in log}

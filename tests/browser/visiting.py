@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, StorageState
 
 from tests.rig.stack import Stack
 
@@ -27,6 +27,7 @@ class Running:
         self.stack = stack
         self.url: str = json.loads((stack.state / "stack.json").read_text())["airflow_url"]
         self.passwords = stack.state / "airflow" / "passwords.json"
+        self.logins: dict[str, StorageState] = {}  # what the browser of each user keeps
 
     def password(self, user: str) -> str:
         found: str = json.loads(self.passwords.read_text())[user]
@@ -53,6 +54,9 @@ class Visit:
         self.page.fill('input[name="password"]', password)
         self.page.click('button[type="submit"]')
         self.page.wait_for_url(lambda url: "/auth/" not in url)
+
+    def watch(self) -> None:
+        """Note from now on what the browser complains about."""
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
 
@@ -82,21 +86,28 @@ class Visit:
 
 
 class Visits:
-    """Opens visits, each with a login of its own."""
+    """Opens visits, each in a window of its own."""
 
     def __init__(self, browser: Browser, running: Running) -> None:
         self._browser, self._running = browser, running
         self.made: list[Visit] = []
 
-    def of(self, user: str, *, theme: str = "light", width: int = 1280) -> Visit:
-        """A visit of `user`, who has chosen `theme` in Airflow."""
-        visit = self.anonymous(theme=theme, width=width)
-        visit.log_in(user, self._running.password(user))
+    def of(self, user: str, *, theme: str = "light") -> Visit:
+        """A visit of `user`, who has chosen `theme` in Airflow, and logs in if nobody has as this user before."""
+        logins = self._running.logins
+        visit = self._visit(theme, logins.get(user))
+        if user not in logins:
+            visit.log_in(user, self._running.password(user))
+            logins[user] = visit.page.context.storage_state()
+        visit.watch()
         return visit
 
-    def anonymous(self, *, theme: str = "light", width: int = 1280) -> Visit:
+    def anonymous(self) -> Visit:
         """A visit of nobody in particular."""
-        context = self._browser.new_context(viewport={"width": width, "height": 900})
+        return self._visit("light", None)
+
+    def _visit(self, theme: str, login: StorageState | None) -> Visit:
+        context = self._browser.new_context(viewport={"width": 1280, "height": 900}, storage_state=login)
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
         context.set_default_timeout(180_000)
         self.made.append(Visit(context.new_page(), self._running.url))
