@@ -18,8 +18,10 @@ from tocsin.supervision.runners.runner import Launch
 
 # What a job inherits. Nothing else: an Airflow task, a Python path or a Spark of the user must not reach it.
 # JDK_JAVA_OPTIONS is Java's own way to give an option to every JVM.
-_INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "TOCSIN_HOME")
-_INHERITED += ("JDK_JAVA_OPTIONS",)
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("TOCSIN_HOME", "JDK_JAVA_OPTIONS"),
+)
 
 
 def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False) -> Launch:
