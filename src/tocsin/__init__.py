@@ -1,12 +1,16 @@
 """Tocsin: run anomaly detectors, one Python file each, on streams and on history.
 
-A detector needs two names from here::
+A detector needs two names from here, a flow or a view one::
 
     from tocsin import Levels, detector
+    from tocsin import flow
+    from tocsin import view
 
 This module and what it imports use the standard library alone, so that the set-up can run before anything is installed.
 """
 
 from tocsin.model.detector import Levels, detector
+from tocsin.model.flow import flow
+from tocsin.model.view import view
 
-__all__ = ["Levels", "detector"]
+__all__ = ["Levels", "detector", "flow", "view"]

@@ -29,11 +29,10 @@ from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
-from tocsin.model.event import tick_value
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES, shortened
-from tocsin.model.source import Source
+from tocsin.model.source import Source, tick_value
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings

@@ -27,9 +27,9 @@ REGISTRIES = [
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
     *("airflow", "alerts", "backfill", "cli", "detect", "dev", "history", "ingest", "kafka", "log_drain"),
-    *("model", "project", "provision", "quality", "runtime", "sparkjob", "supervision", "web"),
+    *("model", "project", "provision", "quality", "runtime", "sparkjob", "supervision", "views", "web"),
 }
-PLANNED_ROOMS = {"cases", "flows", "views"}
+PLANNED_ROOMS = {"cases", "flows"}
 FILES_A_FOLDER = 12
 TOP = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),

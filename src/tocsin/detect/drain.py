@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.model.event import is_tick
+from tocsin.model.source import is_tick
 
 SLACK = timedelta(seconds=2)
 """Partitions, and the tasks that read them, are never quite in step, even with no backlog."""

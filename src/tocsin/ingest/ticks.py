@@ -18,8 +18,8 @@ from tocsin.kafka.reader import Offsets
 from tocsin.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
-from tocsin.model.event import tick_value
 from tocsin.model.sizes import EVENT_BYTES
+from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
 
 EVERY_SECONDS = 1.0

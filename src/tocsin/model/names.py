@@ -7,7 +7,10 @@ import re
 from dataclasses import dataclass
 
 INGEST = "ingest"
+FLOW = "flow"
 DETECTOR = "detector"
+COMPUTE = "compute"
+VIEW = "view"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
 DRAIN = "drain"
@@ -53,6 +56,21 @@ def ingest_job(source: str) -> str:
 def detector_job(detector: str) -> str:
     """The job that runs `detector` on its stream."""
     return str(JobName(DETECTOR, detector))
+
+
+def flow_job(flow: str) -> str:
+    """The job that writes what `flow` makes of its source."""
+    return str(JobName(FLOW, flow))
+
+
+def compute_job(view: str) -> str:
+    """The job that computes the rows of `view` and writes them to its topic."""
+    return str(JobName(COMPUTE, view))
+
+
+def view_job(view: str) -> str:
+    """The job that applies the rows of `view` to its sink."""
+    return str(JobName(VIEW, view))
 
 
 def landing_job(source: str) -> str:
@@ -132,6 +150,10 @@ class Names:
     def quarantine(self, source: str) -> str:
         """Records of `source` that cannot be used, with their reasons."""
         return f"{self.prefix}quarantine.{source}"
+
+    def view(self, view: str) -> str:
+        """Name the topic of the rows of `view`, keyed by their identity."""
+        return f"{self.prefix}views.{view}"
 
     @property
     def findings(self) -> str:

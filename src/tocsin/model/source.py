@@ -22,7 +22,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
@@ -53,6 +53,10 @@ EVENT_COLUMNS = {
     "schema_version": "int",
 }
 """The columns of an event that come before the declared ones, and their types."""
+
+
+TICK_START = '{"tick":true'
+"""A record of an events topic that begins so is a tick, not an event: it only moves event time on."""
 
 
 class Format(StrEnum):
@@ -109,6 +113,16 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     schema_version: int = 1
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()
+
+
+def tick_value(moment: datetime) -> bytes:
+    """The value of a tick record; its key is null."""
+    return f'{TICK_START},"event_time":"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"}}'.encode()
+
+
+def is_tick(value: bytes) -> bool:
+    """Return whether a record is a tick, not an event."""
+    return value.startswith(TICK_START.encode())
 
 
 def numbered_groups(pattern: str) -> tuple[str, dict[str, int]]:

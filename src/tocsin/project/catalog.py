@@ -1,4 +1,4 @@
-"""Everything that is declared: the sources and detectors of one project folder."""
+"""Everything that is declared in one project folder: its sources, flows, detectors and views."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from typing import TypeVar, cast
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.flow import FlowSpec
 from tocsin.model.source import Source
-from tocsin.project.declaration import read_spec
+from tocsin.model.view import ViewSpec
+from tocsin.project.declaration import read_flow, read_spec, read_view
 from tocsin.project.settings import Settings, load_settings
 from tocsin.project.source_file import read_source
 
-_Declared = TypeVar("_Declared", Source, DetectorSpec)
-_READ: dict[Path, tuple[tuple[int, ...], Source | DetectorSpec | ConfigError]] = {}
+Declared = Source | FlowSpec | DetectorSpec | ViewSpec
+_Declared = TypeVar("_Declared", Source, FlowSpec, DetectorSpec, ViewSpec)
+_Code = TypeVar("_Code", FlowSpec, DetectorSpec, ViewSpec)
+_READ: dict[Path, tuple[tuple[int, ...], Declared | ConfigError]] = {}
 _SETTLED_NS = 2_000_000_000  # the clock of a file system is coarse: a file may change again within one tick of it
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Sources and detectors by name, and the faults of the files that could not be read, by name.
+    """All that is declared, by kind and name, and the faults of the files that could not be read, by name.
 
     A broken file hides nothing but itself.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
+    flows: dict[str, FlowSpec] = field(default_factory=dict)
     detectors: dict[str, DetectorSpec] = field(default_factory=dict)
+    views: dict[str, ViewSpec] = field(default_factory=dict)
     broken: dict[str, ConfigError] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
@@ -38,6 +44,14 @@ class Catalog:
     def detector(self, name: str) -> DetectorSpec:
         """The detector called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.detectors, name, "detector")
+
+    def flow(self, name: str) -> FlowSpec:
+        """The flow called `name`; ConfigError with the nearest valid name when there is none."""
+        return self._one(self.flows, name, "flow")
+
+    def view(self, name: str) -> ViewSpec:
+        """The view called `name`; ConfigError with the nearest valid name when there is none."""
+        return self._one(self.views, name, "view")
 
     def detectors_of(self, source: str) -> list[DetectorSpec]:
         """Detectors that read `source` and are in a stage that runs."""
@@ -55,22 +69,28 @@ class Catalog:
 
 
 def read_catalog(project: Path) -> Catalog:
-    """All declared in `project`/sources and `project`/detectors; never raises for a broken file."""
+    """Read all that is declared in the folders of `project`; never raises for a broken file."""
     broken: dict[str, ConfigError] = {}
     sources = _read(project / "sources", "*.toml", read_source, broken)
-    detectors = _read(project / "detectors", "[!_]*.py", read_spec, broken)
-    for name, spec in list(detectors.items()):
-        faults = _cross_faults(spec, sources, broken)
-        if faults:
-            broken[f"detectors/{name}"] = ConfigError(faults)
-            del detectors[name]
-    return Catalog(sources, detectors, broken)
+    flows = _read_code(project / "flows", read_flow, sources, broken)
+    detectors = _read_code(project / "detectors", read_spec, sources, broken)
+    views = _read_code(project / "views", read_view, sources, broken)
+    return Catalog(sources, flows, detectors, views, broken)
 
 
 def load_project() -> tuple[Settings, Catalog]:
     """Read the settings, and all that is declared in their project."""
     settings = load_settings()
     return settings, read_catalog(settings.project)
+
+
+def _read_code(
+    folder: Path, read: Callable[[Path], _Code], sources: dict[str, Source], broken: dict[str, ConfigError]
+) -> dict[str, _Code]:
+    declared = _read(folder, "[!_]*.py", read, broken)
+    faults = {name: found for name, spec in declared.items() if (found := _cross_faults(spec, sources, broken))}
+    broken |= {f"{folder.name}/{name}": ConfigError(found) for name, found in faults.items()}
+    return {name: spec for name, spec in declared.items() if name not in faults}
 
 
 def _read(
@@ -107,10 +127,15 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
     return cast(_Declared, found)
 
 
-def _cross_faults(spec: DetectorSpec, sources: dict[str, Source], broken: dict[str, ConfigError]) -> list[Fault]:
-    """Find what is wrong between a detector and its source."""
-    where = str(spec.path)
-    if spec.source not in sources:
-        state = "is broken" if f"sources/{spec.source}" in broken else "does not exist"
-        return [Fault(where, f"source '{spec.source}' {state}", key="source", nearest=nearest(spec.source, sources))]
-    return []
+def _cross_faults(
+    spec: FlowSpec | DetectorSpec | ViewSpec, sources: dict[str, Source], broken: dict[str, ConfigError]
+) -> list[Fault]:
+    """Find what is wrong between what is declared in a Python file and the sources that it names."""
+    faults = []
+    named = {"source": spec.source} | ({"to": spec.to} if isinstance(spec, FlowSpec) else {})
+    for key, source in named.items():
+        if source not in sources:
+            state = "is broken" if f"sources/{source}" in broken else "does not exist"
+            what = f"source '{source}' {state}"
+            faults.append(Fault(str(spec.path), what, key=key, nearest=nearest(source, sources)))
+    return faults

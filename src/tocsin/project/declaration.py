@@ -1,31 +1,23 @@
-"""Read what a detector's file declares, with `ast`: never import the file, and list all its faults at once."""
+"""Read what a detector, a flow or a view declares, with `ast`: never import the file, and list all faults at once."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import re
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    StrictBool,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import ValidationError
 
-from tocsin.model.detector import DetectorSpec, Levels, ScoreKind, Stage
+from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.flow import FlowSpec
 from tocsin.model.names import valid_name
-from tocsin.project.validation import Address, Duration, Text, as_list, faults_of
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
+from tocsin.model.view import ViewSpec
+from tocsin.project import keywords
+from tocsin.project.keywords import DeclaredKind
+from tocsin.project.validation import faults_of
 
 
 def read_spec(path: Path) -> DetectorSpec:
@@ -35,44 +27,60 @@ def read_spec(path: Path) -> DetectorSpec:
         ConfigError: with every fault of the file: syntax, no or two decorated functions, unknown, missing or
             wrongly typed keys, no docstring. A retry does not help.
     """
+    return cast(DetectorSpec, _read(path, keywords.DETECTOR))
+
+
+def read_flow(path: Path) -> FlowSpec:
+    """Read the declaration of the flow in `path`; errors as `read_spec`."""
+    return cast(FlowSpec, _read(path, keywords.FLOW))
+
+
+def read_view(path: Path) -> ViewSpec:
+    """Read the declaration of the view in `path`; errors as `read_spec`."""
+    spec = cast(ViewSpec, _read(path, keywords.VIEW))
+    return replace(spec, table=spec.table or spec.name)
+
+
+def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except (SyntaxError, UnicodeDecodeError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
-    call = _decorator_call(tree, path)
-    values, faults = _read_keywords(call, path)
+    call = _decorator_call(tree, path, kind)
+    values, faults = _read_keywords(call, path, kind)
     if (name := valid_name(path.stem)) != path.stem:
-        what = f"the file name is the detector's name: small letters, digits and _ only; rename it to {name}.py"
+        what = f"the file name is the {kind.word}'s name: small letters, digits and _ only; rename it to {name}.py"
         faults.append(Fault(str(path), what))
     doc = ast.get_docstring(tree) or ""
     if not doc.strip():
-        what = "needs a docstring that says what it catches, what it misses and where to look first"
+        what = f"needs a docstring that says {kind.doc}"
         faults.append(Fault(str(path), what, line=1))
     if faults:
         raise ConfigError(faults)
     title = doc.strip().splitlines()[0]
-    return DetectorSpec(name=path.stem, path=path, title=title, doc=doc, version=version_of(tree, values), **values)
+    version = version_of(tree, values, kind)
+    return kind.spec(name=path.stem, path=path, title=title, doc=doc, version=version, **values)
 
 
-def version_of(tree: ast.Module, values: dict[str, Any]) -> str:
+def version_of(tree: ast.Module, values: dict[str, Any], kind: DeclaredKind) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the normalised syntax tree of the file, since any statement of it may change what `detect` finds, plus
-    source, entity, window, slide, levels and score kind. Comments, docstrings, layout, cases (a literal `CASES` that
-    nothing reads), owner, runbook, stage and memory do not count.
+    Hash of the normalised syntax tree of the file, since any statement of it may change what its function returns, plus
+    the keywords that `kind` names. Comments, docstrings, layout, cases (a literal `CASES` that nothing reads), and the
+    other keywords, such as owner and stage, do not count.
     """
     copy = ast.parse(ast.unparse(tree))
     read = {node.id for node in ast.walk(copy) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     copy.body = [node for node in copy.body if "CASES" in read or not _is_cases(node)]
     for node in ast.walk(copy):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            node.decorator_list = [d for d in node.decorator_list if not _is_detector_call(d)]
+            node.decorator_list = [d for d in node.decorator_list if not _is_call_of(kind, d)]
         elif not isinstance(node, ast.Module):
             continue
         if ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    meaning = [repr(values.get(key)) for key in ("source", "entity", "window", "slide", "levels", "score")]
+    meaning = [repr(values.get(key)) for key in kind.meaning]
     return hashlib.sha256("\n".join([*meaning, ast.unparse(copy)]).encode()).hexdigest()[:12]
 
 
@@ -87,90 +95,45 @@ def _is_cases(node: ast.stmt) -> bool:
     return True
 
 
-def _is_detector_call(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "detector"
+def _is_call_of(kind: DeclaredKind, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == kind.word
 
 
-def _decorator_call(tree: ast.Module, path: Path) -> ast.Call:
-    """The one `@detector(...)` of the file."""
+def _decorator_call(tree: ast.Module, path: Path, kind: DeclaredKind) -> ast.Call:
+    """The one decorator of `kind` in the file."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    calls = [d for f in functions for d in f.decorator_list if isinstance(d, ast.Call) and _is_detector_call(d)]
+    calls = [d for f in functions for d in f.decorator_list if isinstance(d, ast.Call) and _is_call_of(kind, d)]
     if len(calls) != 1:
-        what = f"needs exactly one function with @detector(...) before it; found {len(calls)}"
+        what = f"needs exactly one function with @{kind.word}(...) before it; found {len(calls)}"
         raise ConfigError.one(path, what)
     owner = next(f for f in functions if calls[0] in f.decorator_list)
-    if owner.name != "detect":
-        what = f"the function under @detector must be called 'detect', not '{owner.name}'"
+    if owner.name != kind.function:
+        what = f"the function under @{kind.word} must be called '{kind.function}', not '{owner.name}'"
         raise ConfigError.one(path, what, line=owner.lineno)
     return calls[0]
 
 
-def _size(value: object) -> int:
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
-    if size <= 0:
-        raise ValueError(f"must be a size such as '900 MB' or '1.5 GB', not {value!r}")
-    return size
-
-
-def _limit(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number, not {value!r}")
-    return value
-
-
-def _limits(limits: dict[str, Any]) -> dict[str, Any]:
-    Levels(**limits)
-    return limits
-
-
-class _Keywords(BaseModel, extra="forbid"):
-    """The keywords of `@detector`; their meaning is that of the attributes of `DetectorSpec`."""
-
-    source: Text
-    entity: Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
-    window: Duration | None
-    levels: Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidator(_limit)]], AfterValidator(_limits)]
-    owner: Address
-    runbook: Text
-    stage: Stage
-    slide: Duration | None = None
-    score: ScoreKind | None = None
-    dedup_period: Duration = DetectorSpec.dedup_period
-    page_within: Duration = DetectorSpec.page_within
-    notify: StrictBool = True
-    memory: Annotated[int, BeforeValidator(_size)] | None = None
-
-    @field_validator("slide")
-    @classmethod
-    def _at_most_the_window(cls, slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
-        window = others.data.get("window", slide)
-        if slide is not None and (window is None or slide > window):
-            raise ValueError("needs a window at least as long as itself")
-        return slide
-
-
-def _read_keywords(call: ast.Call, path: Path) -> tuple[dict[str, Any], list[Fault]]:
-    """Read the keywords of `@detector` and all that is wrong with them."""
+def _read_keywords(call: ast.Call, path: Path, kind: DeclaredKind) -> tuple[dict[str, Any], list[Fault]]:
+    """Read the keywords of the decorator and all that is wrong with them."""
     faults: list[Fault] = []
     literals: dict[str, Any] = {}
     lines = {keyword.arg or "**": keyword.value.lineno for keyword in call.keywords}
     if call.args:
         what = 'takes keywords only, as in source="logins"'
-        faults.append(Fault(str(path), what, key="detector", line=call.lineno))
+        faults.append(Fault(str(path), what, key=kind.word, line=call.lineno))
     for keyword in call.keywords:
         try:
             literals[keyword.arg or "**"] = _literal(keyword)
         except ValueError as error:
             faults.append(Fault(str(path), str(error), key=keyword.arg or "**", line=keyword.value.lineno))
     try:
-        values = dict(_Keywords.model_validate(literals))
-        return values | {"levels": Levels(**values["levels"])}, faults
+        return dict(kind.keywords.model_validate(literals)), faults
     except ValidationError as error:
         keys = {fault.key for fault in faults}
         found = faults_of(
-            error, path, _Keywords, "a key of a detector", lambda key: lines.get(key.partition(".")[0], call.lineno)
-        )
+            error, path, kind.keywords, f"a key of a {kind.word}",
+            lambda key: lines.get(key.partition(".")[0], call.lineno),
+        )  # fmt: skip
         return {}, sorted(
             faults + [fault for fault in found if fault.key not in keys], key=lambda fault: fault.line or 0
         )

@@ -63,7 +63,8 @@ def pins_file(settings: Settings) -> Path:
 def declared_files(settings: Settings) -> list[Path]:
     """List the files whose change may change `catalog_in_force`; not all of them need be there."""
     project = settings.project
-    return [*project.glob("sources/*.toml"), *project.glob("detectors/*.py"), pins_file(settings)]
+    code = (path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py"))
+    return [*project.glob("sources/*.toml"), *code, pins_file(settings)]
 
 
 def kept_versions(settings: Settings, name: str) -> list[Version]:

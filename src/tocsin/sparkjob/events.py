@@ -9,8 +9,7 @@ from pyspark.sql import functions as F
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.durations import spark_interval
-from tocsin.model.event import TICK_START
-from tocsin.model.source import EVENT_COLUMNS, Source
+from tocsin.model.source import EVENT_COLUMNS, TICK_START, Source
 from tocsin.sparkjob.plan_tree import parse_tree
 
 TICKS = "ticks"

@@ -20,7 +20,7 @@ from tocsin.detect.drain import (
 )
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
-from tocsin.model.event import tick_value
+from tocsin.model.source import tick_value
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(seconds=10)

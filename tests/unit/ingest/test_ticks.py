@@ -12,7 +12,7 @@ from tests.rig.played_kafka import played_kafka, written
 from tests.rig.waiting import await_that
 from tocsin.ingest.ticks import Ticker, TickRule, Watched, pause_after
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.event import tick_value
+from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,8 @@ import pytest
 
 from tocsin.model.detector import Levels, ScoreKind, Stage
 from tocsin.model.errors import ConfigError
-from tocsin.project.declaration import read_spec
+from tocsin.model.view import SinkKind
+from tocsin.project.declaration import read_flow, read_spec, read_view
 
 GOOD = '''"""Bursts.
 
@@ -185,3 +186,61 @@ def test_version_changes_with_whatever_may_change_results(tmp_path: Path, change
 def test_version_does_not_change_with_what_cannot(tmp_path: Path, change: tuple[str, str]) -> None:
     assert change[0] in GOOD
     assert version(tmp_path, GOOD) == version(tmp_path, GOOD.replace(*change))
+
+
+FLOW = '''"""Words of lines."""
+from tocsin import flow
+
+
+@flow(source="lines", to="words", owner="a@example.com", stage="live")
+def flow(events):
+    return events
+'''
+VIEW = '''"""Counts of words."""
+from tocsin import view
+
+
+@view(source="words", key="word", window="10 seconds", keep="1 day", sink="redis", owner="a@example.com", stage="live")
+def view(events):
+    return events
+'''
+
+
+def test_a_flow_and_a_view_are_read_in_the_same_way(tmp_path: Path) -> None:
+    flow = read_flow(written(tmp_path, FLOW, "words"))
+    assert (flow.name, flow.source, flow.to, flow.stage, flow.title) == (
+        *("words", "lines", "words", Stage.LIVE, "Words of lines."),
+    )
+    view = read_view(written(tmp_path, VIEW, "word_counts"))
+    assert (view.key, view.window, view.keep) == (("word",), timedelta(seconds=10), timedelta(days=1))
+    assert (view.sink, view.table) == (SinkKind.REDIS, "word_counts")
+    assert read_view(written(tmp_path, VIEW.replace('keep="1 day"', 'table="counts"'), "word_counts")).table == "counts"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            ('sink="redis"', 'sink="reds"'),
+            "sink: must be 'sqlite', 'postgres', 'redis', 'influx' or 'topic', not 'reds'",
+        ),
+        (('window="10 seconds"', "window=None"), "keep: needs a window"),
+        (('sink="redis"', 'table="a; drop"'), "table: must match pattern"),
+        (("def view(", "def views("), "must be called 'view', not 'views'"),
+        (('key="word"', 'ky="word"'), "ky: is not a key of a view; did you mean 'key'?"),
+        (('"""Counts of words."""', ""), "needs a docstring that says what its rows say"),
+    ],
+)
+def test_each_fault_of_a_view_is_told(tmp_path: Path, change: tuple[str, str], fault: str) -> None:
+    assert change[0] in VIEW
+    with pytest.raises(ConfigError) as caught:
+        read_view(written(tmp_path, VIEW.replace(*change), "word_counts"))
+    assert any(fault in str(told) for told in caught.value.faults)
+
+
+def test_the_version_of_a_view_changes_with_its_rows_alone(tmp_path: Path) -> None:
+    def version_of_view(old: str, new: str) -> str:
+        return read_view(written(tmp_path, VIEW.replace(old, new), "word_counts")).version
+
+    assert version_of_view('key="word"', 'key="line"') != version_of_view('sink="redis"', 'sink="influx"')
+    assert version_of_view('keep="1 day"', 'keep="2 days"') == version_of_view('sink="redis"', 'sink="influx"')

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tocsin.model.event import is_tick
-from tocsin.model.source import EVENT_COLUMNS, Source
+from tocsin.model.source import EVENT_COLUMNS, Source, is_tick
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,8 +28,8 @@ from pyspark.sql import functions as F
 
 from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.errors import TransientError
-from tocsin.model.event import is_tick
 from tocsin.model.job_report import JobState
+from tocsin.model.source import is_tick
 from tocsin.runtime import state_file
 from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.work import Run

@@ -1,0 +1,95 @@
+"""The contract of a view: one file, `views/<name>.py`, that keeps the result of a query up to date in a sink.
+
+::
+
+    @view(source="words", key="word", window="10 seconds", sink="postgres", keep="7 days",
+          owner="search@example.com", stage="live")
+    def view(events: DataFrame) -> DataFrame:
+        return events.groupBy("window", "word").agg(F.count("*").alias("count"))
+
+What `view` receives is what a detector receives (`tocsin.model.detector`). What it returns: the columns of the key,
+`window` (unless `window=None`), and one column for each value. A row whose key is null is counted and left out.
+
+The declaration is read with `ast`; nothing imports a view to learn about it. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tocsin.model.detector import Stage
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+
+class SinkKind(StrEnum):
+    """Where the rows of a view are kept up to date.
+
+    Every view is kept in a SQLite file of its own, which `tocsin view` and REST read. The other kinds are kept
+    besides; `topic` says that its topic alone is what others read.
+    """
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+    REDIS = "redis"
+    INFLUX = "influx"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSpec:
+    """The declaration in a view's file, as the platform reads it.
+
+    Attributes:
+        name: the file name without `.py`.
+        path: the file.
+        source: name of the source whose events it reads.
+        key: columns that tell the rows apart, besides the window.
+        window: length of the tumbling window; None for a view over all events.
+        slide: distance between window starts; None for tumbling windows.
+        sink: where the rows are kept up to date.
+        table: name of the table, the measurement, or the beginning of the keys, in the sink.
+        keep: how long after its end a window stays in the sink; None for always.
+        owner: e-mail address that mails about its jobs go to.
+        stage: draft and retired do not run, shadow and live do.
+        memory: see `tocsin.model.detector.DetectorSpec`.
+        title: first line of the docstring.
+        doc: the whole docstring.
+        version: see `tocsin.project.declaration.version_of`.
+    """
+
+    name: str
+    path: Path
+    source: str
+    key: tuple[str, ...]
+    window: timedelta | None
+    sink: SinkKind = SinkKind.SQLITE
+    table: str
+    slide: timedelta | None = None
+    keep: timedelta | None = None
+    owner: str
+    stage: Stage
+    memory: int | None = None
+    title: str
+    doc: str
+    version: str
+
+
+def view(
+    *, source: str, key: str | list[str], window: str | None, owner: str, stage: str, **options: str
+) -> Callable[[_View], _View]:
+    """Mark `view` as the function of this file's view; it stays an ordinary, testable function.
+
+    All arguments are literals. The meaning of each is that of the attribute of `ViewSpec` with its name; `options` are
+    `sink`, `table` (the name of the view unless told), `slide`, `keep` and `memory`.
+    """
+
+    def mark(function: _View) -> _View:
+        return function
+
+    return mark

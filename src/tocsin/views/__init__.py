@@ -1,0 +1,1 @@
+"""Views: results of queries, kept up to date in sinks and behind REST."""

@@ -1,0 +1,66 @@
+"""The contract of a row of a view, as it travels on the compacted topic `views.<name>`.
+
+The record's key is the row's identity, `canonical_key`, so that the topic keeps the last version of each row. Each
+version replaces the one before: after a crash some are written again, and the last one is right again.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tocsin.model.errors import InvalidEvent
+
+Scalar = str | bool | int | float
+
+
+class ViewRow(BaseModel, frozen=True, extra="forbid"):
+    """One row of a view.
+
+    Attributes:
+        key: columns of the key and their values, never null.
+        window_start, window_end: UTC; None in a view without windows.
+        values: the other columns; JSON values, null allowed.
+        build: which computation of the view wrote it; a rebuilt view has a new one.
+    """
+
+    key: dict[str, Scalar]
+    window_start: datetime | None = None
+    window_end: datetime | None = None
+    values: dict[str, Any]
+    build: str
+
+    @classmethod
+    def from_record(cls, value: bytes, topic: str, partition: int, offset: int) -> ViewRow:
+        """Read the row in a record of its topic.
+
+        Raises:
+            InvalidEvent: when the record is no row; a retry does not help.
+        """
+        try:
+            return cls.model_validate_json(value)
+        except ValidationError as error:
+            reasons = [f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in error.errors()]
+            raise InvalidEvent(reasons, topic, partition, offset) from error
+
+    @property
+    def identity(self) -> str:
+        """Give the key of its record: the columns of the key, then the start of the window, as JSON."""
+        start = None if self.window_start is None else int(self.window_start.timestamp() * 1_000_000)
+        return canonical_key(self.key, start)
+
+
+def canonical_key(key: dict[str, Scalar], window_start: int | None) -> str:
+    """Write a row's identity: JSON of its key, columns sorted, no spaces, with the start of its window.
+
+    Args:
+        key: columns and values.
+        window_start: microseconds since 1970; None without windows.
+    """
+    columns: dict[str, Any] = dict(sorted(key.items()))
+    if window_start is not None:
+        columns["window"] = window_start
+    return json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
