@@ -39,7 +39,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     """The state and progress of one job at one moment.
 
     Attributes:
-        job: `ingest:<source>`, `detector:<name>`, `indexer`, `notifier` or `drain`.
+        job: `ingest:<source>`, `detector:<name>`, `compute:<view>`, `indexer`, `notifier` or `drain`.
         instance: id of the installation that the job belongs to.
         at: of this sign of life, UTC.
         started_at: when the process began, UTC.
@@ -64,6 +64,9 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
             finds in windows that ended by then is in the findings topic; told while somebody may wait for it. Likely,
             not certain, so an e-mail may leave because of it, and nothing may be dropped.
         delay_seconds: watermark delay now in force (widened while draining).
+        build: of a compute job: the build of its view that it runs (`ViewRow.build`), reported before its first row.
+        is_build_complete: that build has written the rows of all events that there were when the job started. Who has
+            read the topic of the view up to the end that it had then has the whole build.
         cpu_seconds, rss_bytes: of the process and its JVM.
         counts: further figures, such as quarantined by reason.
     """
@@ -87,6 +90,8 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     watermark: datetime | None = None
     complete_through: datetime | None = None
     delay_seconds: float | None = None
+    build: str = ""
+    is_build_complete: bool = False
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
     counts: dict[str, float] = Field(default_factory=dict)
