@@ -19,7 +19,6 @@ from tocsin.detect.drain_request import RequestedDrain
 from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.findings import OBSERVATION, WRITTEN, Emission, make_findings
-from tocsin.detect.spark.function import apply_detect, first_line, load_detect
 from tocsin.detect.spark.plan import DetectorPlan, choose_mode, read_plan, set_trigger
 from tocsin.ingest.backlog import IngestLag
 from tocsin.model.errors import ConfigError, TransientError
@@ -29,6 +28,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force, keep_version
 from tocsin.runtime.lock import Lock
+from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
 from tocsin.sparkjob.events import count_ticks, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints, unread_raw
@@ -57,7 +57,7 @@ class Detection:
         self.job, self.version = detector_job(name), self.spec.version
         self.reads = settings.names.events(self.source.name)
         self.writes: tuple[str, ...] = (settings.names.findings,)
-        self._settings, self._detect = settings, load_detect(self.spec)
+        self._settings, self._detect = settings, DeclaredFunction(self.spec.path, "detect")
         self._folder = settings.checkpoint(self.job)
         self._ingest_lag = IngestLag(settings, self.source.name)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
@@ -163,7 +163,7 @@ class Detection:
     def _apply_detect(self, records: DataFrame) -> DataFrame:
         """Make the rows that `detect` gives for `records` of the events topic."""
         events = parse_events(records, self.source, self._exact.used)
-        return apply_detect(self._detect, self.spec, prepare_events(events, self.spec, self._delay.decision.delay))
+        return self._detect(prepare_events(events, self.spec, self._delay.decision.delay))
 
     def _try(self, records: DataFrame) -> None:
         """Do with records, as a batch, what `detect` does."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
 from tocsin.detect.drain import Decision
@@ -18,26 +16,9 @@ from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.plan_tree import Node, normalise, parse_tree
+from tocsin.sparkjob.plan_traits import count_exchanges, find_obstacle, fingerprint_of, has_sessions, keeps_state
+from tocsin.sparkjob.plan_tree import Node, parse_tree
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
-from tocsin.sparkjob.session import SEMANTICS
-
-_STATEFUL = {
-    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "TransformWithState",
-    "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark", "GlobalLimit",
-}  # fmt: skip
-_EXCHANGES = {
-    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Repartition", "RepartitionByExpression",
-    "TransformWithState",
-}  # fmt: skip
-_REFUSED = {
-    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
-    "Sort": "orderBy",
-    "GlobalLimit": "limit",
-    "Window": "a window function over rows",
-    "TransformWithStateInPySpark": "transformWithState in Python",
-    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
-}
 
 
 class StreamOnly(ConfigError):
@@ -88,7 +69,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         what = f"is neither rising nor final by its plan ({score.why})"
         what += '; declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
-    if spec.window is None and any(node.kind in _STATEFUL for node in tree.walk()):
+    if spec.window is None and keeps_state(tree):
         faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
     if faults:
         raise ConfigError(faults)
@@ -100,9 +81,9 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         reason=reason,
         output=output,
         score=score,
-        exchanges=_exchanges(tree),
-        fingerprint=_fingerprint(tree, output, found.sparkSession),
-        has_sessions=_has_sessions(tree),
+        exchanges=count_exchanges(tree),
+        fingerprint=fingerprint_of(tree, output, found.sparkSession),
+        has_sessions=has_sessions(tree),
     )
 
 
@@ -177,60 +158,11 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
 
 def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
     """Find mode, output mode and reason."""
-    if _has_sessions(tree):
+    if has_sessions(tree):
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
     if score.kind is ScoreKind.FINAL:
         return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
-    obstacle = _obstacle(tree)
+    obstacle = find_obstacle(tree)
     if obstacle is not None:
         return MICRO_BATCH, "update", obstacle
     return REAL_TIME, "update", "every operator of the plan runs in real-time mode"
-
-
-def _obstacle(tree: Node) -> str | None:
-    """Say why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
-    for node in tree.walk():
-        python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
-        if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
-            name = f" ({python.name})" if python is not None and python.name else ""
-            return f"it runs Python code on rows{name}, which real-time mode does not support"
-        if node.kind in _REFUSED:
-            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not support"
-        if node.kind == "Join" and all(_streams(side) for side in node.children):
-            return "it joins two streams, which real-time mode does not support"
-    if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
-        return "it aggregates aggregates, which real-time mode does not support"
-    return None
-
-
-def _has_sessions(tree: Node) -> bool:
-    return any(
-        "sessionWindow" in str(e.fields.get("metadata")) or e.kind == "SessionWindow" or e.name == "session_window"
-        for node in tree.walk()
-        for top in node.expressions()
-        for e in top.walk()
-    )
-
-
-def _streams(node: Node) -> bool:
-    return any(inner.kind.startswith("StreamingRelation") for inner in node.walk())
-
-
-def _exchanges(tree: Node) -> int:
-    joins = sum(node.kind == "Join" for node in tree.walk())
-    return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
-
-
-def _fingerprint(tree: Node, output: str, spark: SparkSession) -> str:
-    """Hash all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
-
-    Spark keeps the number of shuffle partitions in a checkpoint and silently ignores another one. The JSON of a plan
-    does not say how its expressions evaluate (`evalMode` is null there), so the settings behind it are added.
-    """
-    top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
-    if top is None:
-        text = "stateless"
-    else:
-        settings = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions", *SEMANTICS)}
-        text = f"{json.dumps(settings, sort_keys=True)}\n{normalise(top)}"
-    return hashlib.sha256(f"{spark.version}\n{output}\n{text}".encode()).hexdigest()[:16]

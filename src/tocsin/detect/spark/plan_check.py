@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tocsin.detect.spark.function import apply_detect, load_detect
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.model.detector import DetectorSpec
@@ -21,6 +20,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob import jvm
+from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import parse_events, prepare_events
 from tocsin.sparkjob.session import clean_scratch, streaming_session
 
@@ -52,7 +52,7 @@ def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> DetectorPl
     topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}  # named, but not asked
     records = spark.readStream.format("kafka").options(**topic).load()
     events = prepare_events(parse_events(records, source), spec, source.lateness)
-    return read_plan(apply_detect(load_detect(spec), spec, events), spec, source)
+    return read_plan(DeclaredFunction(spec.path, "detect")(events), spec, source)
 
 
 def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:

@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.detect.spark.function import apply_detect, load_detect
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.model.detector import DetectorSpec, reach
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
+from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import prepare_events
 
 
@@ -54,7 +54,7 @@ def find_in_range(
     if not read.is_exact:
         last = wanted.end + reach(spec, wanted.end)
         events = events.where((time >= F.lit(wanted.start)) & (time < F.lit(last)))
-    rows = apply_detect(load_detect(spec), spec, prepare_events(events, spec, source.lateness, once=True))
+    rows = DeclaredFunction(spec.path, "detect")(prepare_events(events, spec, source.lateness, once=True))
     check_range(read_plan(rows, spec), spec)
     if not read.is_exact:
         rows = rows.where(_begins(wanted, spec))

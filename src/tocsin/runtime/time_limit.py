@@ -1,4 +1,4 @@
-"""A limit for the time that a detector's own Python code may take before its job runs."""
+"""A limit for the time that the code of a declared file may take before its job runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def time_limit(path: Path) -> Iterator[None]:
     try:
         yield
     except _Overrun as overrun:
-        what = f"did not finish within {LONGEST_SECONDS:.0f} s; a detector's file must not wait, loop or compute"
+        what = f"did not finish within {LONGEST_SECONDS:.0f} s; the file must not wait, loop or compute"
         raise ConfigError.one(path, what, line=overrun.line) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - begin), 0.001) if left else 0.0)

@@ -1,17 +1,15 @@
-"""A detector's file that does not come to an end is told with its line. There is no JVM here."""
+"""A declared file that does not come to an end is told with its line. There is no JVM here."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rig.samples.backfills import SPEC
-from tocsin.detect.spark.function import apply_detect, load_detect
 from tocsin.model.errors import ConfigError
+from tocsin.sparkjob.declared_function import DeclaredFunction
 
 CODE = "def detect(events):\n    return events\n"
 ENDLESS = {
@@ -27,8 +25,8 @@ ENDLESS = {
 
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.detect.time_limit.LONGEST_SECONDS", 0.2)
-    monkeypatch.setattr("tocsin.detect.time_limit._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("tocsin.runtime.time_limit.LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("tocsin.runtime.time_limit._AGAIN_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("case", ENDLESS)
@@ -38,7 +36,7 @@ def test_an_import_that_does_not_end_is_told_with_its_line(tmp_path: Path, case:
     path.write_text(code + CODE)
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(ConfigError, match="did not finish within") as told:
-        load_detect(replace(SPEC, path=path))
+        DeclaredFunction(path, "detect")
     (fault,) = told.value.faults
     assert (fault.where, fault.line in lines) == (str(path), True), str(told.value)
     assert signal.getsignal(signal.SIGALRM) is before
@@ -47,7 +45,6 @@ def test_an_import_that_does_not_end_is_told_with_its_line(tmp_path: Path, case:
 def test_a_plan_that_is_never_made_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "endless.py"
     path.write_text("def detect(events):\n    while True:\n        pass\n")
-    spec = replace(SPEC, path=path)
     nothing: Any = None
     with pytest.raises(ConfigError, match=r"endless\.py:[23]: did not finish within"):
-        apply_detect(load_detect(spec), spec, nothing)
+        DeclaredFunction(path, "detect")(nothing)

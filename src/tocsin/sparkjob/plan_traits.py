@@ -1,0 +1,89 @@
+"""Read off a plan what decides how its query can run: state, shuffles, and what real-time mode refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pyspark.sql import SparkSession
+
+from tocsin.sparkjob.plan_tree import Node, normalise
+from tocsin.sparkjob.session import SEMANTICS
+
+_STATEFUL = {
+    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "TransformWithState",
+    "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark", "GlobalLimit",
+}  # fmt: skip
+_EXCHANGES = {
+    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Repartition", "RepartitionByExpression",
+    "TransformWithState",
+}  # fmt: skip
+_REFUSED = {
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Sort": "orderBy",
+    "GlobalLimit": "limit",
+    "Window": "a window function over rows",
+    "TransformWithStateInPySpark": "transformWithState in Python",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
+
+
+def keeps_state(tree: Node) -> bool:
+    """Return whether the plan remembers anything of one record when it comes to the next."""
+    return any(node.kind in _STATEFUL or (node.kind == "Join" and joins_streams(node)) for node in tree.walk())
+
+
+def joins_streams(join: Node) -> bool:
+    """Return whether both sides of `join` are streams."""
+    return all(_streams(side) for side in join.children)
+
+
+def find_obstacle(tree: Node) -> str | None:
+    """Say why real-time mode would refuse the plan, one sentence; None when nothing is known against it."""
+    for node in tree.walk():
+        python = next((e for tree_ in node.expressions() for e in tree_.walk() if e.kind.startswith("Python")), None)
+        if python is not None or "InPandas" in node.kind or "InArrow" in node.kind or "PythonMap" in node.kind:
+            name = f" ({python.name})" if python is not None and python.name else ""
+            return f"it runs Python code on rows{name}, which real-time mode does not support"
+        if node.kind in _REFUSED:
+            return f"it uses {_REFUSED[node.kind]}, which real-time mode does not support"
+        if node.kind == "Join" and joins_streams(node):
+            return "it joins two streams, which real-time mode does not support"
+    if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
+        return "it aggregates aggregates, which real-time mode does not support"
+    return None
+
+
+def has_sessions(tree: Node) -> bool:
+    """Return whether the plan has a session window."""
+    return any(
+        "sessionWindow" in str(e.fields.get("metadata")) or e.kind == "SessionWindow" or e.name == "session_window"
+        for node in tree.walk()
+        for top in node.expressions()
+        for e in top.walk()
+    )
+
+
+def _streams(node: Node) -> bool:
+    return any(inner.kind.startswith("StreamingRelation") for inner in node.walk())
+
+
+def count_exchanges(tree: Node) -> int:
+    """Count the shuffles between the source and the sink."""
+    joins = sum(node.kind == "Join" for node in tree.walk())
+    return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
+
+
+def fingerprint_of(tree: Node, output: str, spark: SparkSession) -> str:
+    """Hash all that decides what is in the state: the topmost stateful operator, everything below it, and the settings.
+
+    Spark keeps the number of shuffle partitions in a checkpoint and silently ignores another one. The JSON of a plan
+    does not say how its expressions evaluate (`evalMode` is null there), so the settings behind it are added.
+    """
+    top = next((node for node in tree.walk() if node.kind in _STATEFUL or node.kind == "Join"), None)
+    if top is None:
+        text = "stateless"
+    else:
+        settings = {key: spark.conf.get(key) for key in ("spark.sql.shuffle.partitions", *SEMANTICS)}
+        text = f"{json.dumps(settings, sort_keys=True)}\n{normalise(top)}"
+    return hashlib.sha256(f"{spark.version}\n{output}\n{text}".encode()).hexdigest()[:16]
