@@ -27,7 +27,7 @@ REGISTRIES = [
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
     *("airflow", "alerts", "backfill", "cli", "detect", "dev", "history", "ingest", "kafka", "log_drain"),
-    *("model", "project", "provision", "quality", "runtime", "sparkjob", "supervision", "views", "web"),
+    *("model", "project", "provision", "quality", "replay", "runtime", "sparkjob", "supervision", "views", "web"),
 }
 PLANNED_ROOMS = {"cases", "flows"}
 FILES_A_FOLDER = 12

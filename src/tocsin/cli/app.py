@@ -12,7 +12,14 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.data import drain_command, history_command, quality_command, quarantine_command, send_command
+from tocsin.cli.data import (
+    drain_command,
+    history_command,
+    quality_command,
+    quarantine_command,
+    replay_command,
+    send_command,
+)
 from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
@@ -40,6 +47,7 @@ app.command("demo")(demo_command.demo)
 app.add_typer(dev_command.app, name="dev")
 app.command("send")(send_command.send)
 app.add_typer(drain_command.app, name="drain")
+app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
 app.command("usage")(status_command.usage)
 app.command("findings")(findings_command.findings)

@@ -61,10 +61,15 @@ def moment_of(text: str, now: datetime) -> datetime:
 
 def since(text: str | None) -> datetime | None:
     """Read the value of `--since`; a usage error if it is no moment."""
+    return None if text is None else moment(text, "--since", datetime.now(UTC))
+
+
+def moment(text: str, option: str, now: datetime) -> datetime:
+    """Read the value of `option` as a moment; a usage error if it is none."""
     try:
-        return None if text is None else moment_of(text, datetime.now(UTC))
+        return moment_of(text, now)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--since'") from None
+        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
 
 
 def span(text: str, option: str) -> float:

@@ -24,6 +24,7 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
+from tocsin.replay.outcomes import ReplayReport
 
 _INTRODUCTION = """# The command `tocsin`
 
@@ -63,6 +64,7 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin backtest": Backtest,
     "tocsin diff": Diff,
     "tocsin parity": ParityReport,
+    "tocsin replay": ReplayReport,
 }
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, Message
 
 from tocsin.ingest.line_forms import logfmt_value
-from tocsin.kafka.client import reaching
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import RAW_BYTES
@@ -34,9 +33,7 @@ class LineProducer(RecordWriter):
         config = {"linger.ms": 5, "compression.type": "lz4", "batch.size": _BATCH_BYTES}
         super().__init__(settings, RAW_BYTES, timeout_seconds=timeout_seconds, config=config)
         self._topic, self._key_of = settings.names.raw(source.name), key_reader(source)
-        with reaching(settings.kafka, self._topic):
-            topics = self._producer.list_topics(timeout=10.0).topics
-        if self._topic not in topics:
+        if not self.has_topic(self._topic):
             raise ConfigError.one(self._topic, "does not exist; `tocsin dev up` creates the topics of all sources")
 
     def send(self, line: bytes) -> None:

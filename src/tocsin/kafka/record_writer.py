@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tocsin.kafka.client import reaching
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -42,6 +43,15 @@ class RecordWriter:
         self._kafka, self._timeout, self._reported = settings.kafka, timeout_seconds, 0
         own = {"message.max.bytes": longest, "message.timeout.ms": int(timeout_seconds * 1000)} | (config or {})
         self._producer = Producer(settings.kafka.for_librdkafka() | {"enable.idempotence": True} | own)
+
+    def has_topic(self, topic: str) -> bool:
+        """Return whether `topic` is there.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        with reaching(self._kafka, topic):
+            return topic in self._producer.list_topics(timeout=10.0).topics
 
     def write(self, topic: str, value: str | bytes, key: str | bytes | None = None, **more: Any) -> bool:
         """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.

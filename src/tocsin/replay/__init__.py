@@ -1,0 +1,1 @@
+"""Replay: events that were, sent again at their own pace to a web server or to a topic."""

@@ -1,0 +1,112 @@
+"""The events of a range of time as their topic holds them, in the order of their times, each once."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Message
+from pydantic import BaseModel
+
+from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.model.source import Source, is_tick
+
+LATEST = timedelta(hours=1)
+"""An event that was written so much later than its time is not found in a range that ends before."""
+
+_BLOCK = 500
+_ORIGINS = 100_000
+
+
+class ReplayRange(BaseModel, frozen=True):
+    """A range of time, and where in the topic its events lie.
+
+    Attributes:
+        start, end: event times from `start` up to, not including, `end`; UTC.
+        starts, ends: offsets by partition.
+    """
+
+    start: datetime
+    end: datetime
+    starts: Offsets
+    ends: Offsets
+
+
+@dataclass(frozen=True)
+class RecordedEvent:
+    """One event of a topic.
+
+    Attributes:
+        time: its event time, UTC.
+        values: of its envelope and of the declared columns.
+        partition, offset: of its record.
+    """
+
+    time: datetime
+    values: dict[str, Any]
+    partition: int
+    offset: int
+
+    @property
+    def origin(self) -> str:
+        """Name the partition that its raw record came from."""
+        return f"{self.values['raw_topic']}/{self.values['raw_partition']}"
+
+
+def find_range(topic: TopicReader, source: Source, start: datetime, end: datetime) -> ReplayRange:
+    """Find where the events of `source` from `start` up to `end` lie in its `topic`.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    starts, ends = topic.since(start - source.max_ahead), topic.since(end + max(source.lateness, LATEST))
+    return ReplayRange(start=start, end=end, starts=starts, ends=ends)
+
+
+def read_range(topic: TopicReader, wanted: ReplayRange, position: Offsets | None = None) -> Iterator[RecordedEvent]:
+    """Read the events of `wanted` from `position` on, or all: in order of time as far as each partition is.
+
+    What a crash made an ingest write again is left out, and so are ticks and what is no event.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    starts = wanted.starts | (position or {})
+    partitions = [_read(topic, wanted, partition, starts[partition]) for partition in wanted.ends]
+    yield from heapq.merge(*partitions, key=lambda one: one.time)
+
+
+def _read(topic: TopicReader, wanted: ReplayRange, partition: int, start: int) -> Iterator[RecordedEvent]:
+    latest: OrderedDict[str, int] = OrderedDict()  # an ingest writes what comes of one raw partition in its order
+    end = wanted.ends[partition]
+    while start < end:
+        block = list(topic.records(partition, start, min(start + _BLOCK, end)))
+        start += _BLOCK
+        for one in filter(None, map(_recorded, block)):
+            raw_offset = one.values["raw_offset"]
+            if raw_offset <= latest.get(one.origin, -1):
+                continue
+            latest[one.origin] = raw_offset
+            latest.move_to_end(one.origin)
+            if len(latest) > _ORIGINS:
+                latest.popitem(last=False)
+            if wanted.start <= one.time < wanted.end:
+                yield one
+
+
+def _recorded(message: Message) -> RecordedEvent | None:
+    value = message.value() or b""
+    if is_tick(value):
+        return None
+    try:
+        values = json.loads(value)
+        time = datetime.fromisoformat(values["event_time"]).astimezone(UTC)
+        int(values["raw_offset"])
+        return RecordedEvent(time, values, message.partition() or 0, message.offset() or 0)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
