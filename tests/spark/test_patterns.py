@@ -15,7 +15,7 @@ from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.plans import SOURCE, SPEC
 from tests.spark.raw_records import reading, source
 from tocsin.ingest.spark.ingestion import Ingest
-from tocsin.ingest.spark.patterns import check_detector, check_source
+from tocsin.ingest.spark.patterns import check_function, check_source
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Format
 from tocsin.project.settings import Settings
@@ -46,7 +46,7 @@ FINE = [
 
 def check(rows: DataFrame) -> None:
     tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
-    check_detector(tree, rows.sparkSession, SPEC, SOURCE)
+    check_function(tree, rows.sparkSession, (SPEC.path, "detect"), SOURCE)
 
 
 def events(spark: SparkSession) -> DataFrame:

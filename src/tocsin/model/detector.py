@@ -148,6 +148,11 @@ class DetectorSpec:
     doc: str
     version: str
 
+    @property
+    def keeps_state(self) -> bool:
+        """Return whether it remembers events, so that duplicates can be dropped: not without a window."""
+        return self.window is not None
+
 
 def detector(  # noqa: PLR0913 - a declaration names each of its keys
     *,

@@ -79,6 +79,11 @@ class ViewSpec:
     doc: str
     version: str
 
+    @property
+    def keeps_state(self) -> bool:
+        """Return whether it remembers events: with or without windows, it does."""
+        return True
+
 
 def view(
     *, source: str, key: str | list[str], window: str | None, owner: str, stage: str, **options: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.model.detector import DetectorSpec
 from tocsin.model.durations import spark_interval
 from tocsin.model.source import EVENT_COLUMNS, TICK_START, Source
 from tocsin.sparkjob.plan_tree import parse_tree
@@ -17,6 +17,17 @@ _STRUCT = "tocsin_record"
 
 IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 """What makes an event the same event, however often it was written."""
+
+
+class Prepared(Protocol):
+    """What a declaration says about the events that its function receives; see `tocsin.model.detector.DetectorSpec`."""
+
+    @property
+    def window(self) -> timedelta | None: ...  # noqa: D102 - as in the specs
+    @property
+    def slide(self) -> timedelta | None: ...  # noqa: D102
+    @property
+    def keeps_state(self) -> bool: ...  # noqa: D102
 
 
 def event_columns(source: Source) -> dict[str, str]:
@@ -58,23 +69,24 @@ def used_columns(rows: DataFrame, source: Source) -> frozenset[str]:
     return frozenset(names[field.fields["ordinal"]] for field in read if field.children[0].name == _STRUCT)
 
 
-def prepare_events(events: DataFrame, spec: DetectorSpec, delay: timedelta, *, once: bool = False) -> DataFrame:
-    """Prepare `events` (see `parse_events`) for `detect` of `spec`; `once` says that there are no duplicates.
+def prepare_events(events: DataFrame, spec: Prepared, delay: timedelta, *, once: bool = False) -> DataFrame:
+    """Prepare `events` (see `parse_events`) for the function of `spec`; `once` says that there are no duplicates.
 
-    With a window: the watermark stands `delay` behind the latest event or tick, events that were written twice are
-    there once, and `window` says which window an event belongs to (one row for each if they overlap). Without: as
-    they are. Rows without an event time are left out. On a static DataFrame there is no watermark; the rest is the
-    same.
+    For a query that keeps state the watermark stands `delay` behind the latest event or tick, and events that were
+    written twice are there once; else they are as they are. With a window, `window` says which window an event belongs
+    to (one row for each if they overlap). Rows without an event time are left out. On a static DataFrame there is no
+    watermark; the rest is the same.
     """
     timed = events
-    if events.isStreaming and spec.window is not None:
+    if events.isStreaming and spec.keeps_state:
         timed = events.withWatermark("event_time", spark_interval(delay))
     # Ticks move the watermark, so they go after it. The predicate has to name event_time: Spark pushes any other below
     # the watermark, which then stands still while nothing but ticks arrives.
     timed = timed.where(F.col("tick").isNull() | F.col("event_time").isNull())
     timed = timed.where(F.col("event_time").isNotNull())
+    if spec.keeps_state and not once:
+        timed = timed.dropDuplicates([*IDENTITY, "event_time"])
     if spec.window is not None:
-        timed = timed if once else timed.dropDuplicates([*IDENTITY, "event_time"])
         slide = None if spec.slide is None else spark_interval(spec.slide)
         timed = timed.withColumn("window", F.window("event_time", spark_interval(spec.window), slide))
     return timed.drop("tick")

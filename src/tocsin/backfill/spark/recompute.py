@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
 from tocsin.backfill.parity.reasons import Lack, Recomputation
-from tocsin.detect.drain import SLACK
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places
@@ -30,6 +29,7 @@ from tocsin.runtime.detector_versions import Version
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.checkpoint import whole_since
+from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.gaps import read_gaps
 from tocsin.sparkjob.session import running_batch
 

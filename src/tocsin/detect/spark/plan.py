@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
-from tocsin.detect.drain import Decision
 from tocsin.detect.rows_above import correct_score
 from tocsin.detect.scores import Score, score_of
-from tocsin.ingest.spark.patterns import check_detector
+from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.plan_traits import count_exchanges, find_obstacle, fingerprint_of, has_sessions, keeps_state
-from tocsin.sparkjob.plan_tree import Node, parse_tree
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.sparkjob.plan_traits import count_exchanges, fingerprint_of, has_sessions, keeps_state
+from tocsin.sparkjob.plan_tree import Node
+from tocsin.sparkjob.query.work import MICRO_BATCH
+from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of
 
 
 class StreamOnly(ConfigError):
@@ -26,30 +25,16 @@ class StreamOnly(ConfigError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorPlan:
+class DetectorPlan(QueryPlan):
     """The consequences of a detector's plan.
 
     Attributes:
-        mode: "real-time" or "micro-batch".
-        reason: why this mode, one sentence.
-        output: Spark's output mode, "update" or "append".
         score: kind of its score, as declared or derived.
-        exchanges: shuffles between the source and the sink.
-        fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
         has_sessions: it has a session window.
     """
 
-    mode: str
-    reason: str
-    output: str
     score: Score
-    exchanges: int
-    fingerprint: str
     has_sessions: bool = False
-
-    def slots(self, partitions: int, shuffle_partitions: int) -> int:
-        """Count the task slots that real-time mode holds all at once: one for each task of each stage."""
-        return partitions + shuffle_partitions * self.exchanges
 
 
 def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> DetectorPlan:
@@ -62,7 +47,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
             keeps state. All faults at once; a retry does not help.
         ConfigError: a record of `source` could stop one of its patterns.
     """
-    tree = parse_tree(found._jdf.queryExecution().analyzed().toJSON())
+    tree = analysed(found)
     score = _score(tree, spec)
     faults = column_faults(found.schema, spec)
     if score.kind is None and not any(fault.key == "score" for fault in faults):
@@ -74,7 +59,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
     if faults:
         raise ConfigError(faults)
     if source is not None:
-        check_detector(tree, found.sparkSession, spec, source)
+        check_function(tree, found.sparkSession, (spec.path, "detect"), source)
     mode, output, reason = _mode(tree, score)
     return DetectorPlan(
         mode=mode,
@@ -85,35 +70,6 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         fingerprint=fingerprint_of(tree, output, found.sparkSession),
         has_sessions=has_sessions(tree),
     )
-
-
-def choose_mode(plan: DetectorPlan, decision: Decision, refusal: str, needed_slots: int, slots: int) -> tuple[str, str]:
-    """Choose the mode of a query for now; returns it and why.
-
-    Args:
-        plan: of the detector.
-        decision: how to read on.
-        refusal: what Spark has said against real-time mode for this plan; empty if nothing.
-        needed_slots: task slots that the plan needs at once in real-time mode.
-        slots: those that there are.
-    """
-    if decision.is_draining and not decision.is_short:
-        return MICRO_BATCH, f"drains a backlog: {decision.reason}"
-    if plan.mode != REAL_TIME:
-        return plan.mode, plan.reason
-    if refusal:
-        return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {refusal}"
-    # Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
-    if needed_slots > slots:
-        return MICRO_BATCH, f"real-time mode needs {needed_slots} task slots at once for this plan; it has {slots}"
-    return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
-
-
-def set_trigger(writer: Any, plan: DetectorPlan, mode: str, seconds: int) -> Any:
-    """Take real-time batches; else micro-batches at once, or each second where nobody waits for an open window."""
-    if mode == REAL_TIME:
-        return writer.trigger(realTime=f"{seconds} seconds")
-    return writer.trigger(processingTime="1 second" if plan.score.kind is ScoreKind.FINAL else "0 seconds")
 
 
 def check_range(plan: DetectorPlan, spec: DetectorSpec) -> None:
@@ -162,7 +118,5 @@ def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
     if score.kind is ScoreKind.FINAL:
         return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
-    obstacle = find_obstacle(tree)
-    if obstacle is not None:
-        return MICRO_BATCH, "update", obstacle
-    return REAL_TIME, "update", "every operator of the plan runs in real-time mode"
+    mode, reason = mode_of(tree)
+    return mode, "update", reason

@@ -11,6 +11,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 from py4j.protocol import Py4JJavaError
@@ -18,7 +19,6 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from tocsin.ingest.hostile_text import hostile_texts
-from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
@@ -51,15 +51,15 @@ def check_source(spark: SparkSession, source: Source, rules: tuple[RowRule, ...]
         raise ConfigError(faults)
 
 
-def check_detector(plan: Node, spark: SparkSession, spec: DetectorSpec, source: Source) -> None:
-    """Try the patterns written in `plan`, which `detect` of `spec` has made.
+def check_function(plan: Node, spark: SparkSession, function: tuple[Path, str], source: Source) -> None:
+    """Try the patterns written in `plan`, which the `function` of a file has made, given as that and its name.
 
     Raises:
         ConfigError: as `check_source`.
     """
     faults = []
     for pattern in sorted(set(_literal_patterns(plan))):
-        faults += _faults(spark, pattern, source, str(spec.path), "detect")
+        faults += _faults(spark, pattern, source, str(function[0]), function[1])
     if faults:
         raise ConfigError(faults)
 

@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import Message
 
-from tocsin.detect.drain import (
+from tocsin.kafka.reader import TopicReader
+from tocsin.model.errors import TransientError
+from tocsin.model.source import tick_value
+from tocsin.sparkjob.query.drain import (
     FEW_RECORDS,
     SLACK,
     Backlog,
@@ -18,9 +21,6 @@ from tocsin.detect.drain import (
     ingested_at,
     is_too_narrow,
 )
-from tocsin.kafka.reader import TopicReader
-from tocsin.model.errors import TransientError
-from tocsin.model.source import tick_value
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(seconds=10)

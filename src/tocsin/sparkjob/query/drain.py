@@ -1,4 +1,4 @@
-"""Decide when a detector drains a backlog, and how wide its watermark delay must be meanwhile. Pure.
+"""Decide when a job with a watermark drains a backlog, and how wide its watermark delay must be meanwhile. Pure.
 
 The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
 one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
