@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 
 from tocsin.model.errors import TocsinError, TransientError
-from tocsin.model.sizes import EVENT_BYTES, FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
+from tocsin.model.sizes import EVENT_BYTES, FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES, VIEW_BYTES
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 
@@ -36,6 +36,7 @@ QUARANTINE_DAYS = 30
 
 _DAY = 24 * 3600 * 1000
 _APPENDED = {"message.timestamp.type": "LogAppendTime"}
+_COMPACTED = {"cleanup.policy": "compact"} | _APPENDED
 _UNREACHABLE = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -90,7 +91,7 @@ class _Found:
 
 
 def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
-    """The topics that an installation with the sources of `catalog` needs, by name."""
+    """The topics that an installation with the sources and views of `catalog` needs, by name."""
     names = settings.names
     specs = [
         TopicSpec(names.findings, FINDINGS_PARTITIONS, _compacted(days=70) | {"max.message.bytes": str(FINDING_BYTES)}),
@@ -102,6 +103,10 @@ def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
             TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)),
             TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=QUARANTINE_BYTES)),
         ]
+    for view in catalog.views.values():
+        # As many partitions as the events it is made of; nothing in it is ever too old to be kept.
+        partitions = catalog.source(view.source).partitions
+        specs.append(TopicSpec(names.view(view.name), partitions, _COMPACTED | {"max.message.bytes": str(VIEW_BYTES)}))
     return {spec.name: spec for spec in specs}
 
 
@@ -134,7 +139,7 @@ def _log(*, days: int, longest: int) -> dict[str, str]:
 
 
 def _compacted(*, days: int) -> dict[str, str]:
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(days * _DAY)} | _APPENDED
+    return _COMPACTED | {"cleanup.policy": "compact,delete", "retention.ms": str(days * _DAY)}
 
 
 def _create(admin: AdminClient, missing: list[TopicSpec], timeout: float, found: _Found) -> None:

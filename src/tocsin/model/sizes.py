@@ -31,6 +31,9 @@ QUARANTINE_BYTES = RAW_BYTES
 FINDING_BYTES = RAW_BYTES // 2
 """Longest finding. What a detector makes is far shorter, since its parts are bounded; a longer one is set aside."""
 
+VIEW_BYTES = RAW_BYTES // 2
+"""Longest row of a view, with its key, which is there twice; a longer one is left out."""
+
 RECORD_OVERHEAD = 4_096
 """Bytes that Kafka adds to a value: key, headers and framing, where the key is one of ours."""
 

@@ -156,10 +156,14 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
 
 
+def kafka_sink(settings: Settings, topic: str, longest: int) -> dict[str, str]:
+    """Give the options of Spark's Kafka sink for `topic`, whose records have up to `longest` bytes."""
+    return kafka_options(settings) | {"kafka.max.request.size": str(longest), "topic": topic}
+
+
 def findings_sink(settings: Settings) -> dict[str, str]:
     """Give the options of Spark's Kafka sink for the topic of findings."""
-    longest = {"kafka.max.request.size": str(FINDING_BYTES)}
-    return kafka_options(settings) | longest | {"topic": settings.names.findings}
+    return kafka_sink(settings, settings.names.findings, FINDING_BYTES)
 
 
 def consumer_group(settings: Settings, job: str) -> str:

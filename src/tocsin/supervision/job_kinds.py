@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, JobName
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, JobName
+from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
@@ -47,7 +45,7 @@ class JobKind:
     program: str
     rooms: tuple[str, ...]
     desired: Callable[[Catalog, Settings, str], Mapping[str, Desired]]
-    declared: Callable[[Catalog], Mapping[str, Source | DetectorSpec]] | None = None
+    declared: Callable[[Catalog], Mapping[str, Declared]] | None = None
     folder: str = ""
     suffix: str = ""
     title: str = ""
@@ -89,6 +87,16 @@ def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Des
             reads = _plain(catalog.sources[spec.source], include=_DETECTED)
             hashed = _spec(code, *spark, reads, spec.version, str(spec.slide), str(spec.score))
             made[name] = Desired(hashed, heavy=True, memory_bytes=spec.memory, hands_over=True)
+    return made
+
+
+def _computes(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Replace the job of a changed view; what does not touch its rows (sink, owner, stage) replaces none."""
+    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
+    for name, spec in catalog.views.items():
+        if spec.stage.runs:
+            reads = _plain(catalog.sources[spec.source], include=_DETECTED)
+            made[name] = Desired(_spec(code, *spark, reads, spec.version), heavy=True, memory_bytes=spec.memory)
     return made
 
 
@@ -143,6 +151,15 @@ KINDS = {
             suffix=".py",
         ),
         JobKind(
+            word=COMPUTE,
+            program="spark_jobs/compute.py",
+            rooms=(*_SPARK, "views"),
+            desired=_computes,
+            declared=lambda catalog: catalog.views,
+            folder="views",
+            suffix=".py",
+        ),
+        JobKind(
             word=INDEXER,
             program="tocsin.alerts",
             rooms=_ALERTS,
@@ -178,8 +195,9 @@ _CORE = ("model", "project", "runtime")
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Return every job that should run, in the order of its start.
 
-    One ingest for each declared source, one job for each detector in a stage that runs, the indexer, the notifier, and
-    the log drain where somebody may send. A job whose file cannot be read now is unreadable: left alone until it can.
+    One ingest for each declared source, one job for each detector and each view in a stage that runs, the indexer, the
+    notifier, and the log drain where somebody may send. A job whose file cannot be read now is unreadable: left alone
+    until it can.
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():

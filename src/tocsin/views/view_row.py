@@ -7,7 +7,8 @@ version replaces the one before: after a crash some are written again, and the l
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,9 @@ from tocsin.model.errors import InvalidEvent
 
 Scalar = str | bool | int | float
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ESCAPES = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+
 
 class ViewRow(BaseModel, frozen=True, extra="forbid"):
     """One row of a view.
@@ -23,7 +27,7 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
     Attributes:
         key: columns of the key and their values, never null.
         window_start, window_end: UTC; None in a view without windows.
-        values: the other columns; JSON values, null allowed.
+        values: the other columns; JSON values, null allowed. A number that is not finite is null.
         build: which computation of the view wrote it; a rebuilt view has a new one.
     """
 
@@ -49,7 +53,7 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
     @property
     def identity(self) -> str:
         """Give the key of its record: the columns of the key, then the start of the window, as JSON."""
-        start = None if self.window_start is None else int(self.window_start.timestamp() * 1_000_000)
+        start = None if self.window_start is None else (self.window_start - _EPOCH) // timedelta(microseconds=1)
         return canonical_key(self.key, start)
 
 
@@ -63,4 +67,6 @@ def canonical_key(key: dict[str, Scalar], window_start: int | None) -> str:
     columns: dict[str, Any] = dict(sorted(key.items()))
     if window_start is not None:
         columns["window"] = window_start
-    return json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
+    # Spark writes the digits of \u001F as capital letters, Python as small ones.
+    return _ESCAPES.sub(lambda escape: f"\\u{escape[1].upper()}" if escape[1] else escape[0], text)

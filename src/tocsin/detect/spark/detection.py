@@ -50,12 +50,12 @@ class Detection(KeyedQuery[DetectorPlan]):
     def _checkpoint_name(self) -> str:
         return self.plan.fingerprint
 
-    def _open(self, run: Run) -> Checkpoint:
+    def _open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
         memory = (self.spec.window or timedelta(0)) + self.source.lateness + SLACK
         unread = functools.partial(unread_raw, self._settings, self.source.name)
-        checkpoint = open_checkpoint(self._folder, self.plan.fingerprint, run.topic, memory, unread)
-        versions = keep_version(self._settings, self.spec, self._text, self.plan.fingerprint)
+        checkpoint = open_checkpoint(self._folder, name, run.topic, memory, unread)
+        versions = keep_version(self._settings, self.spec, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
             remove_other_checkpoints(self._folder, {version.fingerprint for version in versions})
         return checkpoint

@@ -13,6 +13,7 @@ from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, Ti
 from tocsin.model.detector import DetectorSpec, Levels
 from tocsin.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
 from tocsin.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
+from tocsin.sparkjob.columns import JSON_TIMES, any_null
 from tocsin.sparkjob.events import IDENTITY
 
 OBSERVATION = "findings"
@@ -20,8 +21,6 @@ WRITTEN = "written"
 ABOVE = ("above_start", "above_end")
 """Observed with the ladder: first start and last end of windows above the highest limit, microseconds since 1970."""
 
-_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
-_JSON = {"timestampFormat": _TIME, "timeZone": "UTC"}
 _LARGEST_RUNG = 10**9
 _OF_FIXED_SIZE = (BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 
@@ -71,17 +70,9 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     emitted = counted.where(~named & valid & _is_emitted(score, spec, emission))
     document = _document(rows, spec, emission, score)
     fields = emitted.select(_finding_id(spec).alias("finding_id"), *document)
-    written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
+    written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), JSON_TIMES).alias("value"))
     fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
     return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
-
-
-def any_null(columns: list[Column]) -> Column:
-    """Test whether one of `columns` is null."""
-    found = F.lit(False)
-    for column in columns:
-        found = found | column.isNull()
-    return found
 
 
 def _is_emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column:
@@ -158,7 +149,7 @@ def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list
 
 def _is_short(value: Column) -> Column:
     """Test whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
-    return F.octet_length(F.to_json(F.array(value), _JSON)) <= SAMPLE_BYTES + len("[]")
+    return F.octet_length(F.to_json(F.array(value), JSON_TIMES)) <= SAMPLE_BYTES + len("[]")
 
 
 def _shorten(text: Column) -> Column:

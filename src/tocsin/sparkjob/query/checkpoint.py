@@ -1,4 +1,4 @@
-"""The versioned checkpoints of one detector: one folder per fingerprint, `<checkpoint>/<fingerprint>/`.
+"""The versioned checkpoints of one detector or view: one folder per fingerprint, `<checkpoint>/<fingerprint>/`.
 
 State is upgraded, never guessed: a plan whose fingerprint is new gets a new folder and never reads an old one.
 `start.json` says where it began, and is written before its query first runs. When records were removed before it came
@@ -106,7 +106,7 @@ class _Beginning:
 
 
 def open_checkpoint(
-    base: Path, fingerprint: str, topic: TopicReader, memory: timedelta, unread: Callable[[], datetime | None]
+    base: Path, fingerprint: str, topic: TopicReader, memory: timedelta | None, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
     """Open the checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
@@ -114,7 +114,7 @@ def open_checkpoint(
         base: the job's checkpoint folder.
         fingerprint: of the plan.
         topic: what the job reads.
-        memory: the longest window and the lateness together.
+        memory: the longest window and the lateness together; None for all that the topic holds.
         unread: see `unread_raw`.
 
     A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if there
@@ -238,14 +238,14 @@ def _is_overtaken(position: Offsets, first: Offsets) -> bool:
 
 
 def _beginning(
-    topic: TopicReader, last: _Reached | None, memory: timedelta, unread: Callable[[], datetime | None]
+    topic: TopicReader, last: _Reached | None, memory: timedelta | None, unread: Callable[[], datetime | None]
 ) -> _Beginning:
     """Begin at the first record; else `memory` before what the last checkpoint had reached.
 
     Where records were removed, windows that began before the first that is kept are not whole.
     """
     first, ends = topic.bounds()
-    if last is None:
+    if last is None or memory is None:
         cut = [topic.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
         return _Beginning(first, max((moment for moment in cut if moment is not None), default=None))
     now = datetime.now(UTC)

@@ -107,7 +107,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         """Name the folder of the checkpoint that fits `plan`, below that of the job."""
 
     @abstractmethod
-    def _open(self, run: Run) -> Checkpoint:
+    def _open(self, run: Run, name: str) -> Checkpoint:
         """Open that checkpoint."""
 
     @abstractmethod
@@ -138,9 +138,10 @@ class KeyedQuery(ABC, Generic[_Plan]):
         """Start or resume, draining a backlog first, behind records that are not read any more."""
         if not hasattr(self, "plan"):
             self.plan = self._read_plan(run.spark)
-        if not self._own(run):
+        name = self._checkpoint_name()
+        if not self._own(run, self._folder / name):
             return None
-        checkpoint = self._checkpoint = self._open(run)
+        checkpoint = self._checkpoint = self._open(run, name)
         if checkpoint.gap is not None:
             self._count_gap(checkpoint.gap, run)
         run.position = checkpoint.position(self.reads, run.partitions)
@@ -172,9 +173,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
                  slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
         return plan
 
-    def _own(self, run: Run) -> bool:
-        """Become the one that writes the checkpoint; False when asked to stop before that."""
-        folder = self._folder / self._checkpoint_name()
+    def _own(self, run: Run, folder: Path) -> bool:
+        """Become the one that writes the checkpoint in `folder`; False when asked to stop before that."""
         if self._owned is not None and self._owned[0] == folder:
             return True
         if self._owned is not None:

@@ -1,0 +1,1 @@
+"""A view's Spark query: events in, rows out."""

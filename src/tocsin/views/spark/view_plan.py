@@ -1,0 +1,106 @@
+"""Read off a view's plan, before it starts, mode and reason, output, exchanges, fingerprint; and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType, TimestampType
+
+from tocsin.ingest.spark.patterns import check_function
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.source import Source
+from tocsin.model.view import ViewSpec
+from tocsin.sparkjob.query.work import MICRO_BATCH
+from tocsin.sparkjob.query_plan import (
+    QueryPlan,
+    aggregates,
+    analysed,
+    exchanges_of,
+    fingerprint_of,
+    has_sessions,
+    mode_of,
+)
+from tocsin.sparkjob.user_function import first_line
+
+FUNCTION = "view"
+_KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)
+
+
+def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
+    """Read the plan behind `rows`, which `view` of `spec` has returned (streaming or static).
+
+    Its patterns are tried on what can stand in records of `source`; this can take seconds.
+
+    Raises:
+        ConfigError: columns are missing or of a wrong type, nothing is aggregated, or Spark refuses the plan. All
+            faults at once; a retry does not help.
+    """
+    tree = analysed(rows)
+    count = aggregates(tree)
+    faults = _column_faults(rows.schema, spec)
+    if not count:
+        what = "aggregates nothing, so the row that is written last would win, and that is another after each crash; "
+        faults.append(_fault(spec, what + "for the latest value of a column use F.max_by(column, 'event_time')"))
+    if has_sessions(tree):
+        faults.append(_fault(spec, "has a session window, whose rows change their identity; use a window='...'"))
+    if count > 1 and spec.window is None:
+        what = "aggregates aggregates, which Spark takes only with a window: each row is written when it has closed"
+        faults.append(Fault(str(spec.path), what, key="window"))
+    if faults:
+        raise ConfigError(faults)
+    check_function(tree, rows.sparkSession, (spec.path, FUNCTION), source)
+    output = "append" if count > 1 else "update"
+    mode, reason = mode_of(tree)
+    if count > 1:
+        mode, reason = MICRO_BATCH, "it aggregates aggregates, so each row is written when its window has closed"
+    _check(rows, spec, output)
+    return QueryPlan(
+        mode=mode,
+        reason=reason,
+        output=output,
+        exchanges=exchanges_of(tree),
+        fingerprint=fingerprint_of(tree, output, rows.sparkSession),
+    )
+
+
+def _check(rows: DataFrame, spec: ViewSpec, output: str) -> None:
+    """Have Spark say what it has against a stream of this plan, as it would when the query starts."""
+    if not rows.isStreaming:
+        return
+    jvm = rows.sparkSession._jvm
+    assert jvm is not None
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    try:
+        checker.checkForStreaming(
+            rows._jdf.queryExecution().analyzed(), modes.Append() if output == "append" else modes.Update()
+        )
+    except (AnalysisException, Py4JJavaError) as error:
+        raise ConfigError([_fault(spec, f"Spark refuses its plan: {first_line(error)}")]) from error
+
+
+def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
+    """List what is wrong with the columns that `view` returned."""
+    needed = [*spec.key, *(("window",) if spec.window is not None else ())]
+    faults = [
+        Fault(str(spec.path), f"view returns no column '{name}'", key=name, nearest=nearest(name, schema.names))
+        for name in needed
+        if name not in schema.names
+    ]
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    faults += [Fault(str(spec.path), f"view returns {schema.names.count(name)} columns '{name}'", key=name)
+               for name in twice]  # fmt: skip
+    for field in schema.fields:
+        if field.name in spec.key and not isinstance(field.dataType, _KEY_TYPES):
+            what = f"is {field.dataType.simpleString()}; a column of the key is a text, a whole number, a boolean, "
+            faults.append(Fault(str(spec.path), what + "a date or a timestamp: cast it", key=field.name))
+    if spec.window is not None and "window" in spec.key:
+        faults.append(Fault(str(spec.path), "holds 'window', which is part of each key already", key="key"))
+    return faults
+
+
+def _fault(spec: ViewSpec, what: str) -> Fault:
+    return Fault(str(spec.path), what, key=FUNCTION)
