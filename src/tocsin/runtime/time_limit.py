@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:src/tocsin/runtime/time_limit.py
 """A limit for the time that the code of a declared file may take before its job runs."""
-========
-"""A limit for the time that the Python code of a user's file may take before its job runs."""
->>>>>>>> 03456fa (Share what runs a query with state between detectors and views):src/tocsin/sparkjob/time_limit.py
 
 from __future__ import annotations
 

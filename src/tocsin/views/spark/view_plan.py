@@ -13,17 +13,10 @@ from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
+from tocsin.sparkjob.declared_function import first_line
+from tocsin.sparkjob.plan_traits import count_exchanges, fingerprint_of, has_sessions
 from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import (
-    QueryPlan,
-    aggregates,
-    analysed,
-    exchanges_of,
-    fingerprint_of,
-    has_sessions,
-    mode_of,
-)
-from tocsin.sparkjob.user_function import first_line
+from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of
 
 FUNCTION = "view"
 _KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)
@@ -39,7 +32,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
             faults at once; a retry does not help.
     """
     tree = analysed(rows)
-    count = aggregates(tree)
+    count = sum(node.kind == "Aggregate" for node in tree.walk())
     faults = _column_faults(rows.schema, spec)
     if not count:
         what = "aggregates nothing, so the row that is written last would win, and that is another after each crash; "
@@ -61,7 +54,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
         mode=mode,
         reason=reason,
         output=output,
-        exchanges=exchanges_of(tree),
+        exchanges=count_exchanges(tree),
         fingerprint=fingerprint_of(tree, output, rows.sparkSession),
     )
 
