@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from starlette.routing import Route
+
 from tocsin.airflow.addresses import PREFIX
 from tocsin.airflow.pages.pages_app import pages
 from tocsin.project.settings import Settings
 
 if __name__ == "__main__":
     app = pages(Settings(state=Path("nowhere")))
-    print(json.dumps([[PREFIX + route.path, sorted(route.methods)] for route in app.routes]))
+    print(
+        json.dumps(
+            [[PREFIX + route.path, sorted(route.methods or ())] for route in app.routes if isinstance(route, Route)]
+        )
+    )

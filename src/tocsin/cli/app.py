@@ -19,6 +19,7 @@ from tocsin.cli.data import (
     quarantine_command,
     replay_command,
     send_command,
+    view_command,
 )
 from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
@@ -54,6 +55,7 @@ app.command("findings")(findings_command.findings)
 app.command("rejected")(findings_command.rejected)
 app.add_typer(alerts_command.app, name="alerts")
 app.add_typer(quarantine_command.app, name="quarantine")
+app.add_typer(view_command.app, name="view")
 app.add_typer(history_command.app, name="history")
 app.add_typer(quality_command.app, name="quality")
 app.command("backfill")(backfill_command.backfill)

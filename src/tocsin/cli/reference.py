@@ -25,6 +25,8 @@ from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
 from tocsin.replay.outcomes import ReplayReport
+from tocsin.views.row_query import RowShape
+from tocsin.views.view_summary import ViewSummary
 
 _INTRODUCTION = """# The command `tocsin`
 
@@ -50,6 +52,8 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin history show": DayVersion,
     "tocsin quality list": DaySummary,
     "tocsin quality profile": ProfileRow,
+    "tocsin view list": ViewSummary,
+    "tocsin view show": RowShape,
     "tocsin backfill": BackfillDay,
     "tocsin detectors": DetectorShape,
     "tocsin versions": VersionShape,
@@ -65,6 +69,7 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin diff": Diff,
     "tocsin parity": ParityReport,
     "tocsin replay": ReplayReport,
+    "tocsin view get": RowShape,
 }
 
 

@@ -14,6 +14,7 @@ import structlog
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
+from tocsin.model.names import JobName
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld, hold
@@ -27,15 +28,29 @@ Work = Callable[[Settings, Reporter, threading.Event], None]
 
 def run_program(program: str, jobs: Mapping[str, Work], arguments: list[str] | None = None) -> int:
     """Run one of `jobs`, named by the arguments, until SIGTERM; returns its `ExitCode`."""
+    job = _argument(program, arguments, choices=list(jobs))
+    return _run_job(job, jobs[job])
+
+
+def run_named(program: str, kind: str, work: Callable[[str], Work], arguments: list[str] | None = None) -> int:
+    """Run the job of `kind` that the arguments name, whose work is `work` of that name; see `run_program`."""
+    name = _argument(program, arguments)
+    return _run_job(str(JobName(kind, name)), work(name))
+
+
+def _argument(program: str, arguments: list[str] | None, choices: list[str] | None = None) -> str:
     parser = argparse.ArgumentParser(prog=program)
-    parser.add_argument("job", choices=list(jobs))
+    parser.add_argument("job", choices=choices)
     parser.add_argument("--label", action="append", default=[], help="name=value, shown in the process list, not used")
-    job = parser.parse_args(arguments).job
+    return str(parser.parse_args(arguments).job)
+
+
+def _run_job(job: str, work: Work) -> int:
     logs.configure(job)
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: _ask_to_stop(stop))
-    return process_exit.record(_locked(job, jobs[job], stop))
+    return process_exit.record(_locked(job, work, stop))
 
 
 def _locked(job: str, work: Work, stop: threading.Event) -> int:

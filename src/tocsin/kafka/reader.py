@@ -121,7 +121,7 @@ class TopicReader:
                 if messages:
                     deadline = time.monotonic() + self._timeout
                 else:  # what stands there may be nothing that a consumer is given: its own position knows
-                    self._skip(left)
+                    left |= self.passed(left)
                     if time.monotonic() > deadline:
                         raise TransientError(f"Kafka returns no more records of {self.name} before its end")
                 self._leave(left, [partition for partition, offset in left.items() if offset >= ends[partition]])
@@ -177,13 +177,14 @@ class TopicReader:
                     raise KafkaException(error)
         return messages
 
+    def passed(self, offsets: Offsets) -> Offsets:
+        """Return how far what `follow` reads has come, at least `offsets`: some places hold nothing that is given."""
+        with self._reaching():
+            places = self._consumer.position(self._places(offsets))
+        return {place.partition: max(offsets[place.partition], place.offset) for place in places}
+
     def _places(self, offsets: Offsets) -> list[TopicPartition]:
         return [TopicPartition(self.name, partition, offset) for partition, offset in sorted(offsets.items())]
-
-    def _skip(self, left: Offsets) -> None:
-        with self._reaching():
-            for place in self._consumer.position(self._places(left)):
-                left[place.partition] = max(left[place.partition], place.offset)
 
     def _leave(self, left: Offsets, done: list[int]) -> None:
         for partition in done:

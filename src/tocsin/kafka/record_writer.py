@@ -53,12 +53,12 @@ class RecordWriter:
         with reaching(self._kafka, topic):
             return topic in self._producer.list_topics(timeout=10.0).topics
 
-    def write(self, topic: str, value: str | bytes, key: str | bytes | None = None, **more: Any) -> bool:
+    def write(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, **more: Any) -> bool:
         """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.
 
         Args:
             topic: where to.
-            value: of the record.
+            value: of the record; None removes what a compacted topic holds for the key.
             key: likewise.
             more: of `Producer.produce`: partition, headers; with an `on_delivery` the record is not counted here.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, JobName
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, VIEW, JobName
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
@@ -110,6 +110,15 @@ def _drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired
     return {"": Desired(_spec(code, _plain(settings.kafka), _plain(settings.drain), written, *sources))}
 
 
+def _views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
+    return {
+        name: Desired(_spec(code, _plain(settings.kafka), spec.sink, spec.table, *spec.key, str(spec.keep)))
+        for name, spec in catalog.views.items()
+        if spec.stage.runs
+    }
+
+
 def _of_alerts(settings: Settings) -> tuple[str, ...]:
     return _plain(settings.kafka), _plain(settings.alerts)
 
@@ -155,6 +164,15 @@ KINDS = {
             program="spark_jobs/compute.py",
             rooms=(*_SPARK, "views"),
             desired=_computes,
+            declared=lambda catalog: catalog.views,
+            folder="views",
+            suffix=".py",
+        ),
+        JobKind(
+            word=VIEW,
+            program="tocsin.views",
+            rooms=("kafka", "views"),
+            desired=_views,
             declared=lambda catalog: catalog.views,
             folder="views",
             suffix=".py",

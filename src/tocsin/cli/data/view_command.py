@@ -1,0 +1,127 @@
+"""Verbs about views: list, show, get, rebuild."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli.options import Json
+from tocsin.cli.output import as_json, counted, line, number, table, utc, write_list
+
+if TYPE_CHECKING:
+    from tocsin.views.row_query import RowShape, ViewReader
+    from tocsin.views.view_summary import ViewSummary
+
+app = typer.Typer(help="Read views, which are results that are kept up to date, and compute them anew.")
+
+_View = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
+_Key = Annotated[str, typer.Argument(metavar="KEY", help="Several columns are joined by colons.")]
+_Prefix = Annotated[str, typer.Option("--prefix", help="List only rows whose key begins like this.")]
+_Window = Annotated[str | None, typer.Option("--window", metavar="TIME", help="Start of the window, in UTC.")]
+_Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="List at most this many rows.")]
+
+
+@app.command("list")
+def list_views(json: Json = False) -> None:
+    """List the views, with their sinks and how fresh they are."""
+    from tocsin.project.catalog import load_project
+    from tocsin.views.view_summary import summarise
+
+    settings, catalog = load_project()
+    found = [summarise(settings, spec) for spec in catalog.views.values()]
+
+    def row(one: ViewSummary) -> tuple[object, ...]:
+        fresh = one.freshness
+        return (
+            one.name,
+            one.stage,
+            one.sink,
+            *(("", "", "") if fresh is None else (utc(fresh.watermark), fresh.lag_records, number(fresh.lag_seconds))),
+            one.reason,
+        )
+
+    columns = ("view", "stage", "sink", "watermark", "behind", "seconds", "")
+    write_list(found, columns, row, json=json, empty="no views are declared; they are files in views/")
+
+
+@app.command()
+def show(view: _View, prefix: _Prefix = "", window: _Window = None, limit: _Limit = 20, json: Json = False) -> None:
+    """Show rows of a view, by key and window."""
+    from tocsin.views.row_query import PageQuery, RowShape
+
+    reader = _reader(view)
+    page = reader.page(PageQuery(prefix=prefix, window=_moment(window), limit=limit))
+    rows = [RowShape.of(row) for row in page.rows]
+    if json:
+        as_json(rows)
+        return
+    _table(rows)
+    if page.cursor is not None:
+        line(f"there are more than {counted(limit, 'row')}; --limit and --prefix choose others")
+
+
+@app.command()
+def get(view: _View, key: _Key, window: _Window = None, json: Json = False) -> None:
+    """Show the row of a key, of its last window unless one is given. Exit code 1 without such a row."""
+    from tocsin.model.errors import TocsinError
+    from tocsin.views.row_query import RowShape
+
+    reader = _reader(view)
+    row = reader.get(key, _moment(window))
+    if row is None:
+        near = reader.nearest(key)
+        raise TocsinError(f"{view} has no row '{key}'" + (f"; did you mean '{near}'?" if near else ""))
+    if json:
+        as_json(RowShape.of(row))
+    else:
+        _table([RowShape.of(row)])
+
+
+@app.command()
+def rebuild(view: _View) -> None:
+    """Compute a view anew from the events that Kafka keeps; readers see the old rows until all new ones are there."""
+    from tocsin.project.catalog import load_project
+    from tocsin.views.rebuild_request import ask_rebuild
+
+    settings, catalog = load_project()
+    ask_rebuild(settings.state, catalog.view(view).name)
+    line(f"asked for; `tocsin view list` shows when {view} has switched")
+
+
+def _reader(view: str) -> ViewReader:
+    from tocsin.model.errors import TransientError
+    from tocsin.project.catalog import load_project
+    from tocsin.views.row_query import ViewReader
+    from tocsin.views.row_store import store_path
+    from tocsin.views.view_summary import reason_of
+
+    settings, catalog = load_project()
+    name = catalog.view(view).name
+    try:
+        return ViewReader(store_path(settings, name))
+    except FileNotFoundError:
+        raise TransientError(f"{name} has no rows yet: {reason_of(settings, name)}") from None
+
+
+def _moment(text: str | None) -> datetime | None:
+    from tocsin.cli.options import moment
+
+    return None if text is None else moment(text, "--window", datetime.now(UTC))
+
+
+def _table(rows: list[RowShape]) -> None:
+    values = list(dict.fromkeys(column for row in rows for column in row.values))
+    keys = list(dict.fromkeys(column for row in rows for column in row.key))
+    windowed = any(row.window_start is not None for row in rows)
+    columns = (*keys, *(("window", "final") if windowed else ()), *values)
+    cells = [
+        (
+            *(row.key.get(column) for column in keys),
+            *((utc(row.window_start), "final" if row.final else "") if windowed else ()),
+            *(row.values.get(column) for column in values),
+        )
+        for row in rows
+    ]
+    table(columns, cells, empty="no rows")

@@ -1,0 +1,222 @@
+"""Read a view from its read model: one key, a page of keys, what has changed, and how fresh it is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import sqlite3
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tocsin.model.errors import TransientError, nearest
+from tocsin.views.row_store import COLUMNS, row_of
+from tocsin.views.stored_row import StoredRow, micros, moment_of
+
+_SILENT = timedelta(seconds=3)
+_NEAR = 500
+
+
+class Freshness(BaseModel, frozen=True):
+    """How up to date the rows of a view are.
+
+    Attributes:
+        build: which computation of the view they are of.
+        watermark: of the job that computes it, UTC: windows that ended by then are final; None until it is known.
+        lag_records: records, of the source and of the topic of the view, that are not in the rows yet.
+        lag_seconds: how long ago the oldest of these was appended; at least the time since the job of the view last
+            said that it lives.
+        version: changes with every change of the rows, and only goes up.
+        rebuilding: whether another build is filling; the rows are those of the one before.
+    """
+
+    build: str
+    watermark: datetime | None
+    lag_records: int
+    lag_seconds: float
+    version: int
+    rebuilding: bool
+
+
+class RowShape(BaseModel, frozen=True):
+    """One row of a view.
+
+    Attributes:
+        name: its key as one text, by which it is asked for; several columns are joined by colons.
+        key: columns of the key.
+        window_start, window_end: UTC; null in a view without windows.
+        values: the other columns.
+        final: whether the window has closed, so that the values stay as they are.
+        changed_at: when this version was appended to the topic of the view, UTC.
+        version: of the row: partition and offset of its record.
+    """
+
+    name: str
+    key: dict[str, Any]
+    window_start: datetime | None
+    window_end: datetime | None
+    values: dict[str, Any]
+    final: bool
+    changed_at: datetime
+    version: str
+
+    @classmethod
+    def of(cls, row: StoredRow) -> RowShape:
+        """Show `row`."""
+        return cls(
+            name=row.name,
+            key=row.key,
+            window_start=row.window_start,
+            window_end=row.window_end,
+            values=row.values,
+            final=row.is_final,
+            changed_at=row.appended_at,
+            version=f"{row.partition}-{row.offset}{'-final' if row.is_final else ''}",
+        )
+
+
+@dataclass(frozen=True)
+class PageQuery:
+    """Which rows a page has.
+
+    Attributes:
+        prefix: of their names.
+        window: start of their window; None for all windows.
+        limit: how many at most.
+        cursor: of the page before; empty for the first one.
+    """
+
+    prefix: str = ""
+    window: datetime | None = None
+    limit: int = 100
+    cursor: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of rows, by name and window, and the cursor of the next one; None when this is the last."""
+
+    rows: list[StoredRow]
+    cursor: str | None
+
+
+class ViewReader:
+    """Reads the file of one view. For one thread; each method sees one state of the view.
+
+    Raises from every method:
+        TransientError: the file cannot be read now; a retry helps.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file `path`.
+
+        Raises:
+            FileNotFoundError: the job of the view has not made it yet.
+        """
+        if not path.exists():
+            raise FileNotFoundError(path)
+        self._path = path
+        with self._translated():
+            address = f"{path.absolute().as_uri()}?mode=ro"
+            self._connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def freshness(self) -> Freshness | None:
+        """Return how fresh the rows are; None while there are none to show."""
+        with self._translated():
+            facts = {name: json.loads(value) for name, value in self._connection.execute("SELECT * FROM facts")}
+        build, told = facts.get("current"), facts.get("freshness") or {}
+        if build is None:
+            return None
+        silent = datetime.now(UTC) - datetime.fromisoformat(told["at"]) if told else timedelta(0)
+        return Freshness(
+            build=build,
+            watermark=told.get("watermark"),
+            lag_records=told.get("lag_records", 0),
+            lag_seconds=told.get("lag_seconds", 0.0) + (silent.total_seconds() if silent > _SILENT else 0.0),
+            version=facts["change"],
+            rebuilding=told.get("rebuilding", False),
+        )
+
+    def get(self, name: str, window: datetime | None = None) -> StoredRow | None:
+        """Return the row called `name`, of the window that starts at `window`, else of the last one; None without."""
+        where, more = ("", []) if window is None else (" AND window_start = ?", [micros(window)])
+        found = self._rows(f"name = ?{where} ORDER BY window_start DESC LIMIT 1", name, *more)
+        return found[0] if found else None
+
+    def page(self, query: PageQuery) -> Page:
+        """Return rows in the order of their names and windows; rows that come meanwhile disturb no page.
+
+        Raises:
+            ValueError: the cursor is none of ours.
+        """
+        wanted: list[str] = ["name >= ?", "name < ?"]
+        arguments: list[Any] = [query.prefix, query.prefix + chr(sys.maxunicode)]
+        if query.window is not None:
+            wanted, arguments = [*wanted, "window_start = ?"], [*arguments, micros(query.window)]
+        if query.cursor:
+            wanted, arguments = [*wanted, "(name, ifnull(window_start, 0)) > (?, ?)"], [*arguments, *_place(query)]
+        order = "ORDER BY name, window_start LIMIT ?"
+        rows = self._rows(f"{' AND '.join(wanted)} {order}", *arguments, query.limit + 1)
+        return Page(rows[: query.limit], _cursor(rows[query.limit - 1]) if len(rows) > query.limit else None)
+
+    def changed(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
+        """Return rows that changed after the version `since`, in order, and the version up to which that is all."""
+        where, more = ("", []) if name is None else (" AND name = ?", [name])
+        with self._translated():
+            query = f"SELECT {COLUMNS}, change FROM rows WHERE build = {_CURRENT} AND change > ?{where}"
+            found = self._connection.execute(f"{query} ORDER BY change LIMIT ?", [since, *more, limit]).fetchall()
+            if len(found) < limit:
+                reached = max([since, *(row[-1] for row in found)])
+            else:  # the last change may be here in part
+                reached = found[-1][-1] - 1
+                found = [row for row in found if row[-1] <= reached] or found
+                reached = max(reached, found[-1][-1])
+        return [row_of(row[:-1]) for row in found], reached
+
+    def nearest(self, name: str) -> str | None:
+        """Return a name of a row that is close to `name`; None when none is close."""
+        with self._translated():
+            query = f"SELECT DISTINCT name FROM rows WHERE build = {_CURRENT} AND name"
+            after = self._connection.execute(f"{query} >= ? ORDER BY name LIMIT ?", [name[:1], _NEAR]).fetchall()
+            before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
+        return nearest(name, [one for (one,) in (*after, *before)])
+
+    def _rows(self, where: str, *arguments: Any) -> list[StoredRow]:
+        with self._translated():
+            query = f"SELECT {COLUMNS} FROM rows WHERE build = {_CURRENT} AND {where}"
+            return [row_of(found) for found in self._connection.execute(query, arguments)]
+
+    @contextlib.contextmanager
+    def _translated(self) -> Any:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise TransientError(f"{self._path}: {error}") from error
+
+
+_CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
+
+
+def _cursor(row: StoredRow) -> str:
+    start = 0 if row.window_start is None else micros(row.window_start)
+    return base64.urlsafe_b64encode(json.dumps([row.name, start]).encode()).decode().rstrip("=")
+
+
+def _place(query: PageQuery) -> tuple[str, int]:
+    try:
+        padded = query.cursor + "=" * (-len(query.cursor) % 4)
+        name, start = json.loads(base64.urlsafe_b64decode(padded.encode()))
+        moment_of(start)
+        return str(name), int(start)
+    except (binascii.Error, ValueError, TypeError, OverflowError) as error:
+        raise ValueError("the cursor is none that a page gave") from error

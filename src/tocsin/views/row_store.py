@@ -1,0 +1,210 @@
+"""The read model of a view: one SQLite file that holds its rows, and the offsets up to which its topic is applied.
+
+Rows of several builds lie side by side; readers see those of the current build. `<state>/views/<name>.db`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tocsin.kafka.reader import Offsets
+from tocsin.model.errors import TransientError
+from tocsin.project.settings import Settings
+from tocsin.views.stored_row import StoredRow, micros, moment_of
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows (
+    build TEXT, identity TEXT, name TEXT, key TEXT, window_start INTEGER, window_end INTEGER, "values" TEXT,
+    is_final INTEGER, "partition" INTEGER, "offset" INTEGER, appended_at INTEGER, change INTEGER,
+    PRIMARY KEY (build, identity)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_name ON rows (build, name, window_start);
+CREATE INDEX IF NOT EXISTS by_end ON rows (build, window_end) WHERE window_end IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_change ON rows (build, change);
+CREATE TABLE IF NOT EXISTS offsets ("partition" INTEGER PRIMARY KEY, next INTEGER);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT);
+"""
+COLUMNS = 'build, identity, name, key, window_start, window_end, "values", is_final, "partition", "offset", appended_at'
+_PUT = f"INSERT OR REPLACE INTO rows ({COLUMNS}, change) VALUES ({', '.join('?' * 12)})"
+_CHUNK = 1000
+
+
+def store_path(settings: Settings, view: str) -> Path:
+    """Name the file of `view`."""
+    return settings.state / "views" / f"{view}.db"
+
+
+class RowStore:
+    """The rows of one view, for the one process that writes them.
+
+    Raises from every method:
+        TransientError: the file is locked, cannot be written, or the disk is full; nothing was changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`; it is made if it is not there."""
+        self._path = path
+        with self._translated():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            # After a power cut the last transactions may be gone; the topic has them still.
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            self._connection.executescript(_SCHEMA)
+        self._builds = {build for (build,) in self._all("SELECT DISTINCT build FROM rows")}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def offsets(self) -> Offsets:
+        """Return the offset of the next record to apply, by partition."""
+        return dict(self._all('SELECT "partition", next FROM offsets'))
+
+    def fact(self, name: str) -> Any:
+        """Return the fact `name`; None if there is none."""
+        found = self._all("SELECT value FROM facts WHERE name = ?", name)
+        return json.loads(found[0][0]) if found else None
+
+    def note(self, **facts: Any) -> None:
+        """Store facts, JSON values by name."""
+        with self._transaction():
+            self._note(facts)
+
+    def stored(self, identities: Iterable[str]) -> list[StoredRow]:
+        """Return the rows with these identities, of all builds."""
+        query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND identity = ?"
+        places = [(build, identity) for identity in identities for build in self._builds]
+        return [row_of(found) for place in places for found in self._all(query, *place)]
+
+    def apply(self, rows: Iterable[StoredRow], removed: Iterable[str], offsets: Offsets, **facts: Any) -> None:
+        """Put `rows` in place, remove those with the identities `removed`, remember `offsets`; all or nothing."""
+        put = [*rows]
+        with self._transaction() as change:
+            gone = [(build, identity) for identity in removed for build in self._builds]
+            self._connection.executemany("DELETE FROM rows WHERE build = ? AND identity = ?", gone)
+            self._connection.executemany(_PUT, [(*_values_of(row), change) for row in put])
+            self._connection.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?)", offsets.items())
+            self._note(facts)
+        self._builds |= {row.build for row in put}
+
+    def rows(self, build: str, *, without: str | None = None) -> Iterator[StoredRow]:
+        """Give the rows of `build`; only those that the build `without` does not have, if one is given."""
+        query = f"SELECT {COLUMNS} FROM rows AS one WHERE build = ? AND identity > ?"
+        arguments: list[str] = []
+        if without is not None:
+            query += " AND NOT EXISTS (SELECT 1 FROM rows WHERE build = ? AND identity = one.identity)"
+            arguments = [without]
+        last = ""
+        while found := self._all(f"{query} ORDER BY identity LIMIT {_CHUNK}", build, last, *arguments):
+            yield from map(row_of, found)
+            last = found[-1][1]
+
+    def closed(self, build: str, after: datetime | None, until: datetime) -> list[StoredRow]:
+        """Return up to 1,000 rows that are not final, with windows that end after `after` and by `until`, in order."""
+        low = -(2**62) if after is None else micros(after)
+        query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND window_end > ? AND window_end <= ? AND NOT is_final"
+        return [
+            row_of(found)
+            for found in self._all(f"{query} ORDER BY window_end LIMIT {_CHUNK}", build, low, micros(until))
+        ]
+
+    def ended(self, build: str, before: datetime) -> list[StoredRow]:
+        """Return up to 1,000 rows with windows that ended before `before`."""
+        query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND window_end < ? LIMIT {_CHUNK}"
+        return [row_of(found) for found in self._all(query, build, micros(before))]
+
+    def switch(self, build: str) -> None:
+        """Let readers see `build`, and remove all others."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM rows WHERE build <> ?", (build,))
+            self._note({"current": build})
+        self._builds = {build}
+
+    def forget_offsets(self) -> None:
+        """Let the topic be applied again from its start; rows stay."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM offsets")
+
+    def reset(self) -> None:
+        """Forget everything."""
+        with self._transaction():
+            for table in ("rows", "offsets", "facts WHERE name <> 'change'"):
+                self._connection.execute(f"DELETE FROM {table}")
+        self._builds = set()
+
+    def _note(self, facts: dict[str, Any]) -> None:
+        values = [(name, json.dumps(value)) for name, value in facts.items()]
+        self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", values)
+
+    def _all(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        with self._translated():
+            return self._connection.execute(query, arguments).fetchall()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[int]:
+        """Run a transaction, which has a number of its own: readers see by it what has changed."""
+        with self._translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                change = 1 + (self.fact("change") or 0)
+                self._note({"change": change})
+                yield change
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            raise TransientError(f"{self._path}: {error}") from error
+
+
+def row_of(found: tuple[Any, ...]) -> StoredRow:
+    """Make a row of its COLUMNS."""
+    build, identity, name, key, start, end, values, is_final, partition, offset, appended_at = found
+    return StoredRow(
+        identity=identity,
+        name=name,
+        key=json.loads(key),
+        window_start=None if start is None else moment_of(start),
+        window_end=None if end is None else moment_of(end),
+        values=json.loads(values),
+        build=build,
+        is_final=bool(is_final),
+        partition=partition,
+        offset=offset,
+        appended_at=moment_of(appended_at * 1000),
+    )
+
+
+def mark_final(rows: Iterable[StoredRow]) -> list[StoredRow]:
+    """Return `rows`, marked as final."""
+    return [replace(row, is_final=True) for row in rows]
+
+
+def _values_of(row: StoredRow) -> tuple[Any, ...]:
+    return (
+        row.build,
+        row.identity,
+        row.name,
+        json.dumps(row.key),
+        None if row.window_start is None else micros(row.window_start),
+        None if row.window_end is None else micros(row.window_end),
+        json.dumps(row.values),
+        row.is_final,
+        row.partition,
+        row.offset,
+        micros(row.appended_at) // 1000,
+    )

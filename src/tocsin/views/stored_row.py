@@ -1,0 +1,114 @@
+"""A row of a view as sinks and readers know it: with its place in the topic, and whether its window has closed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tocsin.views.view_row import Scalar, ViewRow
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRow:
+    """The last version of a row of a view.
+
+    Attributes:
+        identity: key of its records.
+        name: its key as text, see `name_of`.
+        key: columns of the key and their values, in the order of the declaration.
+        window_start, window_end: UTC; None in a view without windows.
+        values: the other columns; JSON values, never NaN or infinite.
+        build: which computation wrote it.
+        is_final: whether its window has closed; never true without windows.
+        partition, offset: of its record.
+        appended_at: when its record was appended, UTC, to the millisecond.
+    """
+
+    identity: str
+    name: str
+    key: dict[str, Scalar]
+    window_start: datetime | None
+    window_end: datetime | None
+    values: dict[str, Any]
+    build: str
+    is_final: bool = False
+    partition: int
+    offset: int
+    appended_at: datetime
+
+    @classmethod
+    def of(cls, row: ViewRow, columns: Iterable[str], identity: str, place: tuple[int, int, datetime]) -> StoredRow:
+        """Make it of a row read from the topic.
+
+        Args:
+            row: as it was read.
+            columns: of the key, in the order of the declaration; KeyError when the row has none of that name.
+            identity: key of its record.
+            place: partition, offset and append time of the record.
+        """
+        partition, offset, appended_at = place
+        key = {column: row.key[column] for column in columns}
+        return cls(
+            identity=identity,
+            name=name_of(key.values()),
+            key=key,
+            window_start=row.window_start,
+            window_end=row.window_end,
+            values={column: _finite(value) for column, value in row.values.items()},
+            build=row.build,
+            partition=partition,
+            offset=offset,
+            appended_at=appended_at,
+        )
+
+    def closed_by(self, moment: datetime | None) -> StoredRow:
+        """Return the row, marked as final if its window had closed when the watermark was `moment`."""
+        is_final = moment is not None and self.window_end is not None and self.window_end <= moment
+        return replace(self, is_final=True) if is_final else self
+
+    def to_record(self) -> bytes:
+        """Write the value of its record again."""
+        row = ViewRow(
+            key=self.key,
+            window_start=self.window_start,
+            window_end=self.window_end,
+            values=self.values,
+            build=self.build,
+        )
+        return row.model_dump_json().encode()
+
+
+def name_of(values: Iterable[Scalar]) -> str:
+    """Write the values of a key as one text, by which a reader asks for them: `berlin:4711`.
+
+    A colon within a value is written as %3A and a percent sign as %25, so that two keys have two names.
+    """
+    return ":".join(_plain(value).replace("%", "%25").replace(":", "%3A") for value in values)
+
+
+def micros(moment: datetime) -> int:
+    """Count the microseconds from 1970 to `moment`."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment_of(count: int) -> datetime:
+    """Return the moment so many microseconds after 1970, UTC."""
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def _plain(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """Put null in the place of numbers that JSON cannot write."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,177 @@
+"""The job `view:<name>`: keeps the read model of a view, and its sink, equal to its topic.
+
+While Kafka, the sink or room on the disk is missing it waits, says so, and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reader import Offsets
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import compute_job
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.views.applier import Applier
+from tocsin.views.row_store import RowStore, store_path
+from tocsin.views.sinks.sink_registry import open_sink
+from tocsin.views.topic_follower import ViewTopic
+
+_BATCH = 1000
+_POLL_SECONDS, _LOOK_SECONDS, _SINK_SECONDS = 0.1, 0.5, 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What the compute job reported, and the ends of the topic behind what it had written by then."""
+
+    report: JobReport
+    ends: Offsets
+
+
+class ViewApplierJob:
+    """Feeds an `Applier` until `stop` is set."""
+
+    def __init__(self, settings: Settings, view: str, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job; nothing is opened yet.
+
+        Raises:
+            ConfigError: there is no such view, or no address of its sink.
+        """
+        self._settings, self._reporter, self._stop = settings, reporter, stop
+        self._spec = read_catalog(settings.project).view(view)
+        self._sink = open_sink(self._spec, settings)
+        self._topic = ViewTopic(settings, view)
+        self._reports = ReportReader(settings, timeout_seconds=3.0)
+        self._trouble, self._batches = "", 0
+        self._looked = self._sink_checked = float("-inf")
+        self._mark: _Mark | None = None
+        self._removing: Offsets = {}
+
+    def run(self) -> None:
+        """Apply until told to stop."""
+        opened: list[RowStore] = []
+        self._insist(lambda: opened.append(RowStore(store_path(self._settings, self._spec.name))))
+        try:
+            for store in opened:
+                applier = Applier(self._spec, store, self._sink)
+                while not self._stop.is_set():
+                    self._insist(lambda: self._step(store, applier))  # noqa: B023 - called before the next round
+        finally:
+            with contextlib.suppress(TransientError):
+                self._close(opened)
+
+    def _close(self, opened: list[RowStore]) -> None:
+        self._topic.close()
+        self._reports.close()
+        for store in opened:
+            store.close()
+        if self._sink is not None:
+            self._sink.close()
+
+    def _step(self, store: RowStore, applier: Applier) -> None:
+        """Apply what is there, or learn after a moment that nothing is."""
+        if time.monotonic() - self._sink_checked > _SINK_SECONDS:
+            applier.check_sink()
+            self._sink_checked = time.monotonic()
+        if not self._topic.is_following and not self._topic.follow(store.offsets()):
+            _log.warning("topic recreated, applying from its start")
+            applier.restart()
+            return
+        records = self._topic.read(_BATCH, _POLL_SECONDS)
+        if records:
+            try:
+                amends = applier.apply(records)
+                self._topic.amend(amends)
+            except TransientError:
+                self._topic.again()
+                raise
+            self._topic.done(records)
+            self._batches += 1
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._look(store, applier)
+
+    def _look(self, store: RowStore, applier: Applier) -> None:
+        """Learn how far the compute job is, and finish what follows from it."""
+        report = self._reports.latest().get(compute_job(self._spec.name))
+        ends = self._topic.look()
+        if self._mark is not None and self._topic.has_reached(self._mark.ends):
+            self._conclude(self._mark.report, applier)
+            self._mark = None
+        if report is not None and not applier.expect(report.build):
+            self._topic.again()
+        elif self._mark is None and report is not None:
+            self._mark = _Mark(report, ends)
+        self._tell(store, applier, report)
+
+    def _conclude(self, report: JobReport, applier: Applier) -> None:
+        """Act on what the compute job had reported when it had written what is applied by now."""
+        if report.build and report.build != applier.current:
+            if not report.is_build_complete:
+                return
+            self._topic.amend(applier.left_over(report.build))
+            applier.switch(report.build)
+        if report.watermark is None:
+            return
+        applier.finish(report.watermark)
+        if self._topic.has_reached(self._removing) and (gone := applier.ended(report.watermark)):
+            self._topic.amend(gone)
+            self._removing = self._topic.look()
+
+    def _tell(self, store: RowStore, applier: Applier, report: JobReport | None) -> None:
+        watermark = None if report is None else report.watermark
+        rebuilds = report is not None and bool(report.build) and report.build != applier.current
+        lag = self._topic.lag_seconds + (report.lag_seconds if report is not None else 0.0)
+        behind = self._topic.lag_records + (report.lag_records if report is not None else 0)
+        freshness = {
+            "watermark": None if watermark is None else watermark.isoformat(),
+            "lag_records": behind,
+            "lag_seconds": round(lag, 3),
+            "at": datetime.now(UTC).isoformat(),
+            "rebuilding": rebuilds,
+        }
+        store.note(freshness=freshness)
+        if self._trouble:
+            _log.info("resumed", after=self._trouble)
+        self._trouble = ""
+        refused = 0 if self._sink is None else self._sink.refused
+        self._reporter.update(
+            state=JobState.RUNNING,
+            reason="a new build is filling; readers see the one before" if rebuilds else "",
+            rows_in=applier.counts["applied"],
+            rows_out=applier.counts["applied"] - applier.counts["unusable"],
+            batch_id=self._batches,
+            lag_records=self._topic.lag_records,
+            lag_seconds=self._topic.lag_seconds,
+            watermark=watermark,
+            build=applier.current or "",
+            counts={name: float(count) for name, count in applier.counts.items()} | {"refused": float(refused)},
+        )
+
+    def _insist(self, work: Callable[[], object]) -> None:
+        """Do `work`, again and again while something outside is missing, unless told to stop."""
+        pause = _FIRST_PAUSE
+        while not self._stop.is_set():
+            try:
+                work()
+                return
+            except TransientError as error:
+                if str(error) != self._trouble:
+                    _log.warning("waiting", reason=str(error))
+                self._trouble = str(error)
+                self._reporter.update(state=JobState.WAITING, reason=str(error))
+                self._stop.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)

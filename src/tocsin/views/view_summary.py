@@ -1,0 +1,77 @@
+"""Tell of each view where it is kept and how fresh it is, or why there is nothing to read yet."""
+
+from __future__ import annotations
+
+import contextlib
+
+from pydantic import BaseModel
+
+from tocsin.model.job_report import SILENT_SECONDS
+from tocsin.model.names import compute_job, view_job
+from tocsin.model.view import ViewSpec
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import read_beat
+from tocsin.views.row_query import Freshness, ViewReader
+from tocsin.views.row_store import store_path
+
+
+class ViewSummary(BaseModel, frozen=True):
+    """One view.
+
+    Attributes:
+        name, title, source, owner, stage: as declared.
+        key: columns of the key.
+        window: length of its windows in seconds; null without windows.
+        sink: where its rows are kept besides what is read here.
+        freshness: null while there is nothing to read.
+        reason: why not, or what its jobs wait for; empty when all is well.
+    """
+
+    name: str
+    title: str
+    source: str
+    owner: str
+    stage: str
+    key: tuple[str, ...]
+    window: float | None
+    sink: str
+    freshness: Freshness | None
+    reason: str
+
+
+def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
+    """Summarise the view `spec`.
+
+    Raises:
+        TransientError: its file cannot be read now.
+    """
+    freshness = None
+    with contextlib.suppress(FileNotFoundError), contextlib.closing(ViewReader(store_path(settings, spec.name))) as one:
+        freshness = one.freshness()
+    return ViewSummary(
+        name=spec.name,
+        title=spec.title,
+        source=spec.source,
+        owner=spec.owner,
+        stage=spec.stage.value,
+        key=spec.key,
+        window=None if spec.window is None else spec.window.total_seconds(),
+        sink=spec.sink.value,
+        freshness=freshness,
+        reason=reason_of(settings, spec.name) if freshness is None else _trouble(settings, spec.name),
+    )
+
+
+def reason_of(settings: Settings, view: str) -> str:
+    """Say why there is nothing to read of `view` yet."""
+    return _trouble(settings, view) or "its first rows are still to come"
+
+
+def _trouble(settings: Settings, view: str) -> str:
+    for job in (view_job(view), compute_job(view)):
+        beat = read_beat(settings.state, job)
+        if beat is None or beat.age_seconds > SILENT_SECONDS:
+            return f"{job} does not run"
+        if beat.report.reason:
+            return f"{job}: {beat.report.reason}"
+    return ""

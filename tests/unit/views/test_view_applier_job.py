@@ -1,0 +1,116 @@
+"""The job, on a Kafka that librdkafka plays."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.rig.played_kafka import played_kafka
+from tests.rig.waiting import await_that
+from tests.unit.views.view_scene import NOON, SECOND, view_row
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.sizes import EVENT_BYTES
+from tocsin.project.settings import Settings
+from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_store import store_path
+from tocsin.views.view_applier_job import ViewApplierJob
+from tocsin.views.view_row import ViewRow
+
+VIEW = '''"""Counts words."""
+from tocsin import view
+@view(source="words", key="word", window="10 seconds", keep="60 seconds", owner="search@example.com", stage="live")
+def view(events):
+    return events
+'''
+SOURCE = """title = "Words"
+owner = "search@example.com"
+format = "json"
+key = "word"
+event_time = "at"
+event_time_format = "iso8601"
+lateness = "10 seconds"
+
+[schema]
+at = "timestamp"
+word = "string"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    for path, text in (("views/word_counts.py", VIEW), ("sources/words.toml", SOURCE)):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text(text)
+    with played_kafka("views.word_counts", "job-metrics") as kafka:
+        yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
+
+
+@contextlib.contextmanager
+def running(settings: Settings) -> Iterator[Reporter]:
+    stop, reporter = threading.Event(), Reporter(settings, "view:word_counts")
+    job = threading.Thread(target=ViewApplierJob(settings, "word_counts", reporter, stop).run)
+    job.start()
+    try:
+        yield reporter
+    finally:
+        stop.set()
+        job.join()
+        reporter.close()
+
+
+def write(settings: Settings, *rows: ViewRow) -> None:
+    with RecordWriter(settings, EVENT_BYTES) as writer:
+        for row in rows:
+            writer.write("views.word_counts", row.model_dump_json(), row.identity)
+
+
+def report(settings: Settings, **fields: object) -> None:
+    known = {"job": "compute:word_counts", "instance": settings.installation_id, "state": JobState.RUNNING}
+    told = JobReport.model_validate({**known, "at": datetime.now(UTC), **fields})
+    with RecordWriter(settings, EVENT_BYTES) as writer:
+        writer.write("job-metrics", told.model_dump_json(), told.job, partition=0)
+
+
+def seen(settings: Settings) -> dict[str, tuple[int, bool]]:
+    try:
+        reader = ViewReader(store_path(settings, "word_counts"))
+    except FileNotFoundError:
+        return {}
+    with contextlib.closing(reader):
+        rows = reader.page(PageQuery()).rows if reader.freshness() else []
+        return {row.name: (row.values["count"], row.is_final) for row in rows}
+
+
+def test_rows_are_applied_finished_rebuilt_and_removed(settings: Settings) -> None:
+    with running(settings) as reporter:
+        write(settings, view_row("a", 1), view_row("gone", 1), view_row("a", 2), view_row("new", 1, window=10))
+        await_that(lambda: seen(settings) == {"a": (2, False), "gone": (1, False), "new": (1, False)}, 20)
+        report(settings, build="a", watermark=NOON + 10 * SECOND)
+        await_that(lambda: seen(settings) == {"a": (2, True), "gone": (1, True), "new": (1, False)}, 20)
+        report(settings, build="b")
+        write(settings, view_row("a", 3, build="b"), view_row("new", 3, window=10, build="b"))
+        await_that(lambda: reporter.report().rows_in >= 6, 20)
+        assert seen(settings)["a"] == (2, True)
+        await_that(lambda: "filling" in reporter.report().reason, 20)
+    with running(settings):
+        report(settings, build="b", is_build_complete=True, watermark=NOON + 10 * SECOND)
+        await_that(lambda: seen(settings) == {"a": (3, True), "new": (3, False)}, 20)
+        report(settings, build="b", is_build_complete=True, watermark=NOON + 75 * SECOND)
+        await_that(lambda: seen(settings) == {"new": (3, True)}, 20)
+    store_path(settings, "word_counts").unlink()
+    with running(settings):  # the topic alone tells the same
+        await_that(lambda: seen(settings) == {"new": (3, True)}, 20)
+
+
+def test_a_topic_that_is_not_there_is_waited_for(settings: Settings) -> None:
+    away = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"topic_prefix": "none."})})
+    with running(away) as reporter:
+        await_that(lambda: reporter.report().state is JobState.WAITING, 20)
+        assert reporter.report().reason
