@@ -34,7 +34,7 @@ up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides on a change
 	@$(PYTEST) -m "not long"
 
-test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints, the archive of classes
+test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST)
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute

@@ -173,7 +173,7 @@ class SparkSettings(_Block):
         heap_mb: JVM heap of a streaming job.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
         drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
-        archive: whether to use an AppCDS archive of Spark's classes, made once beside the set-up.
+        archive: whether to use an AppCDS archive of Spark's classes, made by set-up.
     """
 
     trigger_seconds: int = Field(default=60, ge=5, le=300)

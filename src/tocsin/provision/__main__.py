@@ -47,6 +47,7 @@ def _install(paths: Paths, bench: bool) -> None:
         _step("Python packages", lambda: python_env.install(paths)),
         _step("Airflow", lambda: python_env.install_airflow(paths)),
         _step("Java archives of Spark and Kafka", lambda: bool(jars.install(paths, ["spark", "broker"]))),
+        _step("the archive of Spark's classes", lambda: java.install_archive(paths)),
         _step("the mail sink", lambda: node.install(paths)),
     ]
     if bench:

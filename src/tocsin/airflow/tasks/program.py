@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -16,7 +15,7 @@ from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.project.settings import load_settings
-from tocsin.provision.java import archive_path, use_archive
+from tocsin.provision.java import use_archive
 from tocsin.provision.paths import here
 from tocsin.runtime.process_exit import ExitCode
 
@@ -93,10 +92,8 @@ def ended(program: str, code: int, output: str) -> str:
 
 def _java_options() -> list[str]:
     """Give the driver's logging options, and the archive of Spark's classes if there is one."""
-    paths, logging = here(), f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    if not load_settings().spark.archive:
-        return [logging]
-    return [logging, *use_archive(archive_path(paths, Path(os.environ.get("JAVA_HOME", ""))))]
+    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    return [logging, *(use_archive(here()) if load_settings().spark.archive else [])]
 
 
 class ReportLink(BaseOperatorLink):

@@ -22,17 +22,16 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import on_signals
-from tocsin.sparkjob import class_archive, jvm
+from tocsin.sparkjob import jvm
 from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
 from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
-from tocsin.sparkjob.session import scratch_folder, streaming_session
+from tocsin.sparkjob.session import streaming_session
 
 PARTITION_SECONDS = 10.0
 LAG_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 _BOUNDARY_SECONDS = 5.0
-_ARCHIVE_SECONDS = 60.0
 _RETRIES = 5
 
 log = structlog.get_logger()
@@ -46,10 +45,9 @@ class QueryLoop:
         self._run = Run(settings, work, reporter, stop)
         self._progress: queue.SimpleQueue[BatchProgress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
-        self._since, self._began = 0.0, time.monotonic()
+        self._since = 0.0
         self._checked = {"partitions": 0.0, "lag": 0.0}
         self._retries = 0
-        self._archive: class_archive.ArchiveBuild | None = None
 
     def run_until_stopped(self) -> None:
         """Keep the query running until the job is asked to stop."""
@@ -68,8 +66,6 @@ class QueryLoop:
 
     def close(self) -> None:
         """Stop query, session and JVM, and leave Kafka."""
-        if self._archive is not None:
-            self._archive.stop()
         self._halt()
         if self._run.partitions:
             self._run.spark.stop()
@@ -146,14 +142,6 @@ class QueryLoop:
                 log.info("query restarting", reason=reason)
                 return
             self._look_at_lag()
-            self._make_archive()
-
-    def _make_archive(self) -> None:
-        """Make the archive once the job has run for a while: then all its classes are loaded, and its start is over."""
-        if self._archive is None and time.monotonic() - self._began > _ARCHIVE_SECONDS:
-            self._archive = class_archive.ArchiveBuild(
-                self._settings, scratch_folder(self._settings, self._work.job), jvm.process_id()
-            )
 
     def _handle_end(self, query: StreamingQuery) -> None:
         """Find out whether to try again after the query has stopped by itself."""
