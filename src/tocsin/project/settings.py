@@ -29,6 +29,7 @@ from tocsin.project.setting_blocks import (
     SparkSettings,
 )
 from tocsin.project.validation import faults_of
+from tocsin.project.view_settings import ViewSettings
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
@@ -58,6 +59,7 @@ class Settings(BaseSettings):
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
     drain: DrainSettings = DrainSettings()
+    views: ViewSettings = ViewSettings()
 
     @classmethod
     def settings_customise_sources(

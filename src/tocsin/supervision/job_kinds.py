@@ -112,8 +112,9 @@ def _drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired
 
 def _views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
+    shared = _plain(settings.kafka), _plain(settings.views)
     return {
-        name: Desired(_spec(code, _plain(settings.kafka), spec.sink, spec.table, *spec.key, str(spec.keep)))
+        name: Desired(_spec(code, *shared, spec.sink, spec.table, *spec.key, str(spec.keep)))
         for name, spec in catalog.views.items()
         if spec.stage.runs
     }

@@ -1,0 +1,43 @@
+"""The settings of views: where their sinks are, and who may read them over REST."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from tocsin.model.errors import ConfigError
+
+
+class ViewSettings(BaseModel):
+    """The addresses of sinks. One with a password is given as a file that holds it.
+
+    Attributes:
+        postgres, postgres_file: such as postgresql://user@host/database.
+        redis, redis_file: such as redis://host:6379/0, or rediss:// for TLS.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    postgres: str | None = None
+    postgres_file: Path | None = None
+    redis: str | None = None
+    redis_file: Path | None = None
+
+    def address(self, kind: str) -> str:
+        """Return the address of the sink `kind`.
+
+        Raises:
+            ConfigError: it is not set, or its file cannot be read.
+        """
+        path: Path | None = getattr(self, f"{kind}_file")
+        key = f"views.{kind}_file"
+        if path is not None:
+            try:
+                return path.read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ConfigError.one(path, f"cannot be read: {error.strerror}", key=key) from error
+        address: str | None = getattr(self, kind)
+        if address is None:
+            raise ConfigError.one("tocsin.toml", f"has no address of {kind}; views are kept there", key=f"views.{kind}")
+        return address

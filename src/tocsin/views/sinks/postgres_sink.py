@@ -1,0 +1,280 @@
+"""Keep a view in a table of PostgreSQL, which rows and offsets reach in one transaction.
+
+Columns: `time_window` (tstzrange) if the view has windows, the key, the values, and `final` if it has windows. Window
+and key are unique. A column comes to be with the first value that is not null, and becomes `double precision` when a
+`bigint` meets a fraction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg import sql
+
+from tocsin.kafka.reader import Offsets
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.view import ViewSpec
+from tocsin.views.sinks.sink import SinkBatch, SinkLost
+from tocsin.views.stored_row import StoredRow
+
+_OFFSETS = "tocsin_view_offsets"
+_CHUNK = 5_000
+_OPTIONS = "-c lock_timeout=10000 -c timezone=UTC"
+# A server whose machine or network is gone says nothing: TCP notices after 25 s, and not after hours, as by default.
+_VANISHED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+_BIGINT = 2**63
+_log = structlog.get_logger()
+
+
+class PostgresSink:
+    """One view in one table; see `tocsin.views.sinks.sink.Sink`."""
+
+    def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
+        """Describe the sink; nothing is opened yet.
+
+        Args:
+            address: such as postgresql://user@host/database.
+            consumer: name under which the offsets are remembered.
+            spec: of the view.
+
+        Raises:
+            ConfigError: the address is none.
+        """
+        try:
+            psycopg.conninfo.conninfo_to_dict(address)
+        except psycopg.Error as error:
+            raise ConfigError.one("views.postgres", f"is no address of a PostgreSQL: {error}") from error
+        self.refused = 0
+        self._address, self._consumer, self._spec = address, consumer, spec
+        self._unique = [*(["time_window"] if spec.window else []), *spec.key]
+        self._open: psycopg.Connection | None = None
+        self._types: dict[str, str] = {}
+        self._told: Offsets | None = None
+
+    def offsets(self) -> Offsets | None:
+        """See `Sink`. A table that is gone is a view that is not there."""
+        with self._transaction() as connection:
+            self._told = self._held(connection) if self._columns(connection) else None
+        return self._told
+
+    def apply(self, batch: SinkBatch) -> None:
+        """See `Sink`."""
+        with self._transaction() as connection:
+            if not self._columns(connection) or self._held(connection) != self._told:
+                raise SinkLost("PostgreSQL does not have the offsets of the last batch")
+            self._remove(connection, batch.removed)
+            self._put(connection, batch.rows)
+            self._remember(connection, batch.offsets)
+        self._told = dict(batch.offsets)
+
+    def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
+        """See `Sink`. In one transaction: readers see the old rows or the new ones."""
+        del gone
+        with self._transaction() as connection:
+            self._empty(connection)
+            chunk: list[StoredRow] = []
+            for row in rows:
+                chunk.append(row)
+                if len(chunk) == _CHUNK:
+                    self._put(connection, chunk)
+                    chunk = []
+            self._put(connection, chunk)
+            self._remember(connection, offsets)
+        self._told = dict(offsets)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self._spec.table)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection]:
+        try:
+            if self._open is None or self._open.closed:
+                how: dict[str, Any] = {"connect_timeout": 5, "options": _OPTIONS, **_VANISHED}
+                self._open = psycopg.connect(self._address, **how)
+                with self._open.transaction():
+                    self._prepare(self._open)
+            with self._open.transaction():
+                yield self._open
+        except psycopg.Error as error:
+            self.close()  # the next use asks anew how the table looks
+            text = " ".join(str(error).split())
+            raise TransientError(f"PostgreSQL, table {self._spec.table}: {text}") from error
+
+    def _prepare(self, connection: psycopg.Connection) -> None:
+        statement = "CREATE TABLE IF NOT EXISTS {} (view text PRIMARY KEY, offsets jsonb NOT NULL)"
+        connection.execute(sql.SQL(statement).format(sql.Identifier(_OFFSETS)))
+
+    def _held(self, connection: psycopg.Connection) -> Offsets | None:
+        query = sql.SQL("SELECT offsets FROM {} WHERE view = %s FOR UPDATE").format(sql.Identifier(_OFFSETS))
+        found = connection.execute(query, [self._consumer]).fetchone()
+        return None if found is None else {int(partition): offset for partition, offset in found[0].items()}
+
+    def _remember(self, connection: psycopg.Connection, offsets: Offsets) -> None:
+        statement = "INSERT INTO {} VALUES (%s, %s) ON CONFLICT (view) DO UPDATE SET offsets = EXCLUDED.offsets"
+        query = sql.SQL(statement).format(sql.Identifier(_OFFSETS))
+        connection.execute(query, [self._consumer, json.dumps(offsets)])
+
+    def _columns(self, connection: psycopg.Connection) -> dict[str, str]:
+        """Read the columns of the table and their types; none if there is no table."""
+        query = (
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+        )
+        self._types = dict(connection.execute(query, [self._table.as_string(connection)]).fetchall())
+        return self._types
+
+    def _empty(self, connection: psycopg.Connection) -> None:
+        """Make the table, or empty the one that the view has; if its key has changed, that is made anew."""
+        there = self._columns(connection)
+        mark = f"Kept by Tocsin: view {self._consumer}, by {', '.join(self._unique)}"
+        if there:
+            query = "SELECT obj_description(to_regclass(%s))"
+            ((comment,),) = connection.execute(query, [self._table.as_string(connection)]).fetchall()
+            if comment == mark:
+                connection.execute(sql.SQL("DELETE FROM {}").format(self._table))
+                return
+            if not str(comment or "").startswith(f"Kept by Tocsin: view {self._consumer},"):
+                raise TransientError(f"PostgreSQL has a table {self._spec.table} that is not of this view; rename one")
+            connection.execute(sql.SQL("DROP TABLE {}").format(self._table))
+        window = [("time_window", "tstzrange NOT NULL"), ("final", "boolean NOT NULL")] if self._spec.window else []
+        columns = [sql.SQL("{} " + kind).format(sql.Identifier(name)) for name, kind in window]
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self._table, sql.SQL(", ").join(columns)))
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, sql.Literal(mark)))
+        self._columns(connection)
+
+    def _put(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
+        """Put `rows` in place together; if the server refuses one, each for itself, without those that it refuses."""
+        if not rows:
+            return
+        self._fit(connection, rows)
+        try:
+            with connection.transaction():
+                self._upsert(connection, rows)
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded) as error:
+            if len(rows) > 1:
+                for row in rows:
+                    self._put(connection, [row])
+                return
+            self.refused += 1
+            _log.warning("row left out of PostgreSQL", row=rows[0].name[:100], reason=str(error)[:300])
+
+    def _upsert(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
+        found = [_cells(row) for row in rows]
+        columns = [name for name in self._types if name in {*self._unique} | set().union(*found) or name == "final"]
+        lists: list[Any] = []
+        selected: list[sql.SQL] = []
+        for column in columns:
+            if column == "time_window":
+                lists += [[row.window_start for row in rows], [row.window_end for row in rows]]
+                selected += [sql.SQL("%s::timestamptz[]"), sql.SQL("%s::timestamptz[]")]
+            else:
+                kind = self._types[column]
+                lists.append([_cell(cells.get(column), kind) for cells in found])
+                selected.append(sql.SQL("%s::" + ("text" if kind == "jsonb" else kind) + "[]"))
+        picks = [self._pick(column, place) for place, column in self._places(columns)]
+        names = [sql.Identifier(column) for column in columns]
+        others = [column for column in columns if column not in self._unique]
+        sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(column)) for column in others]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(sets)) if sets else sql.SQL("NOTHING")
+        arguments = [sql.Identifier(f"c{place}") for place in range(len(lists))]
+        query = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM unnest({}) AS row ({}) ON CONFLICT ({}) DO {}").format(
+            self._table,
+            sql.SQL(", ").join(names),
+            sql.SQL(", ").join(picks),
+            sql.SQL(", ").join(selected),
+            sql.SQL(", ").join(arguments),
+            sql.SQL(", ").join(map(sql.Identifier, self._unique)),
+            action,
+        )
+        connection.execute(query, lists)
+
+    def _places(self, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Number the lists of `unnest`: a window takes two."""
+        place = 0
+        for column in columns:
+            yield place, column
+            place += 2 if column == "time_window" else 1
+
+    def _pick(self, column: str, place: int) -> sql.Composable:
+        if column == "time_window":
+            return sql.SQL("tstzrange({}, {})").format(sql.Identifier(f"c{place}"), sql.Identifier(f"c{place + 1}"))
+        cast = "{}::jsonb" if self._types[column] == "jsonb" else "{}"
+        return sql.SQL(cast).format(sql.Identifier(f"c{place}"))
+
+    def _remove(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
+        if any(column not in self._types for column in self._spec.key):
+            return  # no row was ever put in place
+        for row in rows:
+            cells = _cells(row)
+            wanted: list[sql.Composable] = [
+                sql.SQL("{} = %s").format(sql.Identifier(column)) for column in self._spec.key
+            ]
+            values: list[Any] = [_cell(cells[column], self._types.get(column, "")) for column in self._spec.key]
+            if self._spec.window:
+                wanted.append(sql.SQL("time_window = tstzrange(%s, %s)"))
+                values += [row.window_start, row.window_end]
+            query = sql.SQL("DELETE FROM {} WHERE {}").format(self._table, sql.SQL(" AND ").join(wanted))
+            connection.execute(query, values)
+
+    def _fit(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
+        """Add the columns that `rows` need, and the unique key once its columns are there."""
+        needed: dict[str, str] = {}
+        for row in rows:
+            for column, value in _cells(row).items():
+                kind = _type(value)
+                if kind is not None and needed.get(column) != "double precision":
+                    needed[column] = kind
+        for column, kind in needed.items():
+            there = self._types.get(column)
+            if there is None:
+                statement = "ALTER TABLE {} ADD COLUMN {} " + kind
+            elif (there, kind) == ("bigint", "double precision"):
+                statement = "ALTER TABLE {} ALTER COLUMN {} TYPE double precision"
+            else:
+                continue
+            connection.execute(sql.SQL(statement).format(self._table, sql.Identifier(column)))
+        is_new = any(column not in self._types for column in self._spec.key)
+        self._columns(connection)
+        if is_new:
+            names = sql.SQL(", ").join(map(sql.Identifier, self._unique))
+            connection.execute(sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(self._table, names))
+
+
+def _cells(row: StoredRow) -> dict[str, Any]:
+    """Return the columns of `row` without its window."""
+    return {**row.key, **row.values} | ({} if row.window_start is None else {"final": row.is_final})
+
+
+def _cell(value: Any, kind: str) -> Any:
+    """Write `value` as a column of type `kind` takes it. Its text holds no NUL: the sign for it stands in its place."""
+    if value is None:
+        return None
+    if isinstance(value, dict | list) or (kind == "text" and not isinstance(value, str)):
+        value = json.dumps(value)
+    if isinstance(value, str):
+        return value.replace("\0", "\u2400").replace("\\u0000", "\u2400")
+    return float(value) if kind == "double precision" else value
+
+
+def _type(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "bigint" if -_BIGINT <= value < _BIGINT else "numeric"
+    if isinstance(value, float):
+        return "double precision"
+    return "text" if isinstance(value, str) else "jsonb"

@@ -1,0 +1,158 @@
+"""Keep a view in Redis: one hash for each row, or the hashes that the view itself names.
+
+A view whose key is ("hash", "field") with the one value "value" is written as `HSET hash field value`. Any other has a
+hash for each row, `<table>:<key>` or `<table>:<key>:<start of its window>`, with a field for each value that is not
+null, and `final` if it has windows. One script applies a batch and remembers its offsets, so Redis has both or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+
+from tocsin.kafka.reader import Offsets
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.views.sinks.sink import SinkBatch, SinkLost
+from tocsin.views.stored_row import StoredRow
+
+_SECONDS = 5.0
+_CHUNK = 500
+# Words: what to do (P: put a whole hash, F: put a field, D: delete a hash, R: remove a field), the key, how many more
+# words, and these. Nothing is done unless the offsets are those of the last batch.
+_SCRIPT = """
+local known = redis.call('GET', KEYS[1])
+if ARGV[1] ~= '*' and (known or '') ~= ARGV[1] then return 0 end
+local at = 3
+while at <= #ARGV do
+  local verb, key, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  if verb == 'P' or verb == 'D' then redis.call('DEL', key) end
+  if verb == 'R' then redis.call('HDEL', key, ARGV[at + 3]) end
+  if verb == 'P' or verb == 'F' then
+    for word = at + 3, at + 2 + count, 2 do redis.call('HSET', key, ARGV[word], ARGV[word + 1]) end
+  end
+  at = at + 3 + count
+end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('DEL', KEYS[1]) end
+return 1
+"""
+
+
+class RedisSink:
+    """One view in one Redis; see `tocsin.views.sinks.sink.Sink`."""
+
+    def __init__(self, address: str, consumer: str, table: str, *, names_hashes: bool) -> None:
+        """Describe the sink; nothing is opened yet.
+
+        Args:
+            address: such as redis://127.0.0.1:6379/0.
+            consumer: key under which the offsets are remembered.
+            table: what keys of rows begin with.
+            names_hashes: whether the view names hash and field itself.
+
+        Raises:
+            ConfigError: the address is none.
+        """
+        self.refused = 0
+        self._consumer, self._table, self._names_hashes = consumer, table, names_hashes
+        self._told = ""
+        options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
+        try:
+            self._client = redis.Redis.from_url(address, **options)
+        except ValueError as error:
+            raise ConfigError.one("views.redis", f"is no address of a Redis: {error}") from error
+        self._script = self._client.register_script(_SCRIPT)
+
+    def offsets(self) -> Offsets | None:
+        """See `Sink`."""
+        with _reaching():
+            held: Any = self._client.get(self._consumer)
+        self._told = "" if held is None else held.decode()
+        return {int(partition): offset for partition, offset in json.loads(self._told).items()} if self._told else None
+
+    def apply(self, batch: SinkBatch) -> None:
+        """See `Sink`."""
+        self._run([*self._removals(batch.removed), *self._puts(batch.rows)], _text(batch.offsets), self._told)
+
+    def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
+        """See `Sink`. In chunks: until the last one, which remembers the offsets, readers see rows of both."""
+        for chunk in _chunks(gone):
+            self._run(self._removals(chunk), "", "*")
+        for chunk in _chunks(rows):
+            self._run(self._puts(chunk), "", "*")
+        self._run([], _text(offsets), "*")
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._client.close()
+
+    def _run(self, words: Iterable[str | int], offsets: str, expected: str) -> None:
+        with _reaching():
+            done = self._script(keys=[self._consumer], args=[expected, offsets, *words])
+        if not done:
+            raise SinkLost("Redis does not have the offsets of the last batch")
+        self._told = offsets
+
+    def _puts(self, rows: Iterable[StoredRow]) -> list[str | int]:
+        words: list[str | int] = []
+        for row in rows:
+            if self._names_hashes:
+                words += ["F", str(row.key["hash"]), 2, str(row.key["field"]), _written(row.values["value"])]
+            else:
+                fields = [word for name, value in _fields(row) for word in (name, value)]
+                words += ["P", self._key(row), len(fields), *fields]
+        return words
+
+    def _removals(self, rows: Iterable[StoredRow]) -> list[str | int]:
+        words: list[str | int] = []
+        for row in rows:
+            if self._names_hashes:
+                words += ["R", str(row.key["hash"]), 1, str(row.key["field"])]
+            else:
+                words += ["D", self._key(row), 0]
+        return words
+
+    def _key(self, row: StoredRow) -> str:
+        window = "" if row.window_start is None else f":{row.window_start:%Y-%m-%dT%H:%M:%S.%fZ}".replace(".000000", "")
+        return f"{self._table}:{row.name}{window}"
+
+
+def _fields(row: StoredRow) -> Iterator[tuple[str, str]]:
+    for name, value in row.values.items():
+        if value is not None:
+            yield name, _written(value)
+    if row.window_start is not None:
+        yield "final", _written(row.is_final)
+
+
+def _written(value: Any) -> str:
+    """Write a value as text: numbers as JSON does, texts as they are, null as nothing."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _text(offsets: Offsets) -> str:
+    return json.dumps(dict(sorted(offsets.items())))
+
+
+def _chunks(rows: Iterable[StoredRow]) -> Iterator[list[StoredRow]]:
+    chunk: list[StoredRow] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise TransientError(f"Redis: {error}") from error

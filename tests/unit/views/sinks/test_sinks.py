@@ -1,0 +1,232 @@
+"""What holds for every sink, against real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+import redis
+
+from tests.rig.postgres import emptied
+from tests.rig.redis_server import RedisServer, running_redis
+from tests.unit.views.view_scene import NOON, view_row, view_spec
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.view import SinkKind
+from tocsin.project.settings import Settings
+from tocsin.project.view_settings import ViewSettings
+from tocsin.views.row_store import mark_final
+from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
+from tocsin.views.sinks.sink_registry import open_sink
+from tocsin.views.stored_row import StoredRow
+
+Rows = dict[tuple[str, int], tuple[Any, bool]]
+
+
+class Server(Protocol):
+    """A real one, and what our rows look like in it."""
+
+    def sink(self, **fields: Any) -> Sink: ...
+    def rows(self) -> Rows: ...
+    def lose(self) -> None: ...
+
+
+class Postgres:
+    def __init__(self, address: str) -> None:
+        self.address = emptied(address)
+
+    def sink(self, **fields: Any) -> Sink:
+        settings = Settings(views=ViewSettings(postgres=self.address))
+        found = open_sink(view_spec(sink=SinkKind.POSTGRES, **fields), settings)
+        assert found is not None
+        return found
+
+    def ask(self, query: str) -> list[Any]:
+        with psycopg.connect(self.address) as connection:
+            found = connection.execute(query)
+            return found.fetchall() if found.description else []
+
+    def rows(self) -> Rows:
+        found = self.ask("SELECT word, lower(time_window), count, final FROM windowed_counts")
+        return {(word, round((start - NOON).total_seconds())): (count, final) for word, start, count, final in found}
+
+    def lose(self) -> None:
+        self.ask("ALTER TABLE windowed_counts RENAME TO elsewhere")
+
+
+class Redis:
+    def __init__(self, server: RedisServer) -> None:
+        self.server, self.client = server, redis.Redis(port=server.port, decode_responses=True)
+        self.client.flushall()
+
+    def sink(self, **fields: Any) -> Sink:
+        settings = Settings(views=ViewSettings(redis=self.server.address))
+        found = open_sink(view_spec(sink=SinkKind.REDIS, **fields), settings)
+        assert found is not None
+        return found
+
+    def rows(self) -> Rows:
+        found: Rows = {}
+        keys: Any = self.client.keys("windowed_counts:*")
+        for key in keys:
+            _, word, _, minutes, seconds = key.split(":")
+            row: Any = self.client.hgetall(key)
+            at = int(minutes) * 60 + int(seconds.removesuffix("Z"))
+            found[word, at] = json.loads(row["count"]) if "count" in row else None, row["final"] == "true"
+        return found
+
+    def lose(self) -> None:
+        self.client.flushall()
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    if request.param == "postgres":
+        yield Postgres(request.getfixturevalue("postgres"))
+    else:
+        found = Redis(request.getfixturevalue("redis_server"))
+        yield found
+        found.client.close()
+
+
+@pytest.fixture
+def opened(server: Server) -> Iterator[Callable[..., Sink]]:
+    sinks: list[Sink] = []
+
+    def describe(**fields: Any) -> Sink:
+        sinks.append(server.sink(**fields))
+        return sinks[-1]
+
+    yield describe
+    for sink in sinks:
+        sink.close()
+
+
+def stored(
+    word: str, count: Any, window: int | None = 0, *, key: tuple[str, ...] = ("word",), **values: Any
+) -> StoredRow:
+    row = view_row(word, count, window=window, **values)
+    return StoredRow.of(row, key, row.identity, (0, 1, NOON))
+
+
+def test_a_batch_and_its_offsets_arrive_together(server: Server, opened: Callable[..., Sink]) -> None:
+    sink = opened()
+    assert sink.offsets() is None
+    sink.replace([], [], {})
+    sink.apply(SinkBatch([stored("a", 1), stored("b", 2), stored("b", 3, 10)], [], {0: 3}))
+    sink.apply(SinkBatch([stored("a", 4), *mark_final([stored("b", 2)])], [stored("b", 3, 10)], {0: 5, 1: 2}))
+    assert server.rows() == {("a", 0): (4, False), ("b", 0): (2, True)}
+    again = opened()
+    assert again.offsets() == {0: 5, 1: 2}
+    again.apply(SinkBatch([stored("a", 4)], [stored("none", 1)], {0: 6, 1: 2}))
+    assert server.rows() == {("a", 0): (4, False), ("b", 0): (2, True)}
+
+
+def test_what_was_lost_is_noticed_and_filled(server: Server, opened: Callable[..., Sink]) -> None:
+    sink = opened()
+    sink.replace([stored("a", 1)], [], {0: 1})
+    server.lose()
+    with pytest.raises(SinkLost):
+        sink.apply(SinkBatch([stored("b", 1)], [], {0: 2}))
+    assert sink.offsets() is None
+    sink.replace([stored("a", 1), stored("b", 1)], [], {0: 2})
+    assert server.rows() == {("a", 0): (1, False), ("b", 0): (1, False)}
+
+
+def test_a_new_build_takes_the_place_of_the_old(server: Server, opened: Callable[..., Sink]) -> None:
+    sink = opened()
+    sink.replace((stored(f"w{n}", n) for n in range(1200)), [], {0: 1})
+    assert len(server.rows()) == 1200
+    sink.replace([stored("w1", 7)], (stored(f"w{n}", n) for n in range(1200) if n != 1), {0: 9})
+    assert server.rows() == {("w1", 0): (7, False)}
+    assert sink.offsets() == {0: 9}
+
+
+def test_another_applier_is_noticed(server: Server, opened: Callable[..., Sink]) -> None:
+    first, second = opened(), opened()
+    first.replace([], [], {0: 1})
+    assert second.offsets() == {0: 1}
+    second.apply(SinkBatch([stored("a", 1)], [], {0: 2}))
+    with pytest.raises(SinkLost):
+        first.apply(SinkBatch([stored("a", 0)], [], {0: 2}))
+    assert server.rows() == {("a", 0): (1, False)}
+
+
+@pytest.mark.parametrize("word", ["a\0b", "ünï\u2028", "it's", "x" * 1_000_000, '"\\', ""])
+def test_unusual_keys(word: str, opened: Callable[..., Sink]) -> None:
+    """PostgreSQL cannot index a megabyte, which is counted and holds nothing up."""
+    sink = opened()
+    sink.replace([stored(word, 1), stored("plain", 1)], [], {0: 1})
+    sink.apply(SinkBatch([stored(word, 2)], [], {0: 2}))
+    assert sink.refused in (0, 2)
+    assert sink.refused == 0 or len(word) == 1_000_000
+    sink.apply(SinkBatch([], [stored(word, 2)], {0: 3}))
+
+
+def test_values_of_every_kind(server: Server, opened: Callable[..., Sink]) -> None:
+    sink = opened()
+    sink.replace([stored("a", None, more=None)], [], {0: 1})
+    sink.apply(SinkBatch([stored("a", 1, more=[1, {"x": "\0"}]), stored("b", 2.5)], [], {0: 2}))
+    sink.apply(SinkBatch([stored("a", 2, text="t", yes=True, big=2**70)], [], {0: 3}))
+    assert server.rows() == {("a", 0): (2, False), ("b", 0): (2.5, False)}
+
+
+def test_redis_hashes_that_the_view_names(redis_server: RedisServer) -> None:
+    server = Redis(redis_server)
+    sink = server.sink(key=("hash", "field"), window=None)
+    rows = [
+        StoredRow.of(
+            view_row("", 0, window=None).model_copy(update={"key": {"hash": h, "field": f}, "values": {"value": v}}),
+            ("hash", "field"), f"{h}-{f}", (0, 1, NOON),
+        )
+        for h, f, v in (("routes", "d1", "/x"), ("d1::service", "sum", 10.5), ("d1::statuses", "200", 3))
+    ]  # fmt: skip
+    sink.replace(rows[:2], [], {0: 1})
+    sink.apply(SinkBatch(rows[2:], rows[:1], {0: 2}))
+    assert server.client.hgetall("d1::service") == {"sum": "10.5"}
+    assert server.client.hgetall("d1::statuses") == {"200": "3"}
+    assert not server.client.exists("routes")
+    sink.close()
+    server.client.close()
+
+
+def test_a_table_of_others_is_left_alone(postgres: str) -> None:
+    server = Postgres(postgres)
+    server.ask("CREATE TABLE windowed_counts (mine int)")
+    sink = server.sink()
+    with pytest.raises(TransientError, match="not of this view"):
+        sink.replace([], [], {})
+    sink.close()
+    assert server.ask("SELECT * FROM windowed_counts") == []
+
+
+def test_a_changed_key_makes_the_table_anew(postgres: str) -> None:
+    server = Postgres(postgres)
+    sink = server.sink()
+    sink.replace([stored("a", 1)], [], {0: 1})
+    sink.close()
+    other = server.sink(key=("word", "count"))
+    other.replace([stored("a", 1)], [], {0: 1})
+    other.apply(SinkBatch([stored("a", 1)], [], {0: 2}))
+    other.close()
+    assert server.rows() == {("a", 0): (1, False)}
+
+
+def test_a_server_that_is_away(server: Server) -> None:
+    away = {"postgres": "postgresql://nobody@127.0.0.1:1/none", "redis": "redis://127.0.0.1:1/0"}
+    for kind in (SinkKind.POSTGRES, SinkKind.REDIS):
+        sink = open_sink(view_spec(sink=kind), Settings(views=ViewSettings(**away)))
+        assert sink is not None
+        with pytest.raises(TransientError):
+            sink.offsets()
+        sink.close()
+        with pytest.raises(ConfigError, match="no address of"):
+            open_sink(view_spec(sink=kind), Settings())
