@@ -1,4 +1,4 @@
-"""`python -m bench [latency|pipeline|six|start|drain|mail|backfill|airflow|install|all]`; see `make bench`."""
+"""`python -m bench [MEASUREMENT ...]`: all of them, or those that are named; see `make bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, backfill, drain, install, latency, mail, pipeline, six, startup
+from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, startup
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -24,7 +24,7 @@ from bench.systems import compile_streams
 from tocsin.model.errors import ConfigError
 from tocsin.provision.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail")
+_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail", "log_drain")
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -76,6 +76,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "start": lambda rig: _result(startup.measure(rig), startup.report),
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),
         "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),
+        "log_drain": lambda rig: _result(log_drain.measure(rig, given.seconds / 4, given.rounds), log_drain.report),
     }
     results: dict[str, Result] = {}
     if set(given.what) & on_the_rig.keys():

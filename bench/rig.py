@@ -44,7 +44,7 @@ class Site:
     name: str
     folder: Path
     settings: Settings
-    source: str = _SOURCE
+    source: str
 
     @property
     def names(self) -> Names:
@@ -98,8 +98,10 @@ class Rig:
         """Folder of the compiled peer."""
         return self.folder / "classes"
 
-    def site(self, name: str, detectors: Mapping[str, str], *, lies_in_the_past: bool = False) -> Site:
-        """A new site with the source `logins` of the checkout and `detectors`, name to text of the file.
+    def site(
+        self, name: str, detectors: Mapping[str, str], *, source: Path | None = None, lies_in_the_past: bool = False
+    ) -> Site:
+        """A new site with the file of a `source`, that of `logins` if None, and `detectors`, name to text of the file.
 
         With `lies_in_the_past` the records of its events topic keep the times that the load gives them. Everything else
         is as `tocsin dev` makes it.
@@ -108,16 +110,17 @@ class Rig:
         shutil.rmtree(folder, ignore_errors=True)
         for kind in ("sources", "detectors"):
             (folder / "project" / kind).mkdir(parents=True)
-        shutil.copy(here().root / "sources" / f"{_SOURCE}.toml", folder / "project" / "sources")
+        source = source or here().root / "sources" / f"{_SOURCE}.toml"
+        shutil.copy(source, folder / "project" / "sources")
         for detector, text in detectors.items():
             (folder / "project" / "detectors" / f"{detector}.py").write_text(text, encoding="utf-8")
         kafka = self.kafka.model_copy(update={"topic_prefix": f"{name}."})
         settings = Settings(project=folder / "project", state=folder / "state", instance="bench", kafka=kafka)
         catalog = read_catalog(settings.project)
         if lies_in_the_past:
-            self._keep_times(settings.names.events(_SOURCE), catalog.source(_SOURCE).partitions)
+            self._keep_times(settings.names.events(source.stem), catalog.source(source.stem).partitions)
         ensure_topics(settings, catalog)
-        return Site(name, folder, settings)
+        return Site(name, folder, settings, source.stem)
 
     def job(self, site: Site, job: str) -> Program:
         """Start one of Tocsin's jobs, as supervision does."""
