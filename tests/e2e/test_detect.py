@@ -1,4 +1,8 @@
-"""The detect job as a real process: backlogs, crashes, stops, growth, idle topics. The generator knows the truth."""
+"""Detect jobs as real processes: backlogs, crashes, growth, idle topics, a copy. The generator knows the truth.
+
+The first five tests share one job, the next two another one, in this order: each goes on from what the one before it
+left.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, detect_job
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, detect_job, next_window, ticking
 from tests.rig.waiting import await_that, patient
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
@@ -18,15 +22,8 @@ from tocsin.model.names import ingest_job
 from tocsin.sparkjob.query.gaps import Cause, read_gaps
 
 
-@pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
-        yield one
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
-    """The job of the first two tests: the second goes on from what the first has left."""
     with detect_job(tmp_path_factory.mktemp("detect"), broker, drain_offsets_per_trigger=1000) as job:
         path = job.settings.project / "detectors" / "failed_logins.py"
         strict = "if(user_id = 'poison', raise_error('no such user'), true)"
@@ -34,16 +31,37 @@ def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator
         yield LiveJob(job)
 
 
+@pytest.fixture
+def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
+    """A job of one test: its watermark must not have moved yet."""
+    with detect_job(tmp_path, broker) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def unhurried(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
+    """A job whose real-time batches are longer than a test."""
+    spark = {"drain_offsets_per_trigger": 1000, "trigger_seconds": 300}
+    with detect_job(tmp_path_factory.mktemp("unhurried"), broker, **spark) as job:
+        yield LiveJob(job)
+
+
+@pytest.fixture
+def live(shared: LiveJob) -> LiveJob:
+    shared.await_live()
+    return shared
+
+
 def test_an_uneven_backlog_is_drained_exactly_through_a_kill(shared: LiveJob) -> None:
     """Partition 0 reaches back 10 minutes and partition 1 half a minute: without the drain most of 0 would be late."""
     job, topic = shared.job, shared.topic
     topic.backlog(spans=(600, 30), events=(9_000, 6_000))
-    process = shared.process = job.start()
+    process = shared.start()
     await_that(lambda: job.committed_batches() >= 3, READY_SECONDS)
     job.kill(process)
     killed = job.position()
     assert 0 < sum(killed.values()) < 15_000, "killed in the middle"
-    shared.process = job.start()
+    shared.start()
     draining = job.await_report(lambda r: r.state is JobState.DRAINING and r.batch_id is not None)
     assert draining.mode == "micro-batch"
     assert draining.delay_seconds is not None
@@ -54,9 +72,8 @@ def test_an_uneven_backlog_is_drained_exactly_through_a_kill(shared: LiveJob) ->
     assert job.await_report(lambda r: r.lag_records == 0).rows_dropped_late == 0
 
 
-def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(shared: LiveJob) -> None:
-    shared.await_live()
-    job, topic = shared.job, shared.topic
+def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(live: LiveJob) -> None:
+    job, topic = live.job, live.topic
     name = job.settings.names.events("logins")
     admin = AdminClient(job.settings.kafka.for_librdkafka())
     admin.create_partitions([NewPartitions(name, 4)])[name].result(patient(10))
@@ -78,28 +95,82 @@ def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside
     assert (gap.cause, gap.records, gap.since) == (Cause.SET_ASIDE, 1, now)
 
 
-def test_a_window_is_said_to_be_complete_long_before_the_boundary(tmp_path: Path, broker: Broker) -> None:
+def test_ticks_alone_move_the_watermark_of_an_idle_detector(live: LiveJob) -> None:
+    """Nothing that arrives is a failed login: the filter of the detector must not hold the ticks back."""
+    job, topic = live.job, live.topic
+    with ticking(topic):
+        read = job.await_report(lambda r: r.batch_id is not None).batch_id or 0
+        before = job.await_report(lambda r: (r.batch_id or 0) > read + 1).rows_in  # all that came before is counted
+        began = datetime.now(UTC)
+        topic.event("ann", began, began, 0, action="login succeeded")
+        topic.event(None, began, began, 1)  # type: ignore[arg-type]  # an entity may be missing
+        told = job.await_report(lambda r: r.watermark is not None and r.watermark > began + timedelta(seconds=3))
+    assert not [one for one in job.findings().values() if one.entity["user_id"] == "ann"]
+    assert (told.counts["null_entity"], told.rows_in) == (1, before + 2), "ticks are no records"
+
+
+def test_a_kill_between_flush_and_commit_repeats_and_loses_nothing(live: LiveJob) -> None:
+    job, topic, found = live.job, live.topic, len(live.job.findings())
+    with ticking(topic):
+        for number, count in enumerate((51, 100, 50, 101, 160)):
+            topic.burst(f"before{number}", count, partition=number % 2)
+        await_that(lambda: len(job.findings()) >= found + 3, READY_SECONDS)
+        half = datetime.now(UTC)
+        topic.burst("across", 30, moment=half)
+        job.kill_before_commit(live.process)
+        topic.burst("across", 30, moment=half)
+        live.start()
+        topic.burst("after", 137, partition=1)
+        job.await_truth(topic.truth)
+        # When their windows have closed, what was told as at least 155 and 133 is told as it was, restart or not.
+        await_that(lambda: not any(one.at_least for one in job.findings().values()), READY_SECONDS)
+        job.await_truth(topic.truth)
+    report = job.await_report(lambda r: r.pid == live.process.pid and r.mode == "real-time")
+    assert report.rows_dropped_late == 0
+
+
+def test_a_copy_is_refused(live: LiveJob) -> None:
+    assert live.job.start().wait(patient(READY_SECONDS)) == 3
+    assert live.process.poll() is None
+
+
+def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(unhurried: LiveJob) -> None:
+    job, topic = unhurried.job, unhurried.topic
+    topic.backlog(spans=(600, 600), events=(40_000, 100))
+    process = unhurried.start()
+    await_that(lambda: job.committed_batches() >= 2, READY_SECONDS)
+    kept_from = job.remove_records(0, keep=3_000)
+    job.await_report(lambda r: "removed_unread" in r.counts)
+    topic.truth.failed.clear()
+    topic.burst("after", 101, moment=next_window())
+    job.await_report(lambda r: r.state is JobState.RUNNING and r.mode == "real-time")
+    await_that(lambda: any(one.entity["user_id"] == "after" for one in job.findings().values()), READY_SECONDS)
+    (gap,) = read_gaps(job.settings.checkpoint(JOB))
+    hole = gap.partitions[0]
+    assert 0 < hole.from_offset < hole.to_offset == kept_from
+    assert process.poll() is None, "the same process goes on"
+
+
+def test_a_window_is_said_to_be_complete_long_before_the_boundary(unhurried: LiveJob) -> None:
     """The test plays the ingest. While that one is silent nothing is said, and then what the query has read."""
-    with detect_job(tmp_path, broker, trigger_seconds=300) as job:
-        topic = job.make_topics()
-        job.start()
-        job.await_report(lambda r: r.mode == "real-time")
-        now = datetime.now(UTC)
-        topic.burst("mallory", 60, moment=now - timedelta(seconds=15))
-        await_that(lambda: len(job.findings()) == 1, READY_SECONDS)
-        ingest = Reporter(job.settings, ingest_job("logins"))
-        try:
-            ingest.update(state=JobState.DRAINING, complete_through=now)
-            later = job.await_report(lambda r: r.at > now + timedelta(seconds=6))
-            assert later.complete_through is None
-            topic.burst("eve", 70, partition=1, moment=now)
-            ingest.update(state=JobState.RUNNING, complete_through=now + timedelta(seconds=30))
-            said = job.await_report(lambda r: r.complete_through is not None)
-        finally:
-            ingest.close()
-        assert said.complete_through == now + timedelta(seconds=20)
-        assert (said.batch_id, said.watermark) == (None, None)
-        assert len(job.findings()) == 2, "all that was in the topic then is found"
+    unhurried.await_live()
+    job, topic, found = unhurried.job, unhurried.topic, len(unhurried.job.findings())
+    now = next_window()  # no window that began before the gap is published
+    topic.burst("mallory", 60, moment=now)
+    await_that(lambda: len(job.findings()) == found + 1, READY_SECONDS)
+    ingest = Reporter(job.settings, ingest_job("logins"))
+    try:
+        ingest.update(state=JobState.DRAINING, complete_through=now)
+        later = job.await_report(lambda r: r.at > now + timedelta(seconds=6))
+        assert later.complete_through is None
+        topic.burst("eve", 70, partition=1, moment=now)
+        ingest.update(state=JobState.RUNNING, complete_through=now + timedelta(seconds=30))
+        said = job.await_report(lambda r: r.complete_through is not None)
+    finally:
+        ingest.close()
+    assert said.complete_through == now + timedelta(seconds=20)
+    assert (said.batch_id, said.watermark) == (later.batch_id, later.watermark)
+    assert len(job.findings()) == found + 2, "all that was in the topic then is found"
 
 
 def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: DetectJob) -> None:

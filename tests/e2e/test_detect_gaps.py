@@ -20,11 +20,11 @@ from tests.rig.detect_job import (
     JOB,
     READY_SECONDS,
     SOURCE,
-    WINDOW,
     DetectJob,
     LiveJob,
     Topic,
     detect_job,
+    next_window,
     ticking,
 )
 from tests.rig.samples.checkpoints import batch
@@ -38,7 +38,7 @@ from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps
 
 @pytest.fixture
 def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker, drain_offsets_per_trigger=1000) as one:
+    with detect_job(tmp_path, broker) as one:
         yield one
 
 
@@ -52,12 +52,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator
 def live(shared: LiveJob) -> LiveJob:
     shared.await_live()
     return shared
-
-
-def next_window() -> datetime:
-    """A moment in the first window that has not begun."""
-    now = datetime.now(UTC)
-    return now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % WINDOW + WINDOW + timedelta(seconds=1)
 
 
 def forget(topic: Topic, *users: str) -> None:
@@ -84,13 +78,14 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     job, topic = live.job, live.topic
     with ticking(topic):
         position = run_and_stop(live)
+        assert job.await_report(lambda r: r.pid == live.process.pid).state is JobState.STOPPED
         half = datetime.now(UTC)
         topic.burst("cut", 60, moment=half)
         kept_from = job.remove_records(0)
         topic.burst("cut", 60, moment=half)
         topic.burst("after", 101, moment=next_window())
         forget(topic, "cut")
-        live.process = job.start()
+        live.start()
         told = job.await_report(lambda r: r.pid == live.process.pid and "removed_unread" in r.counts)
         job.await_truth(topic.truth)
         live.await_live()
@@ -113,7 +108,7 @@ def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(liv
         topic.burst("skipped", 60)
         forget(topic, "skipped")
         gaps.ask_to_skip(folder)
-        process = live.process = job.start()
+        process = live.start()
         job.await_report(lambda r: r.pid == process.pid and r.counts.get("skipped", 0) >= 60)
         topic.burst("after", 101, moment=next_window())
         job.await_truth(topic.truth)
@@ -198,19 +193,3 @@ def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_ther
     topic.burst("during", 101, partition=1, moment=down + timedelta(minutes=5))
     job.await_truth(topic.truth)
     assert gaps.read_gaps(job.settings.checkpoint(JOB)) == []
-
-
-def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(job: DetectJob) -> None:
-    topic = job.make_topics()
-    topic.backlog(spans=(600, 600), events=(40_000, 100))
-    process = job.start()
-    await_that(lambda: job.committed_batches() >= 2, READY_SECONDS)
-    kept_from = job.remove_records(0, keep=3_000)
-    job.await_report(lambda r: "removed_unread" in r.counts)
-    topic.truth.failed.clear()
-    topic.burst("after", 101, moment=next_window())
-    job.await_report(lambda r: r.state is JobState.RUNNING and r.mode == "real-time")
-    await_that(lambda: any(one.entity["user_id"] == "after" for one in job.findings().values()), READY_SECONDS)
-    hole = the_gap(job).partitions[0]
-    assert 0 < hole.from_offset < hole.to_offset == kept_from
-    assert process.poll() is None, "the same process goes on"

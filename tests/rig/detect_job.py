@@ -19,10 +19,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
+from tests.rig.checkpoints import Logs
+from tests.rig.installation import frozen, jvms_of
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.kafka.job_reports import read_reports
@@ -186,6 +189,20 @@ class DetectJob:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_before_commit(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill it and its JVM between flush and commit of a batch: all that the batch has found is written."""
+        logs, leader = Logs.of(self.settings.checkpoint(JOB)), psutil.Process(process.pid)
+        assert logs is not None
+        for _ in range(10):
+            logs.await_flushed()
+            with frozen(leader):
+                if logs.is_pending():
+                    for jvm in jvms_of(leader):
+                        jvm.kill()
+                    self.kill(process)
+                    return
+        raise AssertionError("it never stood between flush and commit")
+
     def report(self) -> JobReport | None:
         with contextlib.suppress(TransientError):
             return read_reports(self.settings).get(JOB)
@@ -270,14 +287,14 @@ class LiveJob:
         assert self._process is not None
         return self._process
 
-    @process.setter
-    def process(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def start(self) -> subprocess.Popen[bytes]:
+        self._process = self.job.start()
+        return self._process
 
     def await_live(self) -> None:
         """Wait until it runs in real time; start it first if it does not run."""
         if self._process is None or self._process.poll() is not None:
-            self.process = self.job.start()
+            self.start()
         self.job.await_report(lambda r: (r.pid, r.mode, r.state) == (self.process.pid, "real-time", JobState.RUNNING))
 
     def stop(self) -> None:
@@ -323,6 +340,12 @@ def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:
         topic.flush()
 
     return repeated(tick, 1)
+
+
+def next_window() -> datetime:
+    """A moment in the first window that has not begun."""
+    now = datetime.now(UTC)
+    return now - (now - _EPOCH) % WINDOW + WINDOW + timedelta(seconds=1)
 
 
 def read_all(settings: Settings, topic: str) -> list[bytes]:
