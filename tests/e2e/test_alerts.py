@@ -27,9 +27,19 @@ WINDOW = timedelta(seconds=10)
 OWNER = "security@example.com"
 
 
+@pytest.fixture(scope="module")
+def one(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """An installation whose indexer and notifier run; its detector is played by the tests."""
+    with Installation(tmp_path_factory.mktemp("alerts"), broker) as installation:
+        installation.make_topics()
+        installation.start(INDEXER, NOTIFIER)
+        installation.await_ready(INDEXER, NOTIFIER)
+        yield installation
+
+
 @pytest.fixture
-def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
-    """An installation whose detector is played by the test."""
+def idle(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
+    """An installation in which nothing runs."""
     with Installation(tmp_path, broker) as installation:
         installation.make_topics()
         yield installation
@@ -92,8 +102,6 @@ def rewind(installation: Installation) -> None:
 
 
 def test_a_burst_of_120_pages_once_and_one_of_60_mails_once_through_crashes_of_both_jobs(one: Installation) -> None:
-    one.start(INDEXER, NOTIFIER)
-    one.await_ready(INDEXER, NOTIFIER)
     start = present_window()
     emit(one, "trent", 60, start)
     emit(one, "mallory", 120, start)
@@ -121,45 +129,25 @@ def test_a_burst_of_120_pages_once_and_one_of_60_mails_once_through_crashes_of_b
 
 
 def test_records_that_are_no_findings_are_put_aside_and_hold_nothing_up(one: Installation) -> None:
-    one.start(INDEXER, NOTIFIER)
     producer = Producer(one.settings.kafka.for_librdkafka())
     for value in (b"\xff\xfe", b"{}", b'{"finding_id": 7', b"x" * 500_000, None):
         producer.produce(one.settings.names.findings, value, b"bad")
     assert producer.flush(10) == 0
-    emit(one, "mallory", 120, present_window())
-    await_that(lambda: len(about(one, "mallory")) == 1, 60)
+    emit(one, "peggy", 120, present_window())
+    await_that(lambda: len(about(one, "peggy")) == 1, 60)
     store = open_store(one.settings)
     await_that(lambda: len(list_invalid(store)) == 5, 30)
     assert {invalid.topic for invalid in list_invalid(store)} == {one.settings.names.findings}
     store.close()
 
 
-def test_both_jobs_wait_for_kafka_say_so_and_go_on(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "broker")
-    try:
-        with Installation(tmp_path, broker) as one:
-            one.start(INDEXER, NOTIFIER)
-            await_that(lambda: one.state(INDEXER) is JobState.WAITING, 30)
-            report = one.report(INDEXER)
-            assert report is not None
-            assert f"Kafka at {broker.kafka.bootstrap_servers}" in report.reason
-            broker.start()
-            one.make_topics()
-            emit(one, "mallory", 120, present_window())
-            await_that(lambda: len(about(one, "mallory")) == 1, 60)
-            assert one.stop(INDEXER) == 0
-            assert one.stop(NOTIFIER) == 0
-    finally:
-        broker.stop()
-
-
-def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(one: Installation) -> None:
-    topic = FollowedTopic(one.settings, one.settings.names.findings, INDEXER)
-    emit(one, "trent", 51, present_window())
+def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(idle: Installation) -> None:
+    topic = FollowedTopic(idle.settings, idle.settings.names.findings, INDEXER)
+    emit(idle, "trent", 51, present_window())
     found = next(filter(None, (topic.read(10, 1.0) for _ in range(60))))
     topic.commit(found)
     await_that(lambda: topic.measure() and topic.lag_records == 0, 30)
-    emit(one, "mallory", 51, present_window())
+    emit(idle, "mallory", 51, present_window())
     await_that(lambda: topic.measure() and topic.lag_records == 1, 30)
     all_was_read = topic.complete_until
     assert all_was_read is not None
@@ -175,20 +163,18 @@ def run(installation: Installation, job: str) -> subprocess.CompletedProcess[str
 
 
 def test_a_second_copy_ends_with_3_and_names_the_lock(one: Installation) -> None:
-    one.start(NOTIFIER)
-    one.await_ready(NOTIFIER)
     second = run(one, NOTIFIER)
     assert second.returncode == 3
     assert str(one.settings.checkpoint(NOTIFIER) / "lock") in second.stderr
 
 
 @pytest.mark.parametrize("job", [INDEXER, NOTIFIER])
-def test_a_schema_of_a_newer_tocsin_ends_with_2_and_says_so(one: Installation, job: str) -> None:
-    database = Database(one.settings.alerts_database)
+def test_a_schema_of_a_newer_tocsin_ends_with_2_and_says_so(idle: Installation, job: str) -> None:
+    database = Database(idle.settings.alerts_database)
     database.migrate()
     with database.write() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     database.close()
-    ended = run(one, job)
+    ended = run(idle, job)
     assert ended.returncode == 2
     assert "newer than this Tocsin knows" in ended.stderr

@@ -43,6 +43,7 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
         one.start(*JOBS)
         for job in readers:
             await_that(partial(_says_that_kafka_is_away, one, job), 60)
+        assert f"Kafka at {own.kafka.bootstrap_servers}" in _reason(one, INDEXER)
         await_that(lambda: all("cannot reach Kafka" in one.log(job) for job in (INGEST, DETECT)), 60)
         own.start()
         await_that(lambda: "does not exist yet" in _reason(one, INGEST), 60, lambda: one.log(INGEST)[-3000:])
@@ -68,3 +69,4 @@ def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Br
             await_that(lambda: not faults(), 180, faults)
             Topics(one).assert_ticks_are_true()
             assert {job: one.leader(job).pid for job in readers} == processes, "jobs wait in place, they do not crash"
+        assert [one.stop(job) for job in (INDEXER, NOTIFIER)] == [0, 0]
