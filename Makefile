@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 PROVISION = PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m tocsin.provision
-CHECKED := src tests detectors spark_jobs dags bench
+CHECKED := src tests detectors examples spark_jobs dags bench
 PRESENT = $(wildcard $(CHECKED))
 
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.

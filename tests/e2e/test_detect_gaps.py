@@ -31,8 +31,9 @@ from tests.rig.samples.checkpoints import batch
 from tests.rig.waiting import await_that, patient
 from tocsin.model.job_report import JobState
 from tocsin.model.names import ingest_job
+from tocsin.project.catalog import read_catalog
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import unread_raw
+from tocsin.sparkjob.query.checkpoint import unread_upstream
 from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps
 
 
@@ -147,22 +148,22 @@ def plan(job: DetectJob, condition: str) -> None:
 
 def test_the_oldest_raw_record_that_the_ingest_has_not_read_is_known(job: DetectJob) -> None:
     job.make_topics()
-    name = job.settings.names.raw(SOURCE)
-    assert unread_raw(job.settings, SOURCE) is None
+    name, feeders = job.settings.names.raw(SOURCE), read_catalog(job.settings.project).upstream(SOURCE)
+    assert unread_upstream(job.settings, feeders) is None
     producer = Producer(job.settings.kafka.for_librdkafka())
     for number in range(2):
         producer.produce(name, str(number).encode(), partition=0)
         assert producer.flush(patient(30)) == 0
         time.sleep(0.01)  # append times are whole milliseconds
-    both = unread_raw(job.settings, SOURCE)
+    both = unread_upstream(job.settings, feeders)
     query = job.settings.checkpoint(ingest_job(SOURCE)) / "query"
     batch(query, 0, {name: {"0": 1, "1": 0}})
-    one = unread_raw(job.settings, SOURCE)
+    one = unread_upstream(job.settings, feeders)
     assert both is not None
     assert one is not None
     assert both < one
     batch(query, 1, {name: {"0": 2, "1": 0}})
-    assert unread_raw(job.settings, SOURCE) is None
+    assert unread_upstream(job.settings, feeders) is None
 
 
 def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_there_yet(job: DetectJob) -> None:

@@ -26,14 +26,14 @@ REGISTRIES = [
 ]
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
-    *("airflow", "alerts", "backfill", "cli", "detect", "dev", "history", "ingest", "kafka", "log_drain"),
+    *("airflow", "alerts", "backfill", "cli", "detect", "dev", "flows", "history", "ingest", "kafka", "log_drain"),
     *("model", "project", "provision", "quality", "replay", "runtime", "sparkjob", "supervision", "views", "web"),
 }
-PLANNED_ROOMS = {"cases", "flows"}
+PLANNED_ROOMS = {"cases"}
 FILES_A_FOLDER = 12
 TOP = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),
-    *("locks", "docker-compose.yml", "sources", "detectors", "spark_jobs", "bench", "src", "tests", "docs"),
+    *("locks", "docker-compose.yml", "sources", "detectors", "examples", "spark_jobs", "bench", "src", "tests", "docs"),
 }
 PLANNED_TOP = {"expectations", "dags"}
 TUTORIAL = ROOT / "docs" / "tutorial.md"

@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import ingest_job
+from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 
 LONGEST_WAIT = timedelta(seconds=20)
 """A detector that is not ready by then will find the backlog in its own topic when it starts."""
 
 _DETECTOR_FRESH = timedelta(seconds=10)
-_INGEST_FRESH = timedelta(seconds=30)
+_FEEDER_FRESH = timedelta(seconds=30)
 _STARTING = (JobState.STARTING, JobState.WAITING, JobState.READY)
 _AT_REST = (JobState.STOPPED, JobState.FAILED, JobState.STOPPING)
 
@@ -42,29 +42,28 @@ def not_ready(
     return waiting
 
 
-class IngestLag:
-    """Reads the reports of the ingest of `source`. For one thread."""
+class FeederLag:
+    """Reads the reports of the jobs through which events come, the last of them first. For one thread."""
 
-    def __init__(self, settings: Settings, source: str) -> None:
-        self._settings, self._job = settings, ingest_job(source)
+    def __init__(self, settings: Settings, feeders: Iterable[Feeder]) -> None:
+        self._settings, self._jobs = settings, [feeder.job for feeder in feeders]
         self._reports: ReportReader | None = None
 
     def __call__(self) -> timedelta:
-        """Return how far behind the ingest says it is; 0 when it keeps up, is silent, or Kafka does not answer."""
-        report = self._report()
-        if report is None or report.state is not JobState.DRAINING:
-            return timedelta(0)
-        return timedelta(seconds=report.lag_seconds)
+        """Return how far behind one says it is, the most; 0 when all keep up, are silent, or Kafka does not answer."""
+        reports = [self._report(job) for job in self._jobs]
+        behind = (one.lag_seconds for one in reports if one is not None and one.state is JobState.DRAINING)
+        return timedelta(seconds=max(behind, default=0.0))
 
     def complete_through(self) -> datetime | None:
-        """Return its `complete_through`; None while it drains, is silent, or Kafka does not answer."""
-        report = self._report()
+        """Return `complete_through` of the last; None while it drains, is silent, or Kafka does not answer."""
+        report = self._report(self._jobs[0]) if self._jobs else None
         return report.complete_through if report is not None and report.state is JobState.RUNNING else None
 
-    def _report(self) -> JobReport | None:
+    def _report(self, job: str) -> JobReport | None:
         try:
             self._reports = self._reports or ReportReader(self._settings)
-            report = self._reports.latest().get(self._job)
+            report = self._reports.latest().get(job)
         except TransientError:
             return None
-        return None if report is None or datetime.now(UTC) - report.at > _INGEST_FRESH else report
+        return None if report is None or datetime.now(UTC) - report.at > _FEEDER_FRESH else report

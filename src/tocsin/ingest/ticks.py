@@ -1,7 +1,7 @@
 """Ticks: the clock of an events topic on which nothing happens.
 
 A watermark follows event times, so on an idle topic it stands still and no window closes. While the ingest has read all
-there is, it writes a tick into each partition every second.
+there is, it writes a tick into each partition every second. So does a flow, with the time of a tick that it has read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ _MARGIN_SECONDS = 0.01
 log = structlog.get_logger()
 
 
+TrueAfter = Callable[[], tuple[datetime, Offsets] | None]
+"""Reads the moment of the next tick, and then the ends of what must be processed before; None while none is known."""
+
+
 class TickRule:
     """Decides which tick is true. Pure.
 
     A tick of time T says that every record appended to the raw topic before T has been processed and its event written.
     To know that, T is read from the broker's clock first, and the ends of the raw topic afterwards: once all that lies
-    before these ends is committed, the tick of T may be written.
+    before these ends is committed, the tick of T may be written. For a flow T is a tick of the events that it reads.
     """
 
     def __init__(self) -> None:
@@ -41,7 +45,7 @@ class TickRule:
         self._last: datetime | None = None
 
     def ask(self, moment: datetime, ends: Offsets) -> None:
-        """Remember that the raw topic ended at `ends`, as read after the broker's clock had shown `moment`."""
+        """Remember that the topic ended at `ends`, as read after `moment` was known."""
         if self._requests and self._requests[-1][1] == ends:
             self._requests.pop()  # the later moment says more
         self._requests.append((moment, ends))
@@ -62,6 +66,16 @@ class TickRule:
         return moment
 
 
+def by_clock(reporter: Reporter, ends: Callable[[], Offsets]) -> TrueAfter:
+    """Ask the broker's clock first, and then for the ends of the raw topic."""
+
+    def ask() -> tuple[datetime, Offsets] | None:
+        moment = reporter.broker_time()
+        return None if moment is None else (moment, ends())
+
+    return ask
+
+
 def pause_after(moment: datetime | None) -> float:
     """Return the seconds until the clock that showed `moment` begins a second: windows end there."""
     return EVERY_SECONDS if moment is None else EVERY_SECONDS - moment.microsecond / 1e6 + _MARGIN_SECONDS
@@ -72,12 +86,12 @@ class Watched:
     """The topics and clocks that a ticker looks at, on its own thread; the first two may raise TransientError.
 
     Attributes:
-        raw_ends: the ends of the raw topic, read anew.
+        true_after: asked for a moment, and for the ends of what must be processed before its tick is true.
         events_partitions: the partitions that the events topic has now.
         is_stopping: whether to end.
     """
 
-    raw_ends: Callable[[], Offsets]
+    true_after: TrueAfter
     events_partitions: Callable[[], list[int]]
     is_stopping: Callable[[], bool]
 
@@ -85,8 +99,8 @@ class Watched:
 class Ticker:
     """Writes the ticks of one source from a thread of its own, until `Watched.is_stopping` says so."""
 
-    def __init__(self, settings: Settings, source: str, reporter: Reporter, watched: Watched) -> None:
-        self._events, self._reporter, self._watched = settings.names.events(source), reporter, watched
+    def __init__(self, settings: Settings, source: str, watched: Watched) -> None:
+        self._events, self._watched = settings.names.events(source), watched
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
         self._reading = TickRule()
         self._committed: Offsets = {}
@@ -126,14 +140,14 @@ class Ticker:
                 self._wake.clear()
 
     def _ask(self) -> datetime | None:
-        """Read the broker's clock, and then the ends of the raw topic; the time, None when the broker did not say."""
-        moment = self._reporter.broker_time()
-        if moment is not None:
-            ends = self._watched.raw_ends()
-            self._rule.ask(moment, ends)
-            with self._lock:
-                self._reading.ask(moment, ends)
-        return moment
+        """Ask when the next tick is true; returns its time, None while that is not known."""
+        asked = self._watched.true_after()
+        if asked is None:
+            return None
+        self._rule.ask(*asked)
+        with self._lock:
+            self._reading.ask(*asked)
+        return asked[0]
 
     def _write(self) -> None:
         with self._lock:

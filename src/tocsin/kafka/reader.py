@@ -14,10 +14,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tocsin.kafka.client import reaching
 from tocsin.model.errors import TransientError
+from tocsin.model.source import ingested_at
 from tocsin.project.settings import Settings
 
 Offsets = dict[int, int]
 """Partition to the offset of the next record."""
+
+CameAt = Callable[[Message], datetime | None]
+"""Dates a record: when it came into the platform, UTC; None if it does not tell."""
 
 _AT_ONCE = 10_000
 _BACKWARDS = 500
@@ -150,7 +154,12 @@ class TopicReader:
 
     def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
         """When the first record from `start` up to, not including, `end` was appended, UTC; None without one."""
-        return next((appended_at(message) for message in self.records(partition, start, end)), None)
+        return self.first_at(partition, start, end, appended_at)
+
+    def first_at(self, partition: int, start: int, end: int, came_at: CameAt) -> datetime | None:
+        """Date the first of these records that `came_at` can date; None without one."""
+        moments = (came_at(message) for message in self.records(partition, start, end))
+        return next((moment for moment in moments if moment is not None), None)
 
     def committed(self, partitions: Iterable[int]) -> Offsets:
         """The offset that is committed for each of `partitions`; negative where there is none."""
@@ -206,21 +215,25 @@ def appended_at(message: Message) -> datetime:
     return _EPOCH + timedelta(milliseconds=message.timestamp()[1])
 
 
-def oldest(topic: TopicReader, position: Offsets) -> datetime | None:
-    """When the oldest record from `position` on was appended, UTC, as the first of each partition tells; None without.
+def came_in_at(message: Message) -> datetime | None:
+    """When the raw record behind the event in `message` was appended, UTC; of a tick, its time; None of others."""
+    moment = ingested_at(message.value() or b"")
+    return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+
+
+def oldest(topic: TopicReader, position: Offsets, came_at: CameAt = appended_at) -> datetime | None:
+    """When the oldest record from `position` on came in, UTC, as the first of each partition tells; None without.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
     first, ends = topic.bounds()
     unread = {partition: max(offset, position.get(partition, 0)) for partition, offset in first.items()}
-    moments = (topic.appended_at(partition, offset, ends[partition]) for partition, offset in unread.items())
+    moments = (topic.first_at(partition, offset, ends[partition], came_at) for partition, offset in unread.items())
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def lag_of(
-    topic: TopicReader, position: Offsets, ends: Offsets, came_at: Callable[[Message], datetime | None]
-) -> tuple[int, float]:
+def lag_of(topic: TopicReader, position: Offsets, ends: Offsets, came_at: CameAt) -> tuple[int, float]:
     """Count what a job at `position` has not read of a topic that ends at `ends`; `came_at` dates a record.
 
     Returns:

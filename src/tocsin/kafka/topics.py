@@ -98,11 +98,12 @@ def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
         TopicSpec(names.job_metrics, 1, _compacted(days=7) | {"segment.ms": str(_DAY // 24)}),
     ]
     for source in catalog.sources.values():
-        specs += [
-            TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
-            TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)),
-            TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=QUARANTINE_BYTES)),
-        ]
+        specs.append(TopicSpec(names.events(source.name), source.partitions, _log(days=7, longest=EVENT_BYTES)))
+        if not source.is_derived:
+            specs += [
+                TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
+                TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=QUARANTINE_BYTES)),
+            ]
     for view in catalog.views.values():
         # As many partitions as the events it is made of; nothing in it is ever too old to be kept.
         partitions = catalog.source(view.source).partitions

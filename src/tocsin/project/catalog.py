@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.flow import FlowSpec
+from tocsin.model.names import compute_job, detector_job, flow_job, ingest_job
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.declaration import read_flow, read_spec, read_view
+from tocsin.project.feeding import Feeder, faults_of_flows, faults_of_sources
 from tocsin.project.settings import Settings, load_settings
 from tocsin.project.source_file import read_source
 
@@ -21,6 +23,7 @@ Declared = Source | FlowSpec | DetectorSpec | ViewSpec
 _Declared = TypeVar("_Declared", Source, FlowSpec, DetectorSpec, ViewSpec)
 _Code = TypeVar("_Code", FlowSpec, DetectorSpec, ViewSpec)
 _READ: dict[Path, tuple[tuple[int, ...], Declared | ConfigError]] = {}
+_CODE = "[!_]*.py"
 _SETTLED_NS = 2_000_000_000  # the clock of a file system is coarse: a file may change again within one tick of it
 
 
@@ -41,6 +44,15 @@ class Catalog:
         """The source called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.sources, name, "source")
 
+    def recorded_source(self, name: str) -> Source:
+        """The source called `name`, which has raw records; ConfigError also when a flow writes its events."""
+        source = self.source(name)
+        if source.is_derived:
+            known = [one for one, declared in self.sources.items() if not declared.is_derived]
+            what = f"source '{name}' has no records: a flow writes its events (with records there are: "
+            raise ConfigError([Fault(f"sources/{name}.toml", f"{what}{', '.join(sorted(known)) or 'none'})")])
+        return source
+
     def detector(self, name: str) -> DetectorSpec:
         """The detector called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.detectors, name, "detector")
@@ -57,6 +69,29 @@ class Catalog:
         """Detectors that read `source` and are in a stage that runs."""
         return [spec for spec in self.detectors.values() if spec.source == source and spec.stage.runs]
 
+    def upstream(self, source: str) -> list[Feeder]:
+        """List the jobs through which events of `source` come, the last one first: its flow, those before, an ingest.
+
+        Only as far as it is known: a flow whose file is broken is missing, and all before it.
+        """
+        feeders: list[Feeder] = []
+        while source in self.sources and self.sources[source].is_derived:
+            flow = next((one for one in self.flows.values() if one.to == source), None)
+            if flow is None or any(flow.source == feeder.source for feeder in feeders):
+                return feeders
+            feeders.append(Feeder(flow_job(flow.name), flow.source, is_ingest=False))
+            source = flow.source
+        return [*feeders, Feeder(ingest_job(source), source, is_ingest=True)]
+
+    def downstream(self, source: str) -> list[str]:
+        """List the jobs that keep state of events of `source`: of detectors and views, also of those behind flows."""
+        reached = [source]
+        for name in reached:
+            reached += [one.to for one in self.flows.values() if one.source == name and one.to not in reached]
+        detectors = [detector_job(one.name) for name in reached for one in self.detectors_of(name)]
+        views = [compute_job(one.name) for one in self.views.values() if one.source in reached and one.stage.runs]
+        return [*detectors, *views]
+
     def _one(self, declared: dict[str, _Declared], name: str, kind: str) -> _Declared:
         if name in declared:
             return declared[name]
@@ -72,7 +107,7 @@ def read_catalog(project: Path) -> Catalog:
     """Read all that is declared in the folders of `project`; never raises for a broken file."""
     broken: dict[str, ConfigError] = {}
     sources = _read(project / "sources", "*.toml", read_source, broken)
-    flows = _read_code(project / "flows", read_flow, sources, broken)
+    flows = _read_flows(project, sources, broken)
     detectors = _read_code(project / "detectors", read_spec, sources, broken)
     views = _read_code(project / "views", read_view, sources, broken)
     return Catalog(sources, flows, detectors, views, broken)
@@ -87,10 +122,29 @@ def load_project() -> tuple[Settings, Catalog]:
 def _read_code(
     folder: Path, read: Callable[[Path], _Code], sources: dict[str, Source], broken: dict[str, ConfigError]
 ) -> dict[str, _Code]:
-    declared = _read(folder, "[!_]*.py", read, broken)
-    faults = {name: found for name, spec in declared.items() if (found := _cross_faults(spec, sources, broken))}
-    broken |= {f"{folder.name}/{name}": ConfigError(found) for name, found in faults.items()}
-    return {name: spec for name, spec in declared.items() if name not in faults}
+    declared = _read(folder, _CODE, read, broken)
+    _take_out(declared, {name: _cross_faults(spec, sources, broken) for name, spec in declared.items()}, folder, broken)
+    return declared
+
+
+def _read_flows(project: Path, sources: dict[str, Source], broken: dict[str, ConfigError]) -> dict[str, FlowSpec]:
+    """Read the flows, and take out of `sources` those that no flow writes though one should."""
+    folder = project / "flows"
+    flows = _read(folder, _CODE, read_flow, broken)
+    if not any(place.startswith(f"{folder.name}/") for place in broken):  # a broken one may be what is missing
+        _take_out(sources, faults_of_sources(flows, sources, project / "sources"), project / "sources", broken)
+    _take_out(flows, {name: _cross_faults(spec, sources, broken) for name, spec in flows.items()}, folder, broken)
+    _take_out(flows, faults_of_flows(flows, sources), folder, broken)
+    return flows
+
+
+def _take_out(
+    declared: dict[str, Any], faults: Mapping[str, list[Fault]], folder: Path, broken: dict[str, ConfigError]
+) -> None:
+    for name, found in faults.items():
+        if found:
+            broken[f"{folder.name}/{name}"] = ConfigError(found)
+            del declared[name]
 
 
 def _read(

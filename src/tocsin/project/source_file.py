@@ -24,6 +24,8 @@ _PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
 
 
 def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
+    if Format.EVENTS in formats and len(formats) > 1:
+        raise ValueError("must be events alone: a flow writes them, in no other form")
     if len(set(formats)) != len(formats) or len(set(formats) - {Format.JSON}) > 1:
         raise ValueError("must be one format, or json with one other")
     return formats
@@ -47,7 +49,7 @@ class _SourceFile(BaseModel, extra="forbid"):
     owner: Address
     format: Annotated[tuple[Format, ...], BeforeValidator(as_list), Field(min_length=1), AfterValidator(_formats)]
     key: Text
-    event_time: Text
+    event_time: Text = ""
     columns: _Columns = Field(alias="schema")
     optional: _Columns = {}
     pattern: Text = ""
@@ -118,6 +120,7 @@ class _Reader:
         self._check_columns(schema, optional)
         values |= {"formats": forms, "columns": schema | optional, "optional": optional}
         self._check_pattern(values)
+        self._check_keys_of_records(forms)
         self._check_references(values)
         return fields
 
@@ -140,6 +143,14 @@ class _Reader:
                 self.fault(key, f"needs format {form}")
         if pattern:
             self._check_groups(pattern, values)
+
+    def _check_keys_of_records(self, forms: Any) -> None:
+        if Format.EVENTS in forms:
+            for key in ("event_time", "event_time_format", "max_bytes"):
+                if key in self.table:
+                    self.fault(key, "is not for format events: a flow gives each event its time")
+        elif "event_time" not in self.table:
+            self.fault("event_time", "is missing")
 
     def _check_groups(self, pattern: str, values: dict[str, Any]) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.model.durations import spark_interval
@@ -38,6 +38,12 @@ def event_columns(source: Source) -> dict[str, str]:
 def count_ticks(records: DataFrame) -> DataFrame:
     """Count the ticks among records of the events topic by the observation `ticks`."""
     return records.observe(TICKS, F.count_if(F.col("value").cast("string").startswith(TICK_START)).alias("ticks"))
+
+
+def no_records(spark: SparkSession) -> DataFrame:
+    """Make a stream of the records of an events topic that can be planned, but not run: no broker is asked."""
+    topic = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "events"}
+    return spark.readStream.format("kafka").options(**topic).load()
 
 
 def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None = None) -> DataFrame:

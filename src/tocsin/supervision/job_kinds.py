@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, INDEXER, INGEST, NOTIFIER, VIEW, JobName
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, JobName
+from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
@@ -75,8 +76,22 @@ def _ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desir
     spark = _plain(settings.kafka), _plain(settings.spark)
     return {
         name: Desired(_spec(code, *spark, _plain(source, exclude=_NOT_INGESTED)), heavy=True)
-        for name, source in catalog.sources.items()
+        for name, source in _ingested(catalog).items()
     }
+
+
+def _ingested(catalog: Catalog) -> dict[str, Source]:
+    return {name: source for name, source in catalog.sources.items() if not source.is_derived}
+
+
+def _flows(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
+    for name, spec in catalog.flows.items():
+        if spec.stage.runs:
+            reads, writes = catalog.sources[spec.source], catalog.sources[spec.to]
+            sources = _plain(reads, include=_DETECTED), _plain(writes, exclude=_NOT_INGESTED)
+            made[name] = Desired(_spec(code, *spark, *sources, spec.version), heavy=True)
+    return made
 
 
 def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
@@ -147,9 +162,18 @@ KINDS = {
             program="spark_jobs/ingest.py",
             rooms=_SPARK,
             desired=_ingests,
-            declared=lambda catalog: catalog.sources,
+            declared=_ingested,
             folder="sources",
             suffix=".toml",
+        ),
+        JobKind(
+            word=FLOW,
+            program="spark_jobs/flow.py",
+            rooms=(*_SPARK, "flows"),
+            desired=_flows,
+            declared=lambda catalog: catalog.flows,
+            folder="flows",
+            suffix=".py",
         ),
         JobKind(
             word=DETECTOR,
@@ -214,9 +238,9 @@ _CORE = ("model", "project", "runtime")
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Return every job that should run, in the order of its start.
 
-    One ingest for each declared source, one job for each detector and each view in a stage that runs, the indexer, the
-    notifier, and the log drain where somebody may send. A job whose file cannot be read now is unreadable: left alone
-    until it can.
+    One ingest for each source with records of its own, one job for each flow, detector and view in a stage that runs,
+    the indexer, the notifier, and the log drain where somebody may send. A job whose file cannot be read now is
+    unreadable: left alone until it can.
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.rig.played_kafka import played_kafka, written
 from tests.rig.waiting import await_that
-from tocsin.ingest.ticks import Ticker, TickRule, Watched, pause_after
+from tocsin.ingest.ticks import Ticker, TickRule, Watched, by_clock, pause_after
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
@@ -95,7 +95,7 @@ def test_ticks_are_written_into_each_partition_by_the_clock_of_kafka(tmp_path: P
     with played_kafka("events.logins") as kafka:
         settings = Settings(project=tmp_path, state=tmp_path, kafka=kafka)
         reporter, ended = Reporter(settings, "ingest:logins"), threading.Event()
-        ticker = Ticker(settings, "logins", reporter, Watched(lambda: {0: 5}, lambda: [0, 1], ended.is_set))
+        ticker = Ticker(settings, "logins", Watched(by_clock(reporter, lambda: {0: 5}), lambda: [0, 1], ended.is_set))
         await_that(lambda: ticker.asks, 30)
         assert ticker.read({0: 4}) is None
         by_its_clock = datetime(1970, 1, 1, 0, 0, 1, 234_000, tzinfo=UTC)  # at which librdkafka's stands still

@@ -79,7 +79,8 @@ Visitor = "int"
         ": owner: is missing",
         ":2: title: must be a non-empty text, not ''",
         ":3: ower: is not a key of a source; did you mean 'owner'?",
-        ":4: format: must be 'json', 'key-value', 'logfmt' or 'regex', not 'key-valu'; did you mean 'key-value'?",
+        ":4: format: must be 'json', 'key-value', 'logfmt', 'regex' or 'events', not 'key-valu';"
+        " did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
         ":6: event_time: 'note' may not be optional",
         ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds nor a pattern with a"
@@ -100,8 +101,11 @@ Visitor = "int"
     [
         (('"json"', '["json", "json"]'), ":4: format: must be one format, or json with one other"),
         (('"json"', '["regex", "key-value"]'), ":4: format: must be one format, or json with one other"),
+        (('"json"', '["json", "events"]'), ":4: format: must be events alone"),
+        (('"json"', '"events"'), ":6: event_time: is not for format events: a flow gives each event its time"),
+        (('event_time = "at"', ""), ": event_time: is missing"),
         (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
-        (('"json"', "7"), ":4: format: must be 'json', 'key-value', 'logfmt' or 'regex', not 7"),
+        (('"json"', "7"), ":4: format: must be 'json', 'key-value', 'logfmt', 'regex' or 'events', not 7"),
         (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: needs format regex"),
         (("key =", 'key_separator = "="\nkey ='), ":5: key_separator: needs format key-value"),
         (("web@example.com", "web"), ":3: owner: must be one e-mail address, not 'web'"),

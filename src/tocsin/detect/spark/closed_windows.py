@@ -7,14 +7,12 @@ own watermark moves at boundaries alone.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from tocsin.ingest.backlog import IngestLag
-from tocsin.ingest.ticks import TickRule
+from tocsin.ingest.backlog import FeederLag
+from tocsin.ingest.spark.passed_on import PassedOn
 from tocsin.model.detector import ScoreKind
-from tocsin.model.errors import TransientError
 from tocsin.sparkjob.query.work import REAL_TIME, Run
 
 _LOOK_SECONDS = 1.0
@@ -24,18 +22,16 @@ _WAIT_SECONDS = 30.0
 class ClosedWindows:
     """Keeps `complete_through` in the report of one detector true, while findings that it sent may wait for it."""
 
-    def __init__(self, ingest: IngestLag, window: timedelta, lateness: timedelta) -> None:
+    def __init__(self, ingest: FeederLag, window: timedelta, lateness: timedelta) -> None:
         """Report nothing before `begin`."""
-        self._ingest, self._lateness = ingest, lateness
+        self._passed_on, self._lateness = PassedOn(ingest), lateness
         self._wait_seconds = (window + lateness).total_seconds() + _WAIT_SECONDS
-        self._rule = TickRule()
         self._is_reporting = False
-        self._ingested: datetime | None = None
         self._sent, self._sent_at, self._looked_at = -1.0, 0.0, 0.0
 
     def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
         """Begin with a query. Report nothing while it drains, in micro-batch mode, and for scores that can fall."""
-        self._rule = TickRule()
+        self._passed_on.forget()
         self._is_reporting = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
         self._sent = -1.0  # what was sent before may wait
         run.reporter.update(complete_through=None)
@@ -44,14 +40,7 @@ class ClosedWindows:
         """Report what is closed by now; to be called about four times a second. Nothing while Kafka does not answer."""
         if not self._is_reporting or not self._may_be_awaited(run):
             return
-        ingested = self._ingest.complete_through()
-        if ingested is None:
-            return
-        if ingested != self._ingested:
-            with contextlib.suppress(TransientError):
-                self._rule.ask(ingested, run.topic.bounds()[1])
-                self._ingested = ingested
-        moment = self._rule.answer(run.read_positions.offsets()) if self._rule.asks else None
+        moment = self._passed_on.look(run)
         if moment is not None:
             run.reporter.update(complete_through=moment - self._lateness)
 

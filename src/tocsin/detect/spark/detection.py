@@ -13,11 +13,11 @@ from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.findings import OBSERVATION, WRITTEN, Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
-from tocsin.ingest.backlog import IngestLag
+from tocsin.ingest.backlog import FeederLag
 from tocsin.model.names import detector_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import catalog_in_force, keep_version
-from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints, unread_raw
+from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints, unread_upstream
 from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
 from tocsin.sparkjob.query.progress import BatchProgress
@@ -34,7 +34,8 @@ class Detection(KeyedQuery[DetectorPlan]):
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = catalog_in_force(settings)
         self.spec = catalog.detector(name)
-        self._ingest_lag = IngestLag(settings, self.spec.source)
+        self._feeders = catalog.upstream(self.spec.source)
+        self._ingest_lag = FeederLag(settings, self._feeders)
         super().__init__(
             settings, detector_job(name), self.spec, catalog.source(self.spec.source), self._ingest_lag
         )  # fmt: skip
@@ -53,7 +54,7 @@ class Detection(KeyedQuery[DetectorPlan]):
     def _open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
         memory = (self.spec.window or timedelta(0)) + self.source.lateness + SLACK
-        unread = functools.partial(unread_raw, self._settings, self.source.name)
+        unread = functools.partial(unread_upstream, self._settings, self._feeders)
         checkpoint = open_checkpoint(self._folder, name, run.topic, memory, unread)
         versions = keep_version(self._settings, self.spec, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to

@@ -70,8 +70,9 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
         try:
             with BoundedReader(settings, settings.names.events(source.name), landing_job(source.name)) as reader:
                 entry = _read(reader, LandingWriter(places, run, source), source, spans)
-            # After the events: what their ticks vouch for has been written by now, to quarantine as well.
-            entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
+            if not source.is_derived:
+                # After the events: what their ticks vouch for has been written by now, to quarantine as well.
+                entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
             record(places, entry)
         except BaseException:
             sweep(places, ledger)

@@ -53,8 +53,8 @@ def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
 def add_event(parsed: DataFrame, source: Source) -> DataFrame:
     """Add `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
     written = parsed.withColumn("event", F.when(F.col("reasons") == "", _event(source)))
-    fits = F.octet_length("event") + F.octet_length(_key(source)) <= EVENT_BYTES - RECORD_OVERHEAD
-    return written.withColumn("reasons", F.when(~fits, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
+    is_long = ~fits(F.col("event"), key_of(source))
+    return written.withColumn("reasons", F.when(is_long, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
 
 
 def route(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
@@ -66,13 +66,27 @@ def route(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRu
     good = F.col("reasons") == ""
     return parsed.select(
         F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
-        F.when(good, _key(source)).otherwise(_origin_key()).alias("key"),
+        F.when(good, key_of(source)).otherwise(_origin_key()).alias("key"),
         F.when(good, F.col("event")).otherwise(_quarantine_value(source, rules)).alias("value"),
     )
 
 
-def _key(source: Source) -> Column:
+def key_of(source: Source) -> Column:
+    """Take the key of the record of an event from `columns`, the struct of the declared columns."""
     return F.col("columns").getField(source.key).cast("string")
+
+
+def event_json(origin: Iterable[Column], source: Source, fields: Iterable[Column]) -> Column:
+    """Write an event of `source` as JSON: its identity `origin`, `event_time`, `ingested_at` and the columns `fields`.
+
+    `origin` begins with `raw_topic`.
+    """
+    return F.to_json(F.struct(*origin, "event_time", *_provenance(source), *fields), _TIMES)
+
+
+def fits(event: Column, key: Column) -> Column:
+    """Return whether the events topic takes a record of this length."""
+    return F.octet_length(event) + F.octet_length(key) <= EVENT_BYTES - RECORD_OVERHEAD
 
 
 def _event(source: Source) -> Column:
@@ -83,7 +97,7 @@ def _event(source: Source) -> Column:
         F.when(in_batch, F.lit(0)).otherwise(F.col("raw_partition")).alias("raw_partition"),
         F.coalesce("batch_index", "raw_offset").alias("raw_offset"),
     )
-    return F.to_json(F.struct(*origin, "event_time", *_provenance(source), *fields), _TIMES)
+    return event_json(origin, source, fields)
 
 
 def _quarantine_value(source: Source, rules: Iterable[RowRule]) -> Column:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tocsin.kafka.reader import Offsets, TopicReader, oldest
-from tocsin.model.names import ingest_job
+from tocsin.kafka.reader import Offsets, TopicReader, appended_at, came_in_at, oldest
+from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.lock import LockHeld, hold
@@ -115,7 +115,7 @@ def open_checkpoint(
         fingerprint: of the plan.
         topic: what the job reads.
         memory: the longest window and the lateness together; None for all that the topic holds.
-        unread: see `unread_raw`.
+        unread: see `unread_upstream`.
 
     A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if there
     is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
@@ -198,15 +198,19 @@ def _tidy(query: Path) -> None:
             shutil.rmtree(query / part, ignore_errors=True)
 
 
-def unread_raw(settings: Settings, source: str) -> datetime | None:
-    """Read when the oldest raw record was appended that the ingest of `source` has not read, UTC; None without one.
+def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime | None:
+    """Read when the oldest record came in that one of `feeders` has not read, UTC; None without one.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    job, name = ingest_job(source), settings.names.raw(source)
-    with TopicReader(settings, job, name) as raw:
-        return oldest(raw, read_committed(settings.checkpoint(job) / "query", name) or {})
+    found = []
+    for feeder in feeders:
+        name = feeder.reads(settings.names)
+        with TopicReader(settings, feeder.job, name) as topic:
+            committed = read_committed(settings.checkpoint(feeder.job) / "query", name) or {}
+            found.append(oldest(topic, committed, appended_at if feeder.is_ingest else came_in_at))
+    return min((moment for moment in found if moment is not None), default=None)
 
 
 def _own(folder: Path, topic: str) -> _Reached:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.model.source import is_tick
+from tocsin.model.source import ingested_at, is_tick
 
 SLACK = timedelta(seconds=2)
 """Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
@@ -22,8 +22,6 @@ FEW_RECORDS = 20_000
 
 _CHUNK = 1000
 _MARGIN = timedelta(seconds=120)
-_INGESTED = b'"ingested_at":"'
-_EVENT_TIME = b'"event_time":"'
 
 
 @dataclass(frozen=True)
@@ -82,19 +80,6 @@ def decide(
 def is_too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
     """Return whether a drain under `decision` has lasted so long that its delay no longer covers the backlog."""
     return decision.is_draining and backlog.age(now) + lateness + SLACK > decision.delay
-
-
-def ingested_at(value: bytes) -> str | None:
-    """Find when an event came into the platform, or the time of a tick: ISO-8601; None in any other record.
-
-    As text: it sorts like the time, and a backlog of a million is looked through in seconds.
-    """
-    mark = _EVENT_TIME if is_tick(value) else _INGESTED
-    place = value.find(mark)
-    if place < 0:
-        return None
-    start = place + len(mark)
-    return value[start : start + 27].decode("ascii", "replace")
 
 
 class Unread:

@@ -11,7 +11,7 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tocsin.kafka.reader import came_in_at
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import Source
@@ -30,7 +31,7 @@ from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
 from tocsin.sparkjob.events import Prepared, count_ticks, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint
-from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay, ingested_at
+from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay
 from tocsin.sparkjob.query.leadership import await_own
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
@@ -269,5 +270,4 @@ class KeyedQuery(ABC, Generic[_Plan]):
 
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of a tick, its time."""
-        moment = ingested_at(message.value() or b"")
-        return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
+        return came_in_at(message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tocsin.model.durations import span
 from tocsin.model.job_report import MUCH_QUARANTINED, JobReport, JobState
-from tocsin.model.names import DETECTOR, INGEST, JobName, file_name
+from tocsin.model.names import DETECTOR, FLOW, INGEST, JobName, file_name
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
 CALM_SECONDS = 3600.0
@@ -98,7 +98,7 @@ class Memory:
     Attributes:
         incidents: those that stand, by job and condition.
         bases: by detector job, the counters since which its late share is taken.
-        inputs: by ingest job, the counters when something came in last; a source without any is not silent.
+        inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
     """
 
@@ -118,11 +118,11 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
         now: epoch seconds.
     """
     detectors = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
-    ingests = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == INGEST}
+    feeders = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind in (INGEST, FLOW)}
     bases = {**before.bases, **{job: _base(one, before.bases.get(job), now) for job, one in detectors.items()}}
     rolled = {job: _rolled(one, bases[job], now) for job, one in detectors.items()}
     inputs = dict(before.inputs)
-    for job, report in ingests.items():
+    for job, report in feeders.items():
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
     memory = replace(before, bases=bases, inputs=inputs)

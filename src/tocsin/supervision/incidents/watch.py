@@ -14,7 +14,7 @@ import structlog
 
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.model.job_report import SILENT_SECONDS
-from tocsin.model.names import DETECTOR, INDEXER, JobName, ingest_job
+from tocsin.model.names import DETECTOR, INDEXER, JobName
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
@@ -81,8 +81,9 @@ class Watch:
     def _bounds(self, catalog: Catalog) -> Bounds:
         own = self._settings.conditions
         patience = {
-            ingest_job(name): (source.silent_after or own.silent_after).total_seconds()
+            feeder.job: (source.silent_after or own.silent_after).total_seconds()
             for name, source in catalog.sources.items()
+            for feeder in catalog.upstream(name)[:1]
         }
         return Bounds(lag=own.lag.total_seconds(), late_share=own.late_share, patience=patience)
 

@@ -6,7 +6,7 @@ import hashlib
 
 from pyspark.sql import DataFrame
 
-from tocsin.ingest.backlog import IngestLag
+from tocsin.ingest.backlog import FeederLag
 from tocsin.kafka.reader import Offsets
 from tocsin.model.names import compute_job
 from tocsin.model.sizes import VIEW_BYTES
@@ -35,7 +35,7 @@ class Computation(KeyedQuery[QueryPlan]):
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
         self.spec = catalog.view(name)
-        lag = IngestLag(settings, self.spec.source)
+        lag = FeederLag(settings, catalog.upstream(self.spec.source))
         super().__init__(settings, compute_job(name), self.spec, catalog.source(self.spec.source), lag)
         self.writes = (settings.names.view(name),)
         self._rebuild = ""

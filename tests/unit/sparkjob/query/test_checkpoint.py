@@ -11,7 +11,7 @@ from typing import Never
 import pytest
 
 from tests.rig.samples.checkpoints import batch
-from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.reader import CameAt, TopicReader
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
@@ -36,7 +36,7 @@ class Kept(TopicReader):
     def bounds(self, partitions: Iterable[int] | None = None) -> tuple[dict[int, int], dict[int, int]]:
         return {p: first for p, (first, _) in self.kept.items()}, {p: e for p, (_, e) in self.kept.items()}
 
-    def appended_at(self, partition: int, start: int, end: int) -> datetime | None:
+    def first_at(self, partition: int, start: int, end: int, came_at: CameAt) -> datetime | None:
         first, last = self.kept[partition]
         return NOON + max(first, start) * SECOND if max(first, start) < min(end, last) else None
 

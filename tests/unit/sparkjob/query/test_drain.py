@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
-from tocsin.model.source import tick_value
+from tocsin.model.source import ingested_at, tick_value
 from tocsin.sparkjob.query.drain import (
     FEW_RECORDS,
     SLACK,
@@ -18,7 +18,6 @@ from tocsin.sparkjob.query.drain import (
     Unread,
     WatermarkDelay,
     decide,
-    ingested_at,
     is_too_narrow,
 )
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tocsin.detect.spark.closed_windows import ClosedWindows
-from tocsin.ingest.backlog import IngestLag
+from tocsin.ingest.backlog import FeederLag
 from tocsin.model.detector import ScoreKind
 from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Reading, ReadPositions
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
@@ -171,7 +172,7 @@ def test_only_an_ingest_that_keeps_up_says_what_it_is_complete_through(
     report = JobReport(
         job="ingest:logins", at=datetime.now(UTC) - timedelta(seconds=age), state=state, complete_through=T0
     )
-    lag = IngestLag(Settings(state=tmp_path), "logins")
+    lag = FeederLag(Settings(state=tmp_path), [Feeder("ingest:logins", "logins", is_ingest=True)])
     lag._reports = SimpleNamespace(latest=lambda: {report.job: report})  # type: ignore[assignment]
     assert lag.complete_through() == said
 

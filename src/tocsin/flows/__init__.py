@@ -1,0 +1,1 @@
+"""Flows: events of one source made into events of another."""

@@ -1,0 +1,1 @@
+"""A flow's Spark query: events in, events out."""

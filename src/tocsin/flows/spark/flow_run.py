@@ -1,0 +1,86 @@
+"""Run the job of one flow: events of one source in, events of another out, in one stateless real-time query."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from confluent_kafka import Message
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.flows.spark.flow_plan import check_flow
+from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.flows.upstream_ticks import UpstreamTicks
+from tocsin.ingest.backlog import FeederLag
+from tocsin.ingest.spark.mover import Mover
+from tocsin.ingest.spark.passed_on import PassedOn
+from tocsin.ingest.ticks import TrueAfter
+from tocsin.kafka.reader import TopicReader, came_in_at
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
+from tocsin.sparkjob.events import count_ticks, no_records, parse_events
+from tocsin.sparkjob.query.poison import SetAside
+from tocsin.sparkjob.query.work import Run, Started
+
+
+class FlowRun(Mover):
+    """The work of `flow:<name>`; see `tocsin.sparkjob.query.work.Work`."""
+
+    observation = OBSERVATION
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        catalog = read_catalog(settings.project)
+        self.spec = catalog.flow(name)
+        super().__init__(settings, catalog, catalog.upstream(self.spec.to)[0], catalog.source(self.spec.to))
+        self.version = self.spec.version
+        self._from = catalog.source(self.spec.source)
+        self._flow = DeclaredFunction(self.spec.path, "flow")
+        self._passed_on = PassedOn(FeederLag(settings, catalog.upstream(self.spec.source)))
+        self._is_checked = False
+
+    def check(self, spark: SparkSession) -> None:
+        """Check what the flow returns, once."""
+        if not self._is_checked:
+            check_flow(apply_flow(self._flow, no_records(spark), self._from), self.spec, self._from, self.source)
+            self._is_checked = True
+
+    def start(self, run: Run) -> Started:
+        """Start or resume; see `Mover.start`."""
+        self._passed_on.forget()
+        return super().start(run)
+
+    def make_rows(self, records: DataFrame) -> DataFrame:
+        """Make what is written for `records` of the events topic."""
+        rows = apply_flow(self._flow, count_ticks(records), self._from)
+        return make_events(rows, self.spec, self.source, self._settings.names)
+
+    def set_aside(self, record: SetAside) -> None:
+        """Keep nothing more: `set-aside.json` says which event it was."""
+
+    def accept_failure(self, run: Run, error: str) -> bool:
+        """Refuse what real-time mode refuses; see `Mover.accept_failure`."""
+        if "REAL_TIME_MODE" in error:
+            what = f"Spark refuses real-time mode for its plan: {first_line(error)}"
+            raise ConfigError.one(self.spec.path, what, key="flow")
+        return super().accept_failure(run, error)
+
+    def true_after(self, run: Run, topic: TopicReader) -> TrueAfter:
+        """Take the newest tick of the events that it reads."""
+        return UpstreamTicks(topic)
+
+    def complete_through(self, run: Run) -> datetime | None:
+        """Carry on what the job before says, once the events that were there then are written."""
+        return self._passed_on.look(run)
+
+    def appended_at(self, message: Message) -> datetime | None:
+        """Read the append time of the raw record behind an event; of a tick, its time."""
+        return came_in_at(message)
+
+
+def apply_flow(flow: DeclaredFunction, records: DataFrame, source: Source) -> DataFrame:
+    """Make the rows that `flow` gives for `records` of the events topic of `source`."""
+    events = parse_events(records, source)
+    return flow(events.where(F.col("tick").isNull()).drop("tick"))

@@ -1,0 +1,266 @@
+"""Run a job that makes events of records one by one, and keeps no state: what an ingest and a flow have in common.
+
+Delivery is at least once: after a crash the records since the last commit are written again, with the same identity.
+"""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from confluent_kafka import Message
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
+from tocsin.ingest.ticks import Ticker, TrueAfter, Watched
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reader import Offsets, TopicReader, oldest
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobState
+from tocsin.model.sizes import EVENT_BYTES
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
+from tocsin.project.feeding import Feeder
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import read_besides
+from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.sparkjob.query.poison import Poison, SetAside
+from tocsin.sparkjob.query.progress import BatchProgress
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
+from tocsin.sparkjob.session import consumer_group, kafka_options
+
+# Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
+_PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
+
+log = structlog.get_logger()
+
+
+class Mover(ABC):
+    """The work of a feeder, a job that writes events; see `tocsin.sparkjob.query.work.Work`."""
+
+    observation: str
+    """The name of the figures that the query counts in each batch."""
+    version = ""
+
+    def __init__(self, settings: Settings, catalog: Catalog, feeder: Feeder, source: Source) -> None:
+        """Write the events of `source`, of what `feeder` reads."""
+        self.source, self.job = source, feeder.job
+        self.reads = feeder.reads(settings.names)
+        self.writes: tuple[str, ...] = (settings.names.events(source.name),)
+        self._settings = settings
+        self._keepers = catalog.downstream(source.name)
+        self._ticker: Ticker | None = None
+        self._counts: dict[str, float] = {}
+        self._poison = Poison(settings.checkpoint(self.job), self.reads)
+        self._began_at: Offsets = {}
+        self._skipping = False
+        self._finished_batch = False
+
+    # --- what differs -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def check(self, spark: SparkSession) -> None:
+        """Check before each start what only Spark can tell.
+
+        Raises:
+            ConfigError: something must be fixed first.
+        """
+
+    @abstractmethod
+    def make_rows(self, records: DataFrame) -> DataFrame:
+        """Make what is written for `records`: rows with `topic`, `key` and `value`."""
+
+    @abstractmethod
+    def set_aside(self, record: SetAside) -> None:
+        """Keep a record that is not read any more."""
+
+    @abstractmethod
+    def true_after(self, run: Run, topic: TopicReader) -> TrueAfter:
+        """Return what asks when the next tick is true; `topic` is what it reads, for the ticker's thread."""
+
+    @abstractmethod
+    def complete_through(self, run: Run) -> datetime | None:
+        """Return up to when all that came in is in the events topic, if that is news."""
+
+    @abstractmethod
+    def appended_at(self, message: Message) -> datetime | None:
+        """Read when a record that it reads came into the platform."""
+
+    def count_figures(self, figures: dict[str, Any]) -> None:
+        """Add the figures of a finished batch."""
+        for name, count in figures.items():
+            self._counts[name] = self._counts.get(name, 0) + (count or 0)
+
+    def sentence(self) -> str:
+        """Say what it does, for its report."""
+        return "reads one record at a time, keeps no state"
+
+    # --- what the job's life asks for ---------------------------------------------------------------------------------
+
+    def slots(self, partitions: int) -> int:
+        """Count one for each partition: with fewer, a stateless real-time query silently leaves partitions unread."""
+        return partitions
+
+    def start(self, run: Run) -> Started:
+        """Start or resume; announce a backlog to the jobs behind it first."""
+        self.check(run.spark)
+        run.position, removed = self._position(run)
+        self._poison.search(run, run.position, self._write, self.set_aside)
+        self._counts["set_aside"] = self._poison.count
+        self._began_at = run.position
+        lag = self._lag(run)
+        # What is read first grows older until the query reads it: half of the lateness is left for that.
+        draining = lag > self.source.lateness.total_seconds() / 2
+        if draining:
+            self._await_keepers(run, lag)
+        # Real-time mode cannot step over records that retention has removed; one micro-batch can.
+        self._skipping, self._finished_batch = removed > 0, False
+        query = self._query(run.spark)
+        self._ticker = self._ticker or self._new_ticker(run)
+        self._ticker.note_committed(run.position)
+        reason = self._reason(lag if draining else None)
+        return Started(
+            query=query,
+            mode=MICRO_BATCH if removed else REAL_TIME,
+            reason=f"{removed} records were removed before they were read; continuing after them"
+            if removed
+            else reason,
+            state=JobState.DRAINING if draining else JobState.RUNNING,
+            batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
+        )
+
+    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
+        """Count what was read, and let ticks follow what was committed."""
+        self._finished_batch = True
+        self.count_figures(dict(progress.observed.get(self.observation, {})))
+        if self._ticker is not None:
+            self._ticker.note_committed(progress.end_offsets.get(self.reads, {}))
+        return {"counts": dict(self._counts)}
+
+    def poll(self, run: Run) -> str | None:
+        """Keep the reported state true: a backlog makes it draining, the end of the backlog running again."""
+        moment = self.complete_through(run)
+        if moment is not None:
+            run.reporter.update(complete_through=moment)
+        if not self._finished_batch:
+            return None
+        if self._skipping:
+            return "past the removed records"
+        draining = run.lag_seconds > self.source.lateness.total_seconds()
+        state = JobState.DRAINING if draining else JobState.RUNNING
+        run.restate(state, self._reason(run.lag_seconds if draining else None))
+        return None
+
+    def accept_failure(self, _: Run, error: str) -> bool:
+        """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
+        committed = read_committed(self._checkpoint(), self.reads) or {}
+        # Before the first commit since removed records were passed over, what is committed lies before them.
+        return self._poison.count_failure(error, _furthest(self._began_at, committed))
+
+    # --- backlog ------------------------------------------------------------------------------------------------------
+
+    def _position(self, run: Run) -> tuple[Offsets, int]:
+        """Find the next offset of each partition, and how many records there were removed before they were read."""
+        first, _ = run.topic.bounds()
+        committed = read_committed(self._checkpoint(), self.reads)
+        if not committed:
+            # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it. So it does
+            # where the records came from another topic.
+            shutil.rmtree(self._checkpoint(), ignore_errors=True)
+            return first, 0
+        removed = _between(committed, first)
+        # Until a batch is committed, each start finds the same again.
+        if new := _between(_furthest(committed, self._began_at), first):
+            self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + new
+            log.error("records lost: retention is shorter than the outage", count=new)
+        return _furthest(first, committed), removed
+
+    def _lag(self, run: Run) -> float:
+        """Return the seconds since the oldest unread record came in; 0 when all is read."""
+        since = oldest(run.topic, run.position, self.appended_at)
+        return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
+
+    def _await_keepers(self, run: Run, lag: float) -> None:
+        """Announce the backlog and wait until the running jobs that keep state have widened their delay for it."""
+        reader = ReportReader(self._settings)
+        reported: list[str] = []
+        # The backlog grows older while it waits and until it is read, so the normal delay is never enough.
+        needed = lag + self.source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
+        try:
+            end = datetime.now(UTC) + LONGEST_WAIT
+            while not run.is_stopping and datetime.now(UTC) < end:
+                # Those that are to take over from a detector report to this machine alone.
+                beats = read_besides(self._settings.state, self._keepers)
+                beside = {f"the next {job}": beat.report for job, beat in beats.items()}
+                keepers = [*self._keepers, *beside]
+                waiting = not_ready(reader.latest() | beside, keepers, needed, datetime.now(UTC))
+                if waiting != reported or not reported:
+                    reported = waiting
+                    what = f"; waiting until {', '.join(waiting)} are ready" if waiting else ""
+                    log.info("backlog", lag_seconds=round(lag, 1), waiting_for=",".join(waiting) or None)
+                    run.reporter.update(state=JobState.DRAINING, lag_seconds=lag, reason=_drains(lag) + what)
+                if not waiting:
+                    return
+                run.wait(0.25)
+            log.warning("starting without the jobs behind it", waited_for=",".join(reported))
+        except TransientError as error:
+            log.warning("jobs behind it not reachable", reason=str(error))
+        finally:
+            reader.close()
+
+    def _new_ticker(self, run: Run) -> Ticker:
+        # Clients of its own: the ticker has its own thread.
+        read, events = (TopicReader(self._settings, self.job, name) for name in (self.reads, self.writes[0]))
+        watched = Watched(
+            true_after=self.true_after(run, read),
+            events_partitions=events.partitions,
+            is_stopping=lambda: run.is_stopping,
+        )
+        return Ticker(self._settings, self.source.name, watched)
+
+    def _reason(self, behind_seconds: float | None = None) -> str:
+        """Say what there is to say while it runs, or drains a backlog that is so old."""
+        removed = int(self._counts.get("removed_unread", 0))
+        lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
+        return lost + self._poison.sentence + (self.sentence() if behind_seconds is None else _drains(behind_seconds))
+
+    # --- query --------------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> Path:
+        return self._settings.checkpoint(self.job) / "query"
+
+    def _query(self, spark: SparkSession) -> StreamingQuery:
+        kafka = kafka_options(self._settings)
+        reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
+        reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
+        reader = reader.option("groupIdPrefix", consumer_group(self._settings, self.job))
+        rows = self.make_rows(self._poison.without(reader.load()))
+        writer = rows.writeStream.format("kafka").options(**kafka, **_PRODUCER).outputMode("update")
+        writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
+        if self._skipping:
+            return writer.trigger(processingTime="0 seconds").start()
+        cadence = f"{self._settings.spark.ingest_trigger_seconds} seconds"
+        return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
+
+    def _write(self, records: DataFrame) -> None:
+        rows = self.make_rows(records)
+        rows.write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
+
+
+def _furthest(one: Offsets, other: Offsets) -> Offsets:
+    """Take the later of two positions, for each partition of `one`."""
+    return {partition: max(offset, other.get(partition, 0)) for partition, offset in one.items()}
+
+
+def _between(position: Offsets, first: Offsets) -> int:
+    """Count the records that lie between `position` and the first that are kept."""
+    return sum(max(0, first[partition] - offset) for partition, offset in position.items() if partition in first)
+
+
+def _drains(lag_seconds: float) -> str:
+    return f"drains a backlog up to {timedelta(seconds=round(lag_seconds))} old"
