@@ -117,3 +117,85 @@ def test_a_fault_reads_as_one_line() -> None:
     assert str(Fault("f.toml", "is not a key", key="sorce", line=3, nearest="source")) == (
         "f.toml:3: sorce: is not a key; did you mean 'source'?"
     )
+
+
+WRITTEN = """title = "T"
+owner = "a@example.com"
+format = "events"
+key = "word"
+[schema]
+word = "string"
+"""
+FLOW = '''"""Words."""
+from tocsin import flow
+@flow(source="{source}", to="{to}", owner="a@example.com", stage="live")
+def flow(events):
+    return events
+'''
+
+
+def declare(project: Path, flows: list[tuple[str, str]], *unfed: str) -> None:
+    (project / "flows").mkdir()
+    for name in {*unfed, *(to for _, to in flows)} - {"logins"}:
+        (project / "sources" / f"{name}.toml").write_text(WRITTEN)
+    for number, (source, to) in enumerate(flows):
+        (project / "flows" / f"flow_{number}.py").write_text(FLOW.format(source=source, to=to))
+
+
+def test_events_come_through_all_feeders_and_reach_all_that_keep_state(project: Path) -> None:
+    declare(project, [("logins", "words"), ("words", "stems")])
+    detector = (project / "detectors/failed_logins.py").read_text().replace('"logins"', '"stems"')
+    (project / "detectors/of_stems.py").write_text(detector)
+    catalog = read_catalog(project)
+    assert catalog.broken == {}
+    feeders = catalog.upstream("stems")
+    assert [feeder.job for feeder in feeders] == ["flow:flow_1", "flow:flow_0", "ingest:logins"]
+    assert [feeder.reads(Names("t.")) for feeder in feeders] == ["t.events.words", "t.events.logins", "t.raw.logins"]
+    assert catalog.downstream("logins") == ["detector:failed_logins", "detector:of_stems"]
+    assert catalog.downstream("words") == ["detector:of_stems"]
+    assert catalog.recorded_source("logins").name == "logins"
+    with pytest.raises(ConfigError, match=r"'words' has no records: a flow writes its events .*: logins\)"):
+        catalog.recorded_source("words")
+
+
+@pytest.mark.parametrize(
+    ("flows", "told"),
+    [
+        ([("logins", "logins")], {"flows/flow_0": "source 'logins' is read from records of its own"}),
+        (
+            [("logins", "words"), ("logins", "words")],
+            {"flows/flow_0": "is also written by flow flow_1", "flows/flow_1": "is also written by flow flow_0"},
+        ),
+        (
+            [("b", "a"), ("a", "b"), ("logins", "words")],
+            {"flows/flow_0": "flows form a loop: ", "flows/flow_1": "flows form a loop: "},
+        ),
+        ([("login", "words")], {"flows/flow_0": "source 'login' does not exist; did you mean 'logins'?"}),
+        (
+            [("logins", "words"), ("unfed", "further")],
+            {"sources/unfed": "is events, but no flow writes this source", "flows/flow_1": "source 'unfed' is broken"},
+        ),
+    ],
+)
+def test_what_flows_and_sources_have_wrong_together_is_told(
+    project: Path, flows: list[tuple[str, str]], told: dict[str, str]
+) -> None:
+    declare(project, flows, *(["unfed"] if "sources/unfed" in told else []))
+    broken = read_catalog(project).broken
+    assert broken.keys() == told.keys()
+    for place, what in told.items():
+        assert what in str(broken[place])
+
+
+def test_a_loop_names_its_sources_in_the_order_of_the_flow(project: Path) -> None:
+    declare(project, [("c", "a"), ("a", "b"), ("b", "c")])
+    (loop,) = {str(error).partition("loop: ")[2] for error in read_catalog(project).broken.values()}
+    assert loop in ("a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c")
+
+
+def test_a_broken_flow_does_not_take_its_source_away(project: Path) -> None:
+    declare(project, [("logins", "words")])
+    (project / "flows" / "flow_0.py").write_text("(")
+    catalog = read_catalog(project)
+    assert set(catalog.broken) == {"flows/flow_0"}
+    assert catalog.upstream("words") == []
