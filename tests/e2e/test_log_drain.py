@@ -44,7 +44,7 @@ class Drain:
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         (folder / "sources").mkdir()
-        shutil.copy(ROOT / "docs/samples/router.toml", folder / "sources")
+        shutil.copy(ROOT / "examples/routes/sources/router.toml", folder / "sources")
         passwords = folder / "passwords"
         passwords.write_text("router:secret\n")
         passwords.chmod(0o600)

@@ -149,7 +149,9 @@ class Topic:
 
 
 class DetectJob:
-    """One project, its topics with a prefix of their own, and processes of `spark_jobs/detect.py`."""
+    """One project, its topics with a prefix of their own, and processes of the job that reads its events."""
+
+    program, job = "detect.py", JOB
 
     def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
         self.settings = Settings(
@@ -172,7 +174,7 @@ class DetectJob:
         return Topic(self.settings)
 
     def start(self, name: str = DETECTOR, *further: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(here().root / "spark_jobs" / "detect.py"), name, *further, "--label", "job=x"]
+        command = [sys.executable, str(here().root / "spark_jobs" / self.program), name, *further, "--label", "job=x"]
         process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process
@@ -205,7 +207,7 @@ class DetectJob:
 
     def report(self) -> JobReport | None:
         with contextlib.suppress(TransientError):
-            return read_reports(self.settings).get(JOB)
+            return read_reports(self.settings).get(self.job)
         return None
 
     def await_report(self, wanted: Callable[[JobReport], bool], seconds: float = READY_SECONDS) -> JobReport:
@@ -243,7 +245,7 @@ class DetectJob:
 
     def committed_batches(self) -> int:
         """How many batches the newest checkpoint has committed."""
-        folders = list(self.settings.checkpoint(JOB).glob("*/query*/commits"))
+        folders = list(self.settings.checkpoint(self.job).glob("*/query*/commits"))
         return max((len([one for one in folder.iterdir() if one.name.isdigit()]) for folder in folders), default=0)
 
     def position(self) -> dict[int, int]:

@@ -9,7 +9,7 @@ from tocsin.ingest.line_forms import logfmt_value
 from tocsin.model.source import Format
 from tocsin.project.source_file import read_source
 
-ROUTER = read_source(ROOT / "docs/samples/router.toml")
+ROUTER = read_source(ROOT / "examples/routes/sources/router.toml")
 HEADER = "<158>1 2026-01-01T11:59:59.123456+00:00 host heroku router - "
 REQUEST = (
     'at=info method=GET path="/cart?a=1&b=\\"x\\"" host=shop.example.com request_id=7f3c fwd="192.0.2.1,10.0.0.1"'

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "sources").mkdir()
-    for path in (ROOT / "sources/logins.toml", ROOT / "docs/samples/router.toml"):
+    for path in (ROOT / "sources/logins.toml", ROOT / "examples/routes/sources/router.toml"):
         (tmp_path / "sources" / path.name).write_bytes(path.read_bytes())
     with played_kafka("events.router", "events.logins") as kafka:
         monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))

@@ -1,0 +1,117 @@
+"""Rows of views as records: identity, values, what is left out, and plans that are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.conftest import moment
+from tests.spark.plans import SOURCE
+from tocsin.model.detector import Stage
+from tocsin.model.errors import ConfigError
+from tocsin.model.view import ViewSpec
+from tocsin.sparkjob.events import parse_events, prepare_events
+from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.views.spark.view_plan import read_plan
+from tocsin.views.spark.view_rows import make_rows
+from tocsin.views.view_row import ViewRow
+
+SPEC = ViewSpec(
+    name="v", path=Path("views/v.py"), source="logins", key=("user_id",), window=timedelta(seconds=10), table="v",
+    owner="o@example.com", stage=Stage.LIVE, title="t", doc="t", version="v",
+)  # fmt: skip
+WINDOW = "window struct<start: timestamp, end: timestamp>"
+TEXTS = ["", "ü", "日本 \U0001f600", 'a"b\\c/d', "\\u000b \\\\u001f", *(chr(code) for code in range(32)), "\x7f\u2028"]
+
+
+def read(record: Row) -> ViewRow:
+    return ViewRow.from_record(record.value.encode(), "views.v", 0, 0)
+
+
+def test_the_key_of_a_record_is_the_identity_of_its_row(spark: SparkSession) -> None:
+    start, end = moment("12:00:00.123457"), moment("12:00:10.123457")
+    data = [(text, number, number % 2 == 0, (start, end)) for number, text in enumerate(TEXTS)]
+    data += [("n", number, True, (start, end)) for number in (-1, 2**53 + 1, 2**63 - 1)]
+    rows = spark.createDataFrame(data, f"`Zoë` string, b bigint, a boolean, {WINDOW}")
+    for spec in (replace(SPEC, key=("Zoë", "b", "a")), replace(SPEC, key=("b", "Zoë"), window=None)):
+        records = make_rows(rows, spec, "x").collect()
+        assert [record.key for record in records] == [read(record).identity for record in records]
+        assert [read(record).key["Zoë"] for record in records] == [one[0] for one in data]
+    assert json.loads(records[0].key) == {"Zoë": "", "b": 0}
+
+
+def test_a_row_tells_its_window_its_values_and_its_build(spark: SparkSession) -> None:
+    data = [("ann", (moment("12:00:00"), moment("12:00:10")), 3, float("nan"), float("-inf"), None, [1.5])]
+    rows = spark.createDataFrame(data, f"user_id string, {WINDOW}, n int, a double, b float, c string, d array<double>")
+    (record,) = make_rows(rows, SPEC, "build-1").collect()
+    assert read(record) == ViewRow(
+        key={"user_id": "ann"}, window_start=moment("12:00:00"), window_end=moment("12:00:10"), build="build-1",
+        values={"n": 3, "a": None, "b": None, "c": None, "d": [1.5]},
+    )  # fmt: skip
+
+
+def test_rows_without_a_key_and_rows_that_are_too_long_are_counted_and_left_out(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [(None, "x"), ("a", "x"), ("k" * 1_100_000, "x"), ("b", "v" * 1_100_000), ("k" * 530_000, "")]
+    rows = spark.createDataFrame(data, "user_id string, text string")
+    seen = {name: Observation(f"view {name}") for name in ("OBSERVATION", "WRITTEN")}
+    for name, one in seen.items():
+        monkeypatch.setattr(f"tocsin.views.spark.view_rows.{name}", one)
+    records = make_rows(rows, replace(SPEC, window=None), "x").collect()
+    assert [record.key for record in records] == ['{"user_id":"a"}']
+    assert seen["OBSERVATION"].get | seen["WRITTEN"].get == {"null_key": 1, "too_long": 3}
+
+
+def test_windows_that_were_not_read_whole_are_left_out(spark: SparkSession) -> None:
+    data = [("ann", (moment(f"12:00:{second}0"), moment(f"12:00:{second + 1}0")), 1) for second in range(3)]
+    rows = spark.createDataFrame(data, f"user_id string, {WINDOW}, n int")
+    records = make_rows(rows, SPEC, "x", publish_from=moment("12:00:10")).collect()
+    assert [read(record).window_start for record in records] == [moment("12:00:10"), moment("12:00:20")]
+
+
+def plan_of(spark: SparkSession, function: Callable[[DataFrame], DataFrame], **changes: Any) -> QueryPlan:
+    spec = replace(SPEC, **changes)
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "e")
+    events = prepare_events(parse_events(kafka.load(), SOURCE), spec, timedelta(seconds=10))
+    return read_plan(function(events), spec, SOURCE)
+
+
+def counted(events: DataFrame) -> DataFrame:
+    return events.groupBy("user_id").agg(F.count("*").alias("n"))
+
+
+@pytest.mark.parametrize(
+    ("function", "changes", "fault"),
+    [
+        (counted, {"key": ("user",), "window": None}, "user: view returns no column 'user'; did you mean 'user_id'"),
+        (counted, {}, "window: view returns no column 'window'"),
+        (lambda events: events, {"window": None}, "aggregates nothing"),
+        (lambda events: counted(events).groupBy("user_id").agg(F.max("n")), {"window": None}, "only with a window"),
+        (
+            lambda events: events.groupBy("user_id", "amount").agg(F.count("*")),
+            {"key": ("user_id", "amount"), "window": None},
+            "amount: is double; a column of the key is",
+        ),
+        (
+            lambda events: events.groupBy("user_id", F.session_window("event_time", "5 seconds")).agg(F.count("*")),
+            {"window": None},
+            "has a session window",
+        ),
+        (lambda events: counted(events).orderBy("n"), {"window": None}, "Spark refuses its plan: "),
+        (lambda events: counted(events).select("*", F.lit(1).alias("n")), {"window": None}, "returns 2 columns 'n'"),
+    ],
+)
+def test_what_is_wrong_with_a_view_is_a_fault(
+    spark: SparkSession, function: Callable[[DataFrame], DataFrame], changes: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        plan_of(spark, function, **changes)
