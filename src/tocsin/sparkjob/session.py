@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +19,11 @@ from tocsin.model.sizes import FINDING_BYTES
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
+from tocsin.sparkjob import jvm
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_PLANNING = "check"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 # For the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6.
@@ -102,6 +105,25 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def planning_session(settings: Settings) -> Iterator[SparkSession]:
+    """Start a session that makes plans and runs nothing, in a JVM of its own; nothing is left behind.
+
+    Raises:
+        ConfigError: there is no Java, or the set-up is not complete.
+    """
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    with tempfile.TemporaryDirectory() as folder:
+        own = settings.model_copy(update={"state": Path(folder)})
+        clean_scratch(own, _PLANNING)
+        spark = streaming_session(own, job=_PLANNING, slots=1)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            jvm.end()
 
 
 def _submitted_to() -> str:

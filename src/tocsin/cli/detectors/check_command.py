@@ -13,12 +13,11 @@ from tocsin.model.durations import span
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import DetectorShape
-    from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.model.detector import DetectorSpec
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
 
-_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan each detector; takes some seconds.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan each detector and view; takes some seconds.")]
 
 
 def detectors(json: options.Json = False) -> None:
@@ -35,37 +34,55 @@ def detectors(json: options.Json = False) -> None:
 
 
 def check(plan: _Plan = False, json: options.Json = False) -> None:
-    """Check every file in sources/, detectors/ and expectations/, and list all faults. Exit code 1 when there is one.
+    """Check all that is declared in the project, and list all faults. Exit code 1 when there is one.
 
-    The files are read, not imported, so this is quick. With --plan each detector is also imported and planned
-    by Spark, as in its job: that finds missing columns and scores of unknown kind, and shows the mode.
+    The files are read, not imported, so this is quick. With --plan detectors and views are also imported and planned
+    by Spark, as in their jobs: that finds missing columns and scores of unknown kind, and shows the mode.
     """
     from tocsin.cli.json_shapes import FaultShape
 
     catalog = _catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
-    files, well = len(catalog.broken) + len({fault.where for fault in others}), len(catalog.detectors)
-    plans: dict[str, DetectorPlan] = {}
+    files = len(catalog.broken) + len({fault.where for fault in others})
+    well = {"source": len(catalog.sources), "detector": len(catalog.detectors), "view": len(catalog.views)}
+    plans: list[str] = []
     if plan:
-        from tocsin.detect.spark.plan_check import plans as planned
-        from tocsin.project.settings import load_settings
-
-        plans, further = planned(load_settings(), catalog)
+        plans, planned, further = _plans(catalog)
         faults += further
-        files, well = files + len({fault.where for fault in further}), len(plans)
+        files, well = files + len({fault.where for fault in further}), well | planned
     if json:
         as_json([FaultShape(**asdict(fault)) for fault in faults])
     else:
-        for name, one in plans.items():
-            line(f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})")
+        for one in plans:
+            line(one)
         for fault in faults:
             line(str(fault), style="red")
-        declared = f"{counted(len(catalog.sources), 'source')} and {counted(well, 'detector')}"
+        *first, last = [counted(count, word) for word, count in well.items() if count or word != "view"]
+        declared = f"{', '.join(first)} and {last}"
         broken = f"{counted(len(faults), 'fault')} in {counted(files, 'file')}; " if faults else ""
         line(f"{broken}{declared} well declared")
     if faults:
         raise typer.Exit(1)
+
+
+def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
+    """Have Spark plan detectors and views: a line on each plan, how many there are of a kind, and all faults."""
+    from tocsin.detect.spark.plan_check import detector_plans
+    from tocsin.project.settings import load_settings
+    from tocsin.sparkjob.session import planning_session
+    from tocsin.views.spark.view_check import view_plans
+
+    settings = load_settings()
+    with planning_session(settings) as spark:
+        detectors, faults = detector_plans(spark, settings.project, catalog)
+        views, further = view_plans(spark, catalog)
+    lines = [
+        f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})"
+        for name, one in detectors.items()
+    ]
+    lines += [f"view {name}: {one.mode} ({one.reason})" for name, one in views.items()]
+    return lines, {"detector": len(detectors), "view": len(views)}, faults + further
 
 
 def _catalog() -> Catalog:

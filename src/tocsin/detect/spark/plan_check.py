@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,35 +12,22 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.sparkjob import jvm
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events
-from tocsin.sparkjob.session import clean_scratch, streaming_session
-
-_JOB = "check"
 
 
-def plans(settings: Settings, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:
-    """Read the plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses.
-
-    Starts a JVM of its own, which takes some seconds. Nothing is read, and nothing is left behind.
-
-    Raises:
-        ConfigError: there is no Java, or the set-up is not complete.
-    """
+def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:
+    """Read the plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses."""
     found: dict[str, DetectorPlan] = {}
     faults: list[Fault] = []
-    with _session(settings) as spark:
-        for source in catalog.sources.values():
-            faults += _pattern_faults(spark, settings.project, source)
-        for name, spec in catalog.detectors.items():
-            try:
-                found[name] = _plan(spark, spec, catalog.source(spec.source))
-            except ConfigError as error:
-                faults += error.faults
+    for source in catalog.sources.values():
+        faults += _pattern_faults(spark, project, source)
+    for name, spec in catalog.detectors.items():
+        try:
+            found[name] = _plan(spark, spec, catalog.source(spec.source))
+        except ConfigError as error:
+            faults += error.faults
     return found, faults
 
 
@@ -63,17 +46,3 @@ def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[
     except ConfigError as error:
         return list(error.faults)
     return []
-
-
-@contextlib.contextmanager
-def _session(settings: Settings) -> Iterator[SparkSession]:
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    with tempfile.TemporaryDirectory() as folder:
-        own = settings.model_copy(update={"state": Path(folder)})
-        clean_scratch(own, _JOB)
-        spark = streaming_session(own, job=_JOB, slots=1)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-            jvm.end()
