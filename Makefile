@@ -37,8 +37,8 @@ test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides
 test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST)
 
-test-fast: lint ## Style, types, walls and the quick unit tests: no JVM, no server, under a minute
-	@$(PYTEST) -m "not slow" tests/unit
+test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
+	@$(PYTEST) tests/unit
 
 lint: setup ## Style, types and the walls between the rooms
 	@$(BIN)/ruff check $(PRESENT)

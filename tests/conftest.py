@@ -37,8 +37,6 @@ FOLDERS = ("spark", "airflow", "e2e", "browser", "faults")
 # Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
 TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
-# A unit test that takes one of these fixtures, or this value of a parameter, starts a server: it is `slow`.
-SERVERS = {"postgres", "postgresql", "redis"}
 # Their tests share what is expensive to start: one process runs them all.
 TOGETHER = ("spark", "browser")
 # What takes longest begins first, behind the unit tests, so that both processes end together.
@@ -54,8 +52,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = folder_of(item)
         if folder not in FOLDERS:
-            if is_with_server(item):
-                item.add_marker("slow")
             continue
         item.add_marker(folder)
         if item.get_closest_marker("timeout") is None:
@@ -74,12 +70,6 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
     def _split_scope(self, nodeid: str) -> str:
         folder, file = Path(nodeid.partition("::")[0]).parts[1:3]
         return folder if folder in TOGETHER else f"{folder}/{file}"
-
-
-def is_with_server(item: pytest.Item) -> bool:
-    """Return whether it takes a server as a fixture, or by the value of a parameter."""
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return not SERVERS.isdisjoint([*getattr(item, "fixturenames", ()), *map(str, parameters)])
 
 
 def place_of(item: pytest.Item) -> int:

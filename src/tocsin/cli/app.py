@@ -15,6 +15,7 @@ import typer
 from tocsin.cli.data import (
     drain_command,
     history_command,
+    new_command,
     quality_command,
     quarantine_command,
     replay_command,
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo_command.demo)
 app.add_typer(dev_command.app, name="dev")
+app.add_typer(new_command.app, name="new")
 app.command("send")(send_command.send)
 app.add_typer(drain_command.app, name="drain")
 app.command("replay")(replay_command.replay)

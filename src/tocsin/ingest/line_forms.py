@@ -50,6 +50,15 @@ def logfmt_value(line: bytes, column: str) -> bytes | None:
     return None
 
 
+def logfmt_fields(line: bytes) -> dict[str, bytes]:
+    """Read all columns of a logfmt line that have a value, those of a header first."""
+    header = syslog_header(line)
+    found = dict(zip(SYSLOG_COLUMNS, header.groups(), strict=True)) if header else {}
+    pairs = _PAIR.finditer(line[header.end() :] if header else line)
+    found |= {pair[1].decode("utf-8", "replace"): unquoted(pair[2]).strip(b" \t\r\n") for pair in pairs}
+    return {name: value for name, value in found.items() if value not in (b"", b"-")}
+
+
 def unquoted(value: bytes) -> bytes:
     """Take the quotation marks and escapes off a value that is in quotes."""
     return _ESCAPED.sub(rb"\1", value[1:-1]) if _WHOLE.match(value) else value

@@ -139,11 +139,11 @@ def test_columns_may_come_and_go_but_not_change_their_type(settings: Settings) -
     assert "sources/logins.toml: ip_address is int, but its history holds it as string" in str(raised.value)
 
 
-@pytest.mark.parametrize("server", ["sqlite", "postgres"])
+@pytest.mark.parametrize("server", [False, True], ids=["sqlite", "postgres"])
 def test_those_who_publish_at_the_same_time_lose_nothing(
-    server: str, settings: Settings, request: pytest.FixtureRequest
+    server: bool, settings: Settings, request: pytest.FixtureRequest
 ) -> None:
-    if server == "postgres":
+    if server:
         address = emptied(request.getfixturevalue("postgres")).replace("postgresql://", "postgresql+psycopg://")
         settings = settings.model_copy(update={"history": HistorySettings(catalog=address)})
     failed: list[BaseException] = []

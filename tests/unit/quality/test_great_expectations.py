@@ -28,8 +28,6 @@ from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Check, CheckStage, Severity
 from tocsin.quality.verdict_files import Records
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 BETWEEN = "column_values_to_be_between"
 START = datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,0 +1,151 @@
+"""Guess the schema of a source from lines of a sample."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tocsin.ingest.line_forms import logfmt_fields
+from tocsin.model.errors import ConfigError
+from tocsin.project.scaffold import SampleSchema
+
+_BYTES, _LINES = 1_000_000, 1_000
+_PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_SECONDS, _MILLISECONDS = (1e8, 1e10), (1e11, 1e13)
+_NAMED_TIME = re.compile(r"time|date|(^|_)(ts|at)$", re.IGNORECASE)
+
+
+def read_schema(path: Path) -> SampleSchema:
+    """Guess the schema of the lines in `path`; of a large file, of its first thousand lines within the first megabyte.
+
+    Raises:
+        ConfigError: it cannot be read, is empty or not text, its lines are of no form that can be guessed, or no
+            column of all lines is a time, or can be a key.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(_BYTES)
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+    lines = [line for line in start.split(b"\n")[: -1 if len(start) == _BYTES else None] if line.strip()][:_LINES]
+    if not lines:
+        raise ConfigError.one(path, "holds no line" if len(start) < _BYTES else "begins with a line of over a megabyte")
+    try:
+        texts = [line.decode("utf-8") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ConfigError.one(path, "is not text in UTF-8") from error
+    return _schema(path, texts)
+
+
+def _schema(path: Path, lines: list[str]) -> SampleSchema:
+    form, records = _records(path, lines)
+    names = list(dict.fromkeys(name for record in records for name in record if _COLUMN.fullmatch(name)))
+    values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
+    types = {name: _type(found, as_text=form != "json") for name, found in values.items() if found}
+    always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
+    time, time_format = _event_time(path, always, values)
+    texts = [name for name, kind in always.items() if name != time and kind in ("string", "int", "bigint")]
+    if not texts:
+        raise ConfigError.one(path, "has no column in all lines that could be the key")
+    # The fewest different values beyond one: a user or a path rather than the text of a message or a constant.
+    key = min(texts, key=lambda name: (len(set(map(str, values[name]))) == 1, len(set(map(str, values[name])))))
+    return SampleSchema(
+        lines=len(lines),
+        format=form,
+        columns=always,
+        optional={name: kind for name, kind in types.items() if name not in always},
+        key=key,
+        event_time=time,
+        event_time_format=time_format,
+    )
+
+
+def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]]]:
+    """Find the form that all lines have, and their fields."""
+    for form, read in (("json", _json_fields), ("key-value", _key_value_fields), ("logfmt", _logfmt)):
+        records = [read(line) for line in lines]
+        found = [record for record in records if record]
+        if len(found) == len(records):
+            return form, found
+        if 2 * len(found) > len(records):
+            number = next(n for n, record in enumerate(records, start=1) if not record)
+            raise ConfigError.one(path, f"most lines are {form}, but not this one", line=number)
+    what = 'is neither JSON, `key: value | key: value` nor logfmt; write the source by hand, with format = "regex"'
+    raise ConfigError.one(path, what)
+
+
+def _json_fields(line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _key_value_fields(line: str) -> dict[str, Any]:
+    starts = list(_PAIR.finditer(line))
+    ends = [*(match.start() for match in starts), len(line)][1:]
+    return {match[1]: line[match.end() : end].strip() for match, end in zip(starts, ends, strict=True)}
+
+
+def _logfmt(line: str) -> dict[str, Any]:
+    return {name: value.decode("utf-8", "replace") for name, value in logfmt_fields(line.encode()).items()}
+
+
+def _is_there(value: object) -> bool:
+    return value is not None and value != ""
+
+
+def _type(values: list[Any], *, as_text: bool) -> str:
+    """Name the type that all `values` have; `as_text` says that the form writes numbers as text."""
+    kinds = {_type_of(value, as_text=as_text) for value in values}
+    for wider in ("int", "bigint", "double"):
+        if kinds <= {"int", "bigint", "double"} and kinds <= _up_to(wider):
+            return wider
+    return kinds.pop() if len(kinds) == 1 else "string"
+
+
+def _up_to(kind: str) -> set[str]:
+    order = ["int", "bigint", "double"]
+    return set(order[: order.index(kind) + 1])
+
+
+def _type_of(value: Any, *, as_text: bool) -> str:
+    if isinstance(value, bool) or (as_text and value in ("true", "false")):
+        return "boolean"
+    if isinstance(value, int | float) or (as_text and re.fullmatch(r"-?\d+(\.\d+)?(ms)?", value)):
+        number = float(str(value).removesuffix("ms"))
+        if not number.is_integer() or "." in str(value) or "ms" in str(value):
+            return "double"
+        return "int" if abs(number) < 2**31 else "bigint"
+    return "timestamp" if _moment(value) else "string"
+
+
+def _moment(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(value) > len("2026-01-31") and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str]:
+    """Find the column that holds the time of the event, and how."""
+    for name, kind in columns.items():
+        if kind == "timestamp":
+            return name, "iso8601"
+    for form, (low, high) in (("epoch-seconds", _SECONDS), ("epoch-milliseconds", _MILLISECONDS)):
+        for name, kind in columns.items():
+            numbers = kind in ("int", "bigint", "double") and _NAMED_TIME.search(name)
+            if numbers and all(low <= _number(value) < high for value in values[name]):
+                return name, form
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970"
+    raise ConfigError.one(path, what)
+
+
+def _number(value: Any) -> float:
+    return float(str(value).removesuffix("ms"))

@@ -1,0 +1,85 @@
+"""Guessing a source from a sample: forms, types, key, event time, and what cannot be guessed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tocsin.ingest.sample import read_schema
+from tocsin.model.errors import ConfigError
+from tocsin.project.scaffold import source_text
+from tocsin.project.source_file import read_source
+
+LOGIN = "user_id: {u} | timestamp: 2026-01-31T14:05:0{n}Z | ip_address: 192.0.2.{n} | action: login failed"
+ROUTER = (
+    "<158>1 2026-01-31T14:05:0{n}.123456+00:00 host heroku router - at=info method=GET "
+    'path="/{u}?a=1" connect=1ms service=18ms status=200 bytes=1548{more}'
+)
+
+
+def sampled(folder: Path, *lines: str | bytes) -> Path:
+    path = folder / "sample"
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n")
+    return path
+
+
+def test_lines_of_pairs(tmp_path: Path) -> None:
+    schema = read_schema(sampled(tmp_path, *(LOGIN.format(u="ab"[n % 2], n=n) for n in range(6)), ""))
+    assert (schema.format, schema.lines, schema.key, schema.event_time) == ("key-value", 6, "user_id", "timestamp")
+    assert schema.columns == {"user_id": "string", "timestamp": "timestamp", "ip_address": "string", "action": "string"}
+
+
+def test_lines_of_a_router_with_a_field_that_some_lack(tmp_path: Path) -> None:
+    lines = [ROUTER.format(u="xy"[n % 2], n=n, more=" desc=late" if n == 2 else "") for n in range(4)]
+    schema = read_schema(sampled(tmp_path, *lines))
+    assert (schema.format, schema.key, schema.event_time) == ("logfmt", "path", "syslog_time")
+    kinds = {name: schema.columns[name] for name in ("path", "connect", "status", "bytes")}
+    assert kinds == {"path": "string", "connect": "double", "status": "int", "bytes": "int"}
+    assert schema.optional == {"desc": "string"}
+
+
+def test_json_with_numbers_as_times_and_a_file_that_goes_on(tmp_path: Path) -> None:
+    values = [
+        {"ts": 1769868309123 + n, "shop": n % 3, "price": n + 0.5, "ok": True, "n": 2**40, "x": "x" if n == 3 else n}
+        for n in range(9)
+    ]
+    schema = read_schema(sampled(tmp_path, *map(json.dumps, values)))
+    assert (schema.event_time, schema.event_time_format, schema.key) == ("ts", "epoch-milliseconds", "shop")
+    kinds = {"ts": "bigint", "shop": "int", "price": "double", "ok": "boolean", "n": "bigint", "x": "string"}
+    assert schema.columns == kinds
+    path = sampled(tmp_path, *[json.dumps(values[0] | {"pad": "p" * 5000})] * 300)
+    assert 150 < read_schema(path).lines < 201
+
+
+@pytest.mark.parametrize("form", ["pairs", "router", "json"])
+def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str) -> None:
+    lines = {
+        "pairs": [LOGIN.format(u="ab"[n % 2], n=n) for n in range(5)],
+        "router": [ROUTER.format(u="ab"[n % 2], n=n, more=" desc=late" if n else "") for n in range(5)],
+        "json": [json.dumps({"time": 1769868309 + n, "who": "ab"[n % 2], "no column": 1}) for n in range(5)],
+    }[form]
+    path = tmp_path / "guessed.toml"
+    path.write_text(source_text("guessed", read_schema(sampled(tmp_path, *lines)), "a@example.com"))
+    source = read_source(path)
+    assert source.key in source.columns
+    assert source.columns.keys() >= source.optional
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([""], "holds no line"),
+        ([b"\xff\xfe\x00\x01"], "is not text in UTF-8"),
+        (["Jan 31 sshd: Failed password for root"] * 3, 'write the source by hand, with format = "regex"'),
+        (['{"a": 1}', '{"a": 1}', "no JSON"], ":3: most lines are json, but not this one"),
+        (['{"a": "x", "b": "y"}'], "has no column in all lines that is a time"),
+        (['{"at": "2026-01-31T14:05:09Z"}'], "could be the key"),
+        (["x" * 1_100_000], "begins with a line of over a megabyte"),
+    ],
+)
+def test_what_cannot_be_guessed_is_told(tmp_path: Path, lines: list[str | bytes], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_schema(sampled(tmp_path, *lines))
+    assert told in str(caught.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_schema(tmp_path / "missing")
