@@ -14,6 +14,7 @@ VIEW = "view"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
 DRAIN = "drain"
+WEB = "web"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
 _LONGEST = 200

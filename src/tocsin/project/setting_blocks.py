@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -200,35 +200,44 @@ class HistorySettings(_Block):
     grace: Duration = timedelta(hours=1)
 
 
-class DrainSettings(_Block):
+class ListenSettings(_Block):
+    """Where a server of ours listens.
+
+    Attributes:
+        host, port: with an address that is not loopback it needs a certificate.
+        certificate_file, key_file: PEM files for TLS. What is not absolute begins in the project.
+    """
+
+    host: str = LOOPBACK
+    port: int = Field(ge=1, le=65535)
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        if self.host != LOOPBACK and self.certificate_file is None:
+            raise ValueError(f"a host other than {LOOPBACK} needs certificate_file and key_file: passwords come in")
+        return self
+
+
+class DrainSettings(ListenSettings):
     """The log drain, which runs when it is told who may send.
 
     Attributes:
         credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
             What is not absolute begins in the project.
-        host, port: where it listens; with an address that is not loopback it needs a certificate.
-        certificate_file, key_file: PEM files for TLS.
         max_body_bytes: of one request, packed or unpacked.
         max_held_bytes: of all requests that wait for Kafka, together.
         only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
     """
 
     credentials_file: Path | None = None
-    host: str = LOOPBACK
     port: int = Field(default=8430, ge=1, le=65535)
-    certificate_file: Path | None = None
-    key_file: Path | None = None
     max_body_bytes: int = Field(default=1_048_576, ge=1024, le=8_388_608)
     max_held_bytes: int = Field(default=67_108_864, ge=33_554_432)
     only: dict[str, str] = {}
-
-    @model_validator(mode="after")
-    def _safe(self) -> DrainSettings:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        if self.host != LOOPBACK and self.certificate_file is None:
-            raise ValueError(f"a host other than {LOOPBACK} needs certificate_file and key_file: passwords come in")
-        return self
 
 
 class AirflowSettings(_Block):

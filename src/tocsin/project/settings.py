@@ -29,7 +29,7 @@ from tocsin.project.setting_blocks import (
     SparkSettings,
 )
 from tocsin.project.validation import faults_of
-from tocsin.project.view_settings import ViewSettings
+from tocsin.project.view_settings import ViewSettings, WebSettings
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     airflow: AirflowSettings = AirflowSettings()
     drain: DrainSettings = DrainSettings()
     views: ViewSettings = ViewSettings()
+    web: WebSettings = WebSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tocsin.model.errors import ConfigError
+from tocsin.project.setting_blocks import ListenSettings
 
 
 class ViewSettings(BaseModel):
@@ -41,3 +42,15 @@ class ViewSettings(BaseModel):
         if address is None:
             raise ConfigError.one("tocsin.toml", f"has no address of {kind}; views are kept there", key=f"views.{kind}")
         return address
+
+
+class WebSettings(ListenSettings):
+    """The REST answers about views; their server runs when there are views.
+
+    Attributes:
+        token_file: holds the token that readers must send, readable by its owner alone. Without one a token is made
+            once, in `<state>/web.token`.
+    """
+
+    port: int = Field(default=8431, ge=1, le=65535)
+    token_file: Path | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, JobName
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, WEB, JobName
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
@@ -135,6 +135,11 @@ def _views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired
     }
 
 
+def _web(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Serve REST while there are views; the server reads their files again when these change."""
+    return {"": Desired(_spec(code, _plain(settings.kafka), _plain(settings.web)))} if catalog.views else {}
+
+
 def _of_alerts(settings: Settings) -> tuple[str, ...]:
     return _plain(settings.kafka), _plain(settings.alerts)
 
@@ -225,6 +230,14 @@ KINDS = {
             desired=_drain,
             title="Takes lines over HTTP",
             wanted=lambda settings: settings.drain.credentials_file is not None,
+        ),
+        JobKind(
+            word=WEB,
+            program="tocsin.views.rest",
+            rooms=("kafka", "views"),
+            desired=_web,
+            title="Answers questions about views",
+            wanted=lambda settings: any((settings.project / "views").glob("*.py")),
         ),
     )
 }

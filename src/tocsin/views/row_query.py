@@ -125,6 +125,10 @@ class ViewReader:
         with self._translated():
             address = f"{path.absolute().as_uri()}?mode=ro"
             self._connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+            made = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
+        if made is None:  # the last table of a new file
+            self._connection.close()
+            raise FileNotFoundError(path)
 
     def close(self) -> None:
         """Close the file."""

@@ -74,8 +74,8 @@ class RowStore:
         return json.loads(found[0][0]) if found else None
 
     def note(self, **facts: Any) -> None:
-        """Store facts, JSON values by name."""
-        with self._transaction():
+        """Store facts, JSON values by name; no row changes."""
+        with self._translated():
             self._note(facts)
 
     def stored(self, identities: Iterable[str]) -> list[StoredRow]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.rig.played_kafka import played_kafka
 from tests.rig.waiting import await_that
-from tests.unit.views.view_scene import NOON, SECOND, view_row
+from tests.unit.views.view_scene import NOON, SECOND, declare_words, view_row
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobReport, JobState
@@ -23,31 +23,10 @@ from tocsin.views.row_store import store_path
 from tocsin.views.view_applier_job import ViewApplierJob
 from tocsin.views.view_row import ViewRow
 
-VIEW = '''"""Counts words."""
-from tocsin import view
-@view(source="words", key="word", window="10 seconds", keep="60 seconds", owner="search@example.com", stage="live")
-def view(events):
-    return events
-'''
-SOURCE = """title = "Words"
-owner = "search@example.com"
-format = "json"
-key = "word"
-event_time = "at"
-event_time_format = "iso8601"
-lateness = "10 seconds"
-
-[schema]
-at = "timestamp"
-word = "string"
-"""
-
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    for path, text in (("views/word_counts.py", VIEW), ("sources/words.toml", SOURCE)):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text(text)
+    declare_words(tmp_path)
     with played_kafka("views.word_counts", "job-metrics") as kafka:
         yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
 

@@ -1,0 +1,86 @@
+"""`python -m tocsin.views.rest web`: the job `web`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+import threading
+from pathlib import Path
+
+import structlog
+
+from tocsin.kafka.plain_job import run_program
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.errors import ConfigError
+from tocsin.model.job_report import JobState
+from tocsin.model.names import WEB
+from tocsin.project.settings import Settings
+from tocsin.runtime.http_server import serve_until_stopped
+from tocsin.runtime.state_file import write_whole
+from tocsin.views.rest.event_stream import Followers
+from tocsin.views.rest.open_views import OpenViews
+from tocsin.views.rest.view_api import view_api
+
+_REPORT_SECONDS, _OTHERS = 2.0, 0o077
+
+
+def token_file(settings: Settings) -> Path:
+    """Name the file that holds the token of readers."""
+    file = settings.web.token_file
+    return settings.state / "web.token" if file is None else settings.project / file
+
+
+def read_token(settings: Settings) -> str:
+    """Read the token of readers; without `web.token_file`, one is made.
+
+    Raises:
+        ConfigError: the file cannot be read, is empty, or others can read it.
+        OSError: none can be made.
+    """
+    path = token_file(settings)
+    if settings.web.token_file is None and not path.exists():
+        write_whole(path, f"{secrets.token_urlsafe(24)}\n", mode=0o600)
+    try:
+        if path.stat().st_mode & _OTHERS:
+            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {path}", key="web.token_file")
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}", key="web.token_file") from error
+    if not token:
+        raise ConfigError.one(path, "is empty: it must hold the token", key="web.token_file")
+    return token
+
+
+def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+    """Answer until SIGTERM.
+
+    Raises:
+        ConfigError: the token or the files for TLS are faulty.
+        OSError: the port is taken.
+    """
+    with contextlib.closing(OpenViews(settings)) as views:
+        api = view_api(views, read_token(settings))
+        structlog.get_logger().info("listening", host=settings.web.host, port=settings.web.port)
+        report = _report(reporter, api.state.followers, stop)
+        serve_until_stopped(api, settings.web, settings.project, report)
+    stop.set()
+
+
+async def _report(reporter: Reporter, followers: Followers, stop: threading.Event) -> None:
+    try:
+        while not stop.is_set():
+            reporter.update(state=JobState.RUNNING, reason="", counts={"followers": float(followers.count)})
+            await asyncio.sleep(_REPORT_SECONDS)
+    finally:
+        followers.stopping = True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job until SIGTERM; returns its `ExitCode`."""
+    return run_program("tocsin.views.rest", {WEB: serve}, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
