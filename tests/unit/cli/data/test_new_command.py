@@ -33,14 +33,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_source_a_flow_and_a_view_are_there_and_sound(project: Path) -> None:
     sample = project / "sample"
     sample.write_text('{"at": "2026-01-31T14:05:09Z", "line": "a b"}\n{"at": "2026-01-31T14:05:10Z", "line": "b"}\n')
-    (project / "sources/shouted.toml").write_text(WORDS.replace('format = "json"', 'format = "events"'))
+    shouted = WORDS.replace('format = "json"', 'format = "events"').replace('event_time = "at"\n', "")
+    (project / "sources/shouted.toml").write_text(shouted)
     for call in (
         ["source", "lines", "--sample", str(sample)],
         ["flow", "shout", "--source", "lines", "--to", "shouted"],
         ["view", "counts", "--source", "words"],
     ):
         result = CliRunner().invoke(app, ["new", *call, *OWNER])
-        assert (result.exit_code, "written: " in result.output) == (0, True), result.output
+        assert (result.exit_code, "written: " in result.output) == (0, True), result.exception or result.output
     catalog = read_catalog(project)
     assert catalog.broken == {}
     assert (catalog.source("lines").key, catalog.view("counts").key) == ("line", ("word",))
