@@ -82,17 +82,22 @@ class Topics:
         )
 
     def assert_ticks_are_true(self) -> None:
-        """After a tick of time T, no event that was appended before T comes for the first time."""
-        latest: dict[int, str] = {}
-        seen: set[Identity] = set()
-        for message in sorted(self._installation.read(self.events_topic), key=_in_order):
-            value, partition = json.loads(message.value() or b"{}"), message.partition() or 0
-            if "tick" in value:
-                assert value["event_time"] > latest.get(partition, ""), "ticks go back"
-                latest[partition] = value["event_time"]
-            elif place(value) not in seen:
-                seen.add(place(value))
-                assert value["ingested_at"] >= latest.get(partition, ""), f"a tick passed {value}"
+        """See the function of that name."""
+        assert_ticks_are_true(self._installation.read(self.events_topic))
+
+
+def assert_ticks_are_true(messages: Iterable[Message]) -> None:
+    """After a tick of time T, no event that was appended before T comes for the first time."""
+    latest: dict[int, str] = {}
+    seen: set[tuple[str, int, int]] = set()
+    for message in sorted(messages, key=_in_order):
+        value, partition = json.loads(message.value() or b"{}"), message.partition() or 0
+        if "tick" in value:
+            assert value["event_time"] > latest.get(partition, ""), "ticks go back"
+            latest[partition] = value["event_time"]
+        elif (identity := (value["raw_topic"], *place(value))) not in seen:
+            seen.add(identity)
+            assert value["ingested_at"] >= latest.get(partition, ""), f"a tick passed {value}"
 
 
 def place(event: dict[str, Any]) -> Identity:

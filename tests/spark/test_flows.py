@@ -12,17 +12,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import Feed, tick
-from tocsin.flows.spark.flow_plan import check_flow
+from tocsin.flows.spark.flow_plan import apply_flow, plan_flow
 from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
-from tocsin.flows.spark.flow_run import apply_flow
 from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import Names
-from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.declaration import read_flow
 from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import no_records, parse_events
+from tocsin.sparkjob.events import parse_events
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "words"
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -138,18 +136,13 @@ def test_what_is_wrong_with_a_flow_is_told(
     spark: SparkSession, tmp_path: Path, catalog: Catalog, body: str, told: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        check(spark, spec_of(tmp_path, body), catalog.source("lines"), catalog.source("words"))
+        plan_flow(spark, spec_of(tmp_path, body), catalog)
     assert told in str(caught.value)
-
-
-def check(spark: SparkSession, spec: FlowSpec, source: Source, to: Source) -> None:
-    check_flow(apply_flow(DeclaredFunction(spec.path, "flow"), no_records(spark), source), spec, source, to)
 
 
 @pytest.mark.parametrize("name", ["words", "text_transformer"])
 def test_the_shipped_flows_are_well(spark: SparkSession, catalog: Catalog, name: str) -> None:
-    spec = catalog.flow(name)
-    check(spark, spec, catalog.source(spec.source), catalog.source(spec.to))
+    plan_flow(spark, catalog.flow(name), catalog)
 
 
 def test_what_a_flow_has_written_is_read_as_events(catalog: Catalog, records: Records, spark: SparkSession) -> None:

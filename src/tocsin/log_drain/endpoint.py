@@ -126,9 +126,9 @@ class Endpoint:
         return lambda body: _read_otlp(body, form == _JSON, source, identity_of(source, b"otlp", key))
 
     def _source(self, name: str) -> Source:
-        source, known = self._catalog.sources.get(name), self._catalog.sources
-        if source is not None:
-            return source
+        known = {name: source for name, source in self._catalog.sources.items() if not source.is_derived}
+        if name in known:
+            return known[name]
         if f"sources/{name}" in self._catalog.broken:
             raise TransientError(f"the file of source '{name}' cannot be read now")
         near = nearest(name, known)

@@ -157,8 +157,10 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     """
     from tocsin.history.places import writing_history
     from tocsin.history.spark.import_files import import_files
+    from tocsin.project.catalog import load_project
 
-    settings, declared = _project(source)
+    settings, catalog = load_project()
+    declared = catalog.recorded_source(source)
     paths, is_bad, has_landed = list(list_files(files)), False, False
     with writing_history(settings):
         for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):

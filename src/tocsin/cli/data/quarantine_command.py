@@ -121,7 +121,8 @@ def _show_replay(done: ReplayResult) -> None:
 
 
 def _sources(catalog: Catalog, source: str | None) -> list[Source]:
-    return [catalog.source(name) for name in ([source] if source else sorted(catalog.sources))]
+    names = sorted(name for name, one in catalog.sources.items() if not one.is_derived)
+    return [catalog.recorded_source(name) for name in ([source] if source else names)]
 
 
 def _show_count(found: QuarantineCount) -> None:
@@ -137,7 +138,7 @@ def _show_count(found: QuarantineCount) -> None:
 def _named(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:
     from tocsin.ingest.quarantine import find_quarantined
 
-    return find_quarantined(settings, catalog.source(record.partition("/")[0]), record)
+    return find_quarantined(settings, catalog.recorded_source(record.partition("/")[0]), record)
 
 
 def _row(record: QuarantinedRecord) -> tuple[object, ...]:

@@ -73,7 +73,7 @@ def _send(source: str, lines: Lines, total: float | None) -> None:
 
     settings, catalog = load_project()
     began = time.monotonic()
-    with LineProducer(settings, catalog.source(source)) as producer, bar("sending", total) as advance:
+    with LineProducer(settings, catalog.recorded_source(source)) as producer, bar("sending", total) as advance:
         _hand_over(producer, lines, advance)
     seconds = max(time.monotonic() - began, 1e-3)
     topic, rate = settings.names.raw(source), producer.delivered / seconds

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
 
-_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan each detector and view; takes some seconds.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all that is code; takes some seconds.")]
 
 
 def detectors(json: options.Json = False) -> None:
@@ -36,8 +36,8 @@ def detectors(json: options.Json = False) -> None:
 def check(plan: _Plan = False, json: options.Json = False) -> None:
     """Check all that is declared in the project, and list all faults. Exit code 1 when there is one.
 
-    The files are read, not imported, so this is quick. With --plan detectors and views are also imported and planned
-    by Spark, as in their jobs: that finds missing columns and scores of unknown kind, and shows the mode.
+    The files are read, not imported, so this is quick. With --plan flows, detectors and views are also imported and
+    planned by Spark, as in their jobs: that finds missing columns and scores of unknown kind, and shows the mode.
     """
     from tocsin.cli.json_shapes import FaultShape
 
@@ -45,7 +45,8 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
-    well = {"source": len(catalog.sources), "detector": len(catalog.detectors), "view": len(catalog.views)}
+    well = {"source": len(catalog.sources), "flow": len(catalog.flows)}
+    well |= {"detector": len(catalog.detectors), "view": len(catalog.views)}
     plans: list[str] = []
     if plan:
         plans, planned, further = _plans(catalog)
@@ -58,7 +59,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
             line(one)
         for fault in faults:
             line(str(fault), style="red")
-        *first, last = [counted(count, word) for word, count in well.items() if count or word != "view"]
+        *first, last = [counted(count, word) for word, count in well.items() if count or word in ("source", "detector")]
         declared = f"{', '.join(first)} and {last}"
         broken = f"{counted(len(faults), 'fault')} in {counted(files, 'file')}; " if faults else ""
         line(f"{broken}{declared} well declared")
@@ -67,8 +68,9 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
 
 def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
-    """Have Spark plan detectors and views: a line on each plan, how many there are of a kind, and all faults."""
+    """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.detect.spark.plan_check import detector_plans
+    from tocsin.flows.spark.flow_plan import flow_faults
     from tocsin.project.settings import load_settings
     from tocsin.sparkjob.session import planning_session
     from tocsin.views.spark.view_check import view_plans
@@ -77,12 +79,14 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     with planning_session(settings) as spark:
         detectors, faults = detector_plans(spark, settings.project, catalog)
         views, further = view_plans(spark, catalog)
+        of_flows = flow_faults(spark, catalog)
     lines = [
         f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})"
         for name, one in detectors.items()
     ]
     lines += [f"view {name}: {one.mode} ({one.reason})" for name, one in views.items()]
-    return lines, {"detector": len(detectors), "view": len(views)}, faults + further
+    well = len(catalog.flows) - len({fault.where for fault in of_flows})
+    return lines, {"flow": well, "detector": len(detectors), "view": len(views)}, [*of_flows, *faults, *further]
 
 
 def _catalog() -> Catalog:

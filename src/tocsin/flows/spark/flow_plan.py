@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.flow import POSITION, FlowSpec
 from tocsin.model.source import EVENT_COLUMNS, Source
-from tocsin.sparkjob.events import IDENTITY
+from tocsin.project.catalog import Catalog
+from tocsin.sparkjob.declared_function import DeclaredFunction
+from tocsin.sparkjob.events import IDENTITY, no_records, parse_events
 from tocsin.sparkjob.plan_traits import find_obstacle, keeps_state
 from tocsin.sparkjob.plan_tree import Node, parse_tree
 
@@ -20,6 +23,34 @@ _CHANGES = {
     "SparkPartitionID": "spark_partition_id()", "CurrentTimestamp": "current_timestamp()", "Now": "now()",
     "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
 }  # fmt: skip
+
+
+def flow_faults(spark: SparkSession, catalog: Catalog) -> list[Fault]:
+    """List what Spark, Java or Tocsin refuses of the plans of all flows."""
+    faults: list[Fault] = []
+    for spec in catalog.flows.values():
+        try:
+            plan_flow(spark, spec, catalog)
+        except ConfigError as error:
+            faults += error.faults
+    return faults
+
+
+def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog) -> None:
+    """Have Spark plan `spec`, and check what it returns.
+
+    Raises:
+        ConfigError: with all faults at once; a retry does not help.
+    """
+    source = catalog.source(spec.source)
+    rows = apply_flow(DeclaredFunction(spec.path, "flow"), no_records(spark), source)
+    check_flow(rows, spec, source, catalog.source(spec.to))
+
+
+def apply_flow(flow: DeclaredFunction, records: DataFrame, source: Source) -> DataFrame:
+    """Make the rows that `flow` gives for `records` of the events topic of `source`."""
+    events = parse_events(records, source)
+    return flow(events.where(F.col("tick").isNull()).drop("tick"))
 
 
 def check_flow(rows: DataFrame, spec: FlowSpec, source: Source, to: Source) -> None:

@@ -6,9 +6,8 @@ from datetime import datetime
 
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tocsin.flows.spark.flow_plan import check_flow
+from tocsin.flows.spark.flow_plan import apply_flow, plan_flow
 from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
 from tocsin.flows.upstream_ticks import UpstreamTicks
 from tocsin.ingest.backlog import FeederLag
@@ -17,11 +16,10 @@ from tocsin.ingest.spark.passed_on import PassedOn
 from tocsin.ingest.ticks import TrueAfter
 from tocsin.kafka.reader import TopicReader, came_in_at
 from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
-from tocsin.sparkjob.events import count_ticks, no_records, parse_events
+from tocsin.sparkjob.events import count_ticks
 from tocsin.sparkjob.query.poison import SetAside
 from tocsin.sparkjob.query.work import Run, Started
 
@@ -35,7 +33,7 @@ class FlowRun(Mover):
         catalog = read_catalog(settings.project)
         self.spec = catalog.flow(name)
         super().__init__(settings, catalog, catalog.upstream(self.spec.to)[0], catalog.source(self.spec.to))
-        self.version = self.spec.version
+        self.version, self._catalog = self.spec.version, catalog
         self._from = catalog.source(self.spec.source)
         self._flow = DeclaredFunction(self.spec.path, "flow")
         self._passed_on = PassedOn(FeederLag(settings, catalog.upstream(self.spec.source)))
@@ -44,7 +42,7 @@ class FlowRun(Mover):
     def check(self, spark: SparkSession) -> None:
         """Check what the flow returns, once."""
         if not self._is_checked:
-            check_flow(apply_flow(self._flow, no_records(spark), self._from), self.spec, self._from, self.source)
+            plan_flow(spark, self.spec, self._catalog)
             self._is_checked = True
 
     def start(self, run: Run) -> Started:
@@ -78,9 +76,3 @@ class FlowRun(Mover):
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of a tick, its time."""
         return came_in_at(message)
-
-
-def apply_flow(flow: DeclaredFunction, records: DataFrame, source: Source) -> DataFrame:
-    """Make the rows that `flow` gives for `records` of the events topic of `source`."""
-    events = parse_events(records, source)
-    return flow(events.where(F.col("tick").isNull()).drop("tick"))
