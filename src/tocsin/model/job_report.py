@@ -39,7 +39,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     """The state and progress of one job at one moment.
 
     Attributes:
-        job: `ingest:<source>`, `detector:<name>`, `compute:<view>`, `indexer`, `notifier` or `drain`.
+        job: `ingest:<source>`, `flow:<name>`, `detector:<name>`, `compute:<view>`, `indexer`, `notifier` or `drain`.
         instance: id of the installation that the job belongs to.
         at: of this sign of life, UTC.
         started_at: when the process began, UTC.
