@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tocsin.kafka.topics import TopicSpec, _await_visible
+from tocsin.kafka.topics import TopicSpec, _await_visible, wanted_topics
 from tocsin.model.errors import TocsinError, TransientError
+from tocsin.model.sizes import VIEW_BYTES
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.paths import here
 
 SPEC = TopicSpec("raw.x", 1, {})
 
@@ -47,3 +51,11 @@ def test_a_partition_without_a_leader_is_waited_for(code: int) -> None:
 def test_what_is_refused_is_not_waited_for() -> None:
     with pytest.raises(TocsinError, match="refuses"):
         _await_visible(Admin(KafkaError.TOPIC_AUTHORIZATION_FAILED), [SPEC], 5.0)  # type: ignore[arg-type]
+
+
+def test_the_topic_of_a_view_keeps_the_last_version_of_each_row_for_good() -> None:
+    catalog = read_catalog(here().root / "examples" / "inventory")
+    spec = wanted_topics(Settings(), catalog)["views.inventory"]
+    assert (spec.partitions, spec.config["cleanup.policy"]) == (2, "compact")
+    assert "retention.ms" not in spec.config
+    assert spec.config["max.message.bytes"] == str(VIEW_BYTES)

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,3 +180,15 @@ def test_other_passwords_and_sources_concern_the_log_drain(project: Path) -> Non
     before = _jobs(project, settings)
     _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "20 seconds"')
     assert {"drain", INGEST} <= _changed(before, _jobs(project, settings))
+
+
+def test_a_changed_view_replaces_the_job_that_computes_it_and_another_owner_does_not(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "inventory", tmp_path, dirs_exist_ok=True)
+    before, path = _jobs(tmp_path), tmp_path / "views" / "inventory.py"
+    assert (before["compute:inventory"].heavy, before["compute:inventory"].hands_over) == (True, False)
+    _edit(path, "platform@example.com", "stores@example.com")
+    assert "compute:inventory" not in _changed(before, _jobs(tmp_path))
+    _edit(path, "-F.col", "-2 * F.col")
+    assert "compute:inventory" in _changed(before, _jobs(tmp_path))
+    _edit(path, 'stage="live"', 'stage="draft"')
+    assert "compute:inventory" not in _jobs(tmp_path)

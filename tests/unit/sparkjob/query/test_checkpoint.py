@@ -279,3 +279,13 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
     assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
     remove_other_checkpoints(tmp_path, {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}
+
+
+def test_with_all_that_the_topic_holds_a_new_plan_begins_at_the_first_record_that_is_kept(tmp_path: Path) -> None:
+    def whole(topic: Kept, fingerprint: str) -> Checkpoint:
+        return open_checkpoint(tmp_path, fingerprint, topic, None, lambda: None)
+
+    whole(Kept((0, 50), (0, 10)), "f1")
+    read_up_to(tmp_path, "f1", NOON + 40 * SECOND, p0=50, p1=10)
+    one = whole(Kept((30, 60), (0, 12)), "f2")
+    assert (one.offsets, one.publish_from, one.gap) == ({0: 30, 1: 0}, NOON + 30 * SECOND, None)
