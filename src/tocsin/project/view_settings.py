@@ -16,6 +16,7 @@ class ViewSettings(BaseModel):
     Attributes:
         postgres, postgres_file: such as postgresql://user@host/database.
         redis, redis_file: such as redis://host:6379/0, or rediss:// for TLS.
+        influx, influx_file: such as http://host:8086/write?db=name; see `tocsin.views.sinks.influx_sink`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -24,6 +25,8 @@ class ViewSettings(BaseModel):
     postgres_file: Path | None = None
     redis: str | None = None
     redis_file: Path | None = None
+    influx: str | None = None
+    influx_file: Path | None = None
 
     def address(self, kind: str) -> str:
         """Return the address of the sink `kind`.

@@ -34,7 +34,15 @@ def _redis(address: str, consumer: str, spec: ViewSpec) -> Sink:
     return RedisSink(address, consumer, spec.table, names_hashes=spec.key == ("hash", "field"))
 
 
+def _influx(address: str, consumer: str, spec: ViewSpec) -> Sink:
+    from tocsin.views.sinks.influx_sink import InfluxSink  # noqa: PLC0415 - as above
+
+    del consumer  # it remembers no offsets
+    return InfluxSink(address, spec.table)
+
+
 _SINKS: dict[SinkKind, Callable[[str, str, ViewSpec], Sink]] = {
     SinkKind.POSTGRES: _postgres,
     SinkKind.REDIS: _redis,
+    SinkKind.INFLUX: _influx,
 }

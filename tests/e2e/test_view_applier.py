@@ -1,0 +1,130 @@
+"""The applier as it is run, on a real broker and a real Redis, killed again and again while rows come."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.rig.broker import Broker
+from tests.rig.redis_server import running_redis
+from tests.rig.waiting import await_that, patient
+from tocsin.dev.servers.ports import free_ports
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.kafka.topics import ensure_topics
+from tocsin.model.sizes import EVENT_BYTES
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.project.view_settings import ViewSettings, WebSettings
+from tocsin.supervision.runners.job_command import job_environment
+from tocsin.views.rest.view_api import Rows
+from tocsin.views.view_row import ViewRow
+
+ROWS, KEYS, SECONDS = 20_000, 200, 60.0
+VIEW = '''"""Counts words."""
+from tocsin import view
+@view(source="words", key="word", window=None, sink="redis", owner="search@example.com", stage="live")
+def view(events):
+    return events
+'''
+SOURCE = """title = "Words"
+owner = "search@example.com"
+format = "json"
+key = "word"
+event_time = "at"
+event_time_format = "iso8601"
+lateness = "10 seconds"
+
+[schema]
+at = "timestamp"
+word = "string"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, broker: Broker) -> Settings:
+    for path, text in (("views/words_seen.py", VIEW), ("sources/words.toml", SOURCE)):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text(text)
+    kafka = broker.kafka.model_copy(update={"topic_prefix": f"{tmp_path.name}."})
+    found = Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
+    ensure_topics(found, read_catalog(tmp_path))
+    return found
+
+
+class Written:
+    """A compute job that is played: writes versions of rows, and remembers the last of each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.last = settings, dict[str, int]()
+
+    def write(self) -> None:
+        dice = random.Random(7)
+        with RecordWriter(self.settings, EVENT_BYTES) as writer:
+            for number in range(ROWS):
+                word = f"w{dice.randrange(KEYS)}"
+                row = ViewRow(key={"word": word}, values={"count": number}, build="a")
+                for _ in range(1 + (dice.random() < 0.1)):  # some are written twice
+                    writer.write(self.settings.names.view("words_seen"), row.model_dump_json(), row.identity)
+                self.last[word] = number
+                if number % 200 == 0:
+                    time.sleep(0.05)
+
+
+def start(settings: Settings, *program: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", *program], env=job_environment(settings, Path()))
+
+
+def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) -> None:
+    with running_redis("--appendonly", "yes", "--appendfsync", "everysec") as server:
+        (port,) = free_ports(1)
+        views, web = ViewSettings(redis=server.address), WebSettings(port=port)
+        settings = settings.model_copy(update={"views": views, "web": web})
+        rows = Written(settings)
+        writing = threading.Thread(target=rows.write)
+        writing.start()
+        client = redis.Redis(port=server.port, decode_responses=True)
+        job = start(settings, "tocsin.views", "words_seen")
+        api = start(settings, "tocsin.views.rest", "web")
+        try:
+            for kills in range(6):
+                time.sleep(1.0)
+                if kills % 3 == 2:
+                    server.kill()
+                    time.sleep(0.5)
+                    server.start("--appendonly", "yes", "--appendfsync", "everysec")
+                elif kills == 4:
+                    client.flushall()
+                else:
+                    job.kill()
+                    job.wait()
+                    job = start(settings, "tocsin.views", "words_seen")
+            writing.join()
+
+            def sink() -> dict[str, int]:
+                keys: Any = client.keys("words_seen:*")
+                counts: Any = {key.partition(":")[2]: client.hget(key, "count") for key in keys}
+                return {word: int(count or -1) for word, count in counts.items()}
+
+            await_that(lambda: sink() == rows.last, SECONDS)
+            token = (settings.state / "web.token").read_text().strip()
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/views/words_seen?limit=1000", headers={"Authorization": f"Bearer {token}"}
+            )
+            with urllib.request.urlopen(request, timeout=patient(10)) as answer:
+                told = Rows.model_validate_json(answer.read())
+            assert {row.name: row.values["count"] for row in told.rows} == rows.last
+        finally:
+            for process in (job, api):
+                process.terminate()
+                process.wait(patient(SECONDS))
+            writing.join()
+            client.close()
