@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tocsin.dev.servers.kafka_server import Kafka
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.errors import TocsinError, TransientError
-from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.setting_blocks import KafkaSettings, SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.sparkjob.class_training import make_archive
@@ -37,7 +37,8 @@ def main(archive: Path) -> int:
         with tempfile.TemporaryDirectory() as folder, _broker(Path(folder) / "kafka") as kafka:
             _fill(kafka)
             os.environ["JAVA_HOME"] = str(find_java().home)
-            make_archive(archive, Settings(state=Path(folder) / "state", kafka=kafka), _TOPICS)
+            spark = SparkSettings(archive=False)  # else the JVMs would use, and write, one that is there
+            make_archive(archive, Settings(state=Path(folder) / "state", kafka=kafka, spark=spark), _TOPICS)
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 1

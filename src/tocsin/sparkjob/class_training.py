@@ -76,6 +76,7 @@ def _run_streams(spark: SparkSession, settings: Settings, reads: str, writes: st
     query = writer.trigger(realTime="5 seconds").start()  # type: ignore[call-overload]  # not in its overloads
     while not query.recentProgress and query.isActive:
         query.awaitTermination(1)  # raises if it has failed
+    spark.sparkContext.setLogLevel("OFF")  # Spark logs an aborted batch as a dozen errors; it is none
     query.stop()
 
 
