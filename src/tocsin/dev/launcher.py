@@ -21,10 +21,11 @@ from tocsin.dev.servers.kafka_server import NAME as KAFKA
 from tocsin.dev.servers.kafka_server import Kafka
 from tocsin.dev.servers.mail_sink import NAME as MAIL
 from tocsin.dev.servers.mail_sink import MailSink
-from tocsin.dev.servers.ports import Ports
+from tocsin.dev.servers.ports import LOOPBACK, Ports
 from tocsin.dev.servers.server_set import Server, Servers
 from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.names import DRAIN, WEB
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
 from tocsin.runtime import logs
@@ -133,15 +134,18 @@ class _Launcher:
         at = settings.state
         kafka = Kafka(at / "kafka", settings.log("kafka"), chosen.kafka, chosen.controller, java)
         mail = MailSink(at / "mail", settings.log("mail"), chosen.smtp, chosen.mail_page)
-        smtp = settings.smtp.model_copy(update={"host": ports.LOOPBACK, "port": chosen.smtp})
+        smtp = settings.smtp.model_copy(update={"host": LOOPBACK, "port": chosen.smtp})
         kafka_settings = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
-        self._settings = settings.model_copy(update={"kafka": kafka_settings, "smtp": smtp})
+        drain = settings.drain.model_copy(update={"port": chosen.drain})
+        web = settings.web.model_copy(update={"port": chosen.web})
+        own = {"kafka": kafka_settings, "smtp": smtp, "drain": drain, "web": web}
+        self._settings = settings.model_copy(update=own)
         servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
         self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
         if self._airflow is not None:
             servers |= {component.name: component for component in self._airflow.components()}
         url = self._airflow.url if self._airflow is not None else None
-        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, mail.url, url)
+        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, chosen.drain, chosen.web, mail.url, url)
         self._servers = Servers(self._settings, servers_instance(settings), servers)
         self._crew = Crew(self._settings, java.home, supervises=self._airflow is None)
         self._progress = progress
@@ -186,13 +190,21 @@ class _Launcher:
         return "\n".join(
             (
                 state,
-                f"Kafka      {self._running.kafka_port} on {ports.LOOPBACK}",
+                f"Kafka      {self._running.kafka_port} on {LOOPBACK}",
                 f"mails      {self._running.mail_url}",
+                *self._about_jobs(),
                 *self._about_airflow(),
                 f"logs       {self._settings.log(LOG).parent}",
                 "Ctrl-C stops everything",
             )
         )
+
+    def _about_jobs(self) -> list[str]:
+        addresses = {
+            DRAIN: f"log drain  {LOOPBACK}:{self._running.drain_port}",
+            WEB: f"REST       http://{LOOPBACK}:{self._running.web_port}/views",
+        }
+        return [addresses[line.name] for line in self._crew.lines() if line.name in addresses and not line.failing]
 
     def _about_airflow(self) -> list[str]:
         if self._airflow is None:

@@ -21,6 +21,7 @@ class Running:
         pid: of its launcher.
         kafka_port: of Kafka's clients.
         smtp_port: of the mail sink.
+        drain_port, web_port: of the jobs `drain` and `web`.
         mail_url: page and API of the mail sink.
         airflow_url: page and API of Airflow; None without it.
     """
@@ -28,6 +29,8 @@ class Running:
     pid: int
     kafka_port: int
     smtp_port: int
+    drain_port: int
+    web_port: int
     mail_url: str
     airflow_url: str | None = None
 
@@ -40,7 +43,8 @@ def announce(state: Path, running: Running) -> None:
     """
     settings = (
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
-        f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n'
+        f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n\n'
+        f"[drain]\nport = {running.drain_port}\n\n[web]\nport = {running.web_port}\n"
     )
     state_file.write(state / _ABOUT_FILE, Running, running)
     write_whole(state / RUNNING_FILE, settings)

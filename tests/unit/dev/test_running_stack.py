@@ -5,7 +5,9 @@ import pytest
 from tocsin.dev.running_stack import Running, announce, read_running, withdraw
 from tocsin.project.settings import load_settings
 
-RUNNING = Running(pid=7, kafka_port=29092, smtp_port=2525, mail_url="http://127.0.0.1:2080")
+RUNNING = Running(
+    pid=7, kafka_port=29092, smtp_port=2525, drain_port=2430, web_port=2431, mail_url="http://127.0.0.1:2080"
+)
 
 
 def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
@@ -17,6 +19,7 @@ def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
     settings = load_settings(tmp_path)
     assert settings.kafka.bootstrap_servers == "127.0.0.1:29092"
     assert (settings.smtp.host, settings.smtp.port) == ("127.0.0.1", 2525)
+    assert (settings.drain.port, settings.web.port) == (2430, 2431)
     assert read_running(tmp_path) == RUNNING
     withdraw(tmp_path)
     withdraw(tmp_path)

@@ -29,6 +29,7 @@ class Ports:
         controller: for Kafka itself.
         smtp: of the mail sink.
         mail_page: page of the mail sink.
+        drain, web: of the jobs `drain` and `web`, whether they run or not.
         airflow: page and API of Airflow; None when it is not part of the stack.
     """
 
@@ -36,6 +37,8 @@ class Ports:
     controller: int
     smtp: int
     mail_page: int
+    drain: int
+    web: int
     airflow: int | None = None
 
 
@@ -45,9 +48,9 @@ def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = Fa
     Raises:
         ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
     """
-    controller, *others = free_ports(5)
+    controller, kafka, smtp, page, drain, web, other = free_ports(7)
     if free:
-        return Ports(others[0], controller, others[1], others[2], others[3] if airflow else None)
+        return Ports(kafka, controller, smtp, page, drain, web, other if airflow else None)
     host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
     faults = []
     if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
@@ -58,7 +61,10 @@ def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = Fa
         faults.append(Fault("settings", what, key="smtp.host"))
     if faults:
         raise ConfigError(faults)
-    ports = Ports(int(port), controller, settings.smtp.port, mail_page, settings.airflow.port if airflow else None)
+    jobs = settings.drain.port, settings.web.port
+    ports = Ports(
+        int(port), controller, settings.smtp.port, mail_page, *jobs, settings.airflow.port if airflow else None
+    )
     needed = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}
     require_free(needed | ({"Airflow": ports.airflow} if ports.airflow is not None else {}))
     return ports
