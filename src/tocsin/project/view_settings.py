@@ -43,7 +43,8 @@ class ViewSettings(BaseModel):
                 raise ConfigError.one(path, f"cannot be read: {error.strerror}", key=key) from error
         address: str | None = getattr(self, kind)
         if address is None:
-            raise ConfigError.one("tocsin.toml", f"has no address of {kind}; views are kept there", key=f"views.{kind}")
+            what = f'no address of {kind} is set, where a view is to be kept; set it, or declare sink="sqlite"'
+            raise ConfigError.one("tocsin.toml", what, key=f"views.{kind}")
         return address
 
 

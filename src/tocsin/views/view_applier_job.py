@@ -41,6 +41,26 @@ class _Mark:
     ends: Offsets
 
 
+class _FollowedReport:
+    """The latest report of a job, read by a thread of its own: a look takes up to 0.1 s, and rows must not wait."""
+
+    def __init__(self, settings: Settings, job: str) -> None:
+        self.report: JobReport | None = None
+        self._settings, self._job, self._stop = settings, job, threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="reports", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(_LONGEST_PAUSE)
+
+    def _follow(self) -> None:
+        with contextlib.closing(ReportReader(self._settings, timeout_seconds=3.0)) as reports:
+            while not self._stop.wait(_LOOK_SECONDS):
+                with contextlib.suppress(TransientError):  # the job itself says when Kafka is away
+                    self.report = reports.latest().get(self._job)
+
+
 class ViewApplierJob:
     """Feeds an `Applier` until `stop` is set."""
 
@@ -54,7 +74,7 @@ class ViewApplierJob:
         self._spec = read_catalog(settings.project).view(view)
         self._sink = open_sink(self._spec, settings)
         self._topic = ViewTopic(settings, view)
-        self._reports = ReportReader(settings, timeout_seconds=3.0)
+        self._compute = _FollowedReport(settings, compute_job(view))
         self._trouble, self._batches = "", 0
         self._looked = self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
@@ -75,7 +95,7 @@ class ViewApplierJob:
 
     def _close(self, opened: list[RowStore]) -> None:
         self._topic.close()
-        self._reports.close()
+        self._compute.close()
         for store in opened:
             store.close()
         if self._sink is not None:
@@ -106,7 +126,7 @@ class ViewApplierJob:
 
     def _look(self, store: RowStore, applier: Applier) -> None:
         """Learn how far the compute job is, and finish what follows from it."""
-        report = self._reports.latest().get(compute_job(self._spec.name))
+        report = self._compute.report
         ends = self._topic.look()
         if self._mark is not None and self._topic.has_reached(self._mark.ends):
             self._conclude(self._mark.report, applier)
