@@ -52,7 +52,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A stack that meets, at its first start, a detector that is switched off and a file that is not Python."""
     stack = Stack(tmp_path_factory.mktemp("airflow"))
     (stack.project / "detectors" / "worse.py").write_text("def detect(:")
-    ask_switches(stack.state, ["failed_logins"], lambda _: True)
+    ask_switches(stack.state, ["detector__failed_logins"], lambda _: True)
     try:
         stack.up("--free-ports", "--airflow")
         stack.ready()

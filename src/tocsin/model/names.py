@@ -17,6 +17,7 @@ DRAIN = "drain"
 WEB = "web"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
+_OWN_DAG = {DETECTOR: DETECTOR, FLOW: FLOW, COMPUTE: VIEW, VIEW: VIEW}
 _LONGEST = 200
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -100,8 +101,9 @@ def backtest_job(detector: str) -> str:
 
 
 def dag_of(job: str) -> str:
-    """The DAG in whose runs `job` is handled: each detector has its own, all other jobs share one."""
-    return _dag(job) if JobName.parse(job).kind == DETECTOR else PLATFORM_DAG
+    """The DAG in whose runs `job` is handled: each detector, flow and view has its own, all other jobs share one."""
+    own = JobName.parse(job)
+    return _dag(str(JobName(_OWN_DAG[own.kind], own.name))) if own.kind in _OWN_DAG else PLATFORM_DAG
 
 
 def history_dag(source: str) -> str:

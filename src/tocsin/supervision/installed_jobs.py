@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tocsin.detect.drain_request import end_drain, end_other_drains, read_drains
-from tocsin.model.names import DETECTOR, JobName
+from tocsin.model.names import dag_of
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
@@ -18,7 +18,7 @@ from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.watch import Watch
-from tocsin.supervision.job_kinds import KINDS, desired_jobs, forget_code
+from tocsin.supervision.job_kinds import desired_jobs, forget_code
 from tocsin.supervision.job_states import Desired, Start
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.local import LocalRunner
@@ -27,7 +27,7 @@ from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch
 from tocsin.supervision.snapshot import look
 from tocsin.supervision.supervisor import Charge, Supervisor
-from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, turned_since
+from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
 
 _CHARGE = "jobs"
 # Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
@@ -70,7 +70,7 @@ class InstalledJobs:
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
             catalog = self._catalog.read()
-            switches = ask_switches(self.settings.state, KINDS[DETECTOR].names(catalog), is_off)
+            switches = ask_switches(self.settings.state, switched_jobs(catalog), is_off)
             on = switches.applied(desired_jobs(catalog, self.settings))
             end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
             desired = read_drains(self.settings.state).applied(on)
@@ -113,7 +113,7 @@ class InstalledJobs:
     def facts(self, job: str) -> JobFacts:
         """Gather what is known of `job` now."""
         found = look(self.settings, self._catalog.read(), self.runner.list())
-        return found.facts(job, found.switches.off.get(JobName.parse(job).name))
+        return found.facts(job, found.switches.off.get(dag_of(job)))
 
     def _launch(self, start: Start) -> Launch:
         java = Path(os.environ.get("JAVA_HOME", ""))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import DETECTOR, INDEXER, PLATFORM_DAG, dag_of, detector_job
+from tocsin.model.flow import FlowSpec
+from tocsin.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, JobName, dag_of, detector_job
+from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.incidents.watch import owners
 from tocsin.supervision.job_kinds import KINDS
+from tocsin.supervision.switches import switched_jobs
 
 BROKEN = "broken"
 _LONGEST = 200
+_PAUSED = "Pausing stops, and unpausing starts:"
 _SHOWN = "A failed run here shows a condition of one of them.\n"
 _SWITCH = """
 ---
@@ -57,16 +61,45 @@ class Card:
 
 
 def cards(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list[Card]:
-    """A card for each detector, broken ones included, and one for all other jobs, in order of their ids.
+    """A card for each detector, flow and view, broken ones included, and one for all other jobs, in order of their ids.
 
     Args:
         catalog: what is declared.
-        off: by detector, whether it was switched off when it was seen last.
+        off: by DAG, whether it was paused when it was seen last.
         settings: as for `owners`.
     """
-    made = [_detector(spec, off.get(name, False)) for name, spec in catalog.detectors.items()]
-    made += [_broken(name, error, off.get(name, False)) for name, error in KINDS[DETECTOR].broken(catalog).items()]
+    made = [_card(catalog, dag, jobs, off.get(dag, False)) for dag, jobs in switched_jobs(catalog).items()]
     return sorted([*made, _platform(catalog, settings)], key=lambda card: card.dag)
+
+
+def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card:
+    own = JobName.parse(jobs[0])
+    kind = KINDS[own.kind]
+    error = kind.broken(catalog).get(own.name)
+    if error is not None:
+        return _broken(dag, jobs, f"{kind.folder}/{own.name}.py", error, paused)
+    if own.kind == DETECTOR:
+        return _detector(catalog.detectors[own.name], paused)
+    return _code(catalog.flow(own.name) if own.kind == FLOW else catalog.view(own.name), dag, jobs, paused)
+
+
+def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> Card:
+    """Make the card of a flow or a view."""
+    target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": str(spec.sink)}
+    facts = {"source": spec.source, **target, "stage": str(spec.stage), "owner": spec.owner}
+    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
+    listed = "\n".join(f"- `{job}`" for job in jobs)
+    word = "flow" if isinstance(spec, FlowSpec) else "view"
+    return Card(
+        dag=dag,
+        jobs=tuple(jobs),
+        title=spec.title[:_LONGEST],
+        owner=spec.owner,
+        recipients=dict.fromkeys(jobs, spec.owner),
+        tags=(word, str(spec.stage), spec.source[:100]),
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}{_tab(dag)}",
+        paused=paused,
+    )
 
 
 def _detector(spec: DetectorSpec, paused: bool) -> Card:
@@ -96,15 +129,15 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
     )
 
 
-def _broken(name: str, error: ConfigError, paused: bool) -> Card:
+def _broken(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> Card:
     faults = "\n".join(f"- {fault}" for fault in error.faults)
     what = "The file has faults. A running job keeps running, but is not restarted."
     return Card(
-        dag=dag_of(detector_job(name)),
-        jobs=(detector_job(name),),
+        dag=dag,
+        jobs=tuple(jobs),
         title=f"Broken: {error.faults[0]}"[:_LONGEST],
-        tags=(DETECTOR, BROKEN),
-        doc=f"# detectors/{name}.py is broken\n\n{what}\n\n{faults}\n{_tab(dag_of(detector_job(name)))}",
+        tags=(dag.partition("__")[0], BROKEN),
+        doc=f"# {file} is broken\n\n{what}\n\n{faults}\n{_tab(dag)}",
         paused=paused,
     )
 

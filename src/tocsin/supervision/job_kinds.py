@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, WEB, JobName
+from tocsin.model.names import (
+    COMPUTE,
+    DETECTOR,
+    DRAIN,
+    FLOW,
+    INDEXER,
+    INGEST,
+    NOTIFIER,
+    VIEW,
+    WEB,
+    JobName,
+)
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings

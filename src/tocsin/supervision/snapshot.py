@@ -8,8 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tocsin.detect.drain_request import Drains, read_drains
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.flow import FlowSpec
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import DETECTOR, JobName
+from tocsin.model.source import Source
+from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import Beat, read_beat, read_besides
@@ -48,10 +52,17 @@ class Snapshot:
     switches: Switches = field(default_factory=Switches)
     drains: Drains = field(default_factory=Drains)
 
+    def spec(self, job: str) -> FlowSpec | DetectorSpec | ViewSpec | None:
+        """Return what is declared of `job` as code; None for a job of another kind, or a file that cannot be read."""
+        own = JobName.parse(job)
+        declared = KINDS[own.kind].declared if own.kind in KINDS else None
+        spec = declared(self.catalog).get(own.name) if declared is not None else None
+        return None if isinstance(spec, Source) else spec
+
     def facts(self, job: str, off: bool | None = None) -> JobFacts:
         """Gather what is known of `job`; `off` says whether its switch is off, None when that is not known."""
         own = JobName.parse(job)
-        spec = self.catalog.detectors.get(own.name) if own.kind == DETECTOR else None
+        spec = self.spec(job)
         error = broken_jobs(self.catalog).get(job)
         return JobFacts(
             at=self.at,

@@ -1,6 +1,6 @@
-"""Keep which detectors an operator has switched off, outside the database of whoever shows the switches.
+"""Keep which detectors, flows and views are switched off, outside the database of whoever shows the switches.
 
-A new metadata DB knows of no pause; what is kept here says which detectors must not start all the same.
+A new metadata DB knows of no pause; what is kept here says which jobs must not start all the same.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tocsin.detect.drain_request import read_drains
-from tocsin.model.names import detector_job
+from tocsin.model.names import PLATFORM_DAG, dag_of
+from tocsin.project.catalog import Catalog
 from tocsin.runtime import state_file
+from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import UNREADABLE, Desired
 
 
@@ -21,8 +23,8 @@ class Switches:
     """The switches as they were read last.
 
     Attributes:
-        off: by detector, whether it is switched off; one that is missing was never seen, and runs if its stage does.
-        unreadable: detectors whose switch could not be read: their jobs are left alone.
+        off: by DAG, whether it is paused; one that is missing was never seen, and its jobs run if their stage does.
+        unreadable: DAGs whose switch could not be read: their jobs are left alone.
         read_at: epoch seconds at which the reading began; 0 when there was none.
     """
 
@@ -32,14 +34,24 @@ class Switches:
 
     def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
         """Those of `desired` that are switched on."""
-        jobs = dict(desired)
-        for name in self.unreadable:
-            if detector_job(name) in jobs:
-                jobs[detector_job(name)] = UNREADABLE
-        for name, is_off in self.off.items():
-            if is_off and name not in self.unreadable:
-                jobs.pop(detector_job(name), None)
+        jobs = {}
+        for job, one in desired.items():
+            dag = dag_of(job)
+            if dag in self.unreadable:
+                jobs[job] = UNREADABLE
+            elif not self.off.get(dag, False):
+                jobs[job] = one
         return jobs
+
+
+def switched_jobs(catalog: Catalog) -> dict[str, list[str]]:
+    """List the jobs that each DAG of their own switches, by the DAG: of detectors, flows and views, broken ones too."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        for job in map(kind.job, kind.names(catalog)):
+            if (dag := dag_of(job)) != PLATFORM_DAG:
+                found.setdefault(dag, []).append(job)
+    return found
 
 
 def read_switches(state: Path) -> Switches:
@@ -52,12 +64,12 @@ def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desir
     return read_drains(state).applied(read_switches(state).applied(declared))
 
 
-def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
-    """Read the switch of each of `detectors`, and store them.
+def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
+    """Read the switch of each of `dags`, and store them.
 
     Args:
         state: the state folder.
-        detectors: all that are declared; others are forgotten.
+        dags: of all that is declared; others are forgotten.
         is_off: the switch of one; None when there is none yet. Any exception means that it cannot be read now.
 
     Raises:
@@ -65,7 +77,7 @@ def ask_switches(state: Path, detectors: Iterable[str], is_off: Callable[[str], 
     """
     before, began = read_switches(state), time.time()
     off, unreadable = {}, set()
-    for name in detectors:
+    for name in dags:
         try:
             switch = is_off(name)
         except Exception:  # whatever is wrong with the reading is no reason to start or stop a job

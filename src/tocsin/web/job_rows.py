@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.printable import printable
 from tocsin.project.catalog import Catalog
@@ -72,9 +73,8 @@ def _rank(row: JobRow) -> int:
 def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     known_as = JobName.parse(job)
     kind, name = known_as.kind, known_as.name
-    spec = snapshot.catalog.detectors.get(name) if kind == DETECTOR else None
-    dag = dag_of(job)
-    off = known.off.get(dag, snapshot.switches.off.get(name)) if kind == DETECTOR else None
+    spec, dag = snapshot.spec(job), dag_of(job)
+    off = known.off.get(dag, snapshot.switches.off.get(dag))
     facts = snapshot.facts(job, off)
     taken = known.taken.get(job, Taken())
     found = health(facts)
@@ -91,9 +91,9 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
         unexplained=known.unexplained(name) if kind == DETECTOR else 0,
         last_restart=last_restart(known.episodes(job)),
         off=off,
-        may_switch=kind == DETECTOR and off is not None and _switch_matters(facts),
+        may_switch=off is not None and _switch_matters(facts),
         may_restart=not off and not facts.faults and (found.standing is not Standing.OFF or found.word == DRAINED),
-        **_process(facts, found, spec.memory if spec else None, known.load(job)),
+        **_process(facts, found, None if spec is None or isinstance(spec, FlowSpec) else spec.memory, known.load(job)),
     )
 
 

@@ -48,7 +48,7 @@ def test_a_detector_that_is_switched_off_is_no_drift(jobs: InstalledJobs) -> Non
     later = time.time() + 50
     remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
     assert jobs.drift() == {DETECTOR}
-    ask_switches(jobs.settings.state, ["failed_logins"], lambda _: True)
+    ask_switches(jobs.settings.state, ["detector__failed_logins"], lambda _: True)
     assert jobs.drift() == frozenset()
     note_turn(jobs.settings.state)
     assert jobs.drift() == {"switch"}

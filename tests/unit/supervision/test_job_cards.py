@@ -64,7 +64,7 @@ def test_a_new_dag_is_on_so_that_promotion_is_an_edit_alone_unless_it_was_switch
     catalog = read_catalog(project)
     assert by_dag(catalog)["detector__other"].paused is False
     for kept in (True, False):
-        assert by_dag(catalog, {"other": kept})["detector__other"].paused == kept
+        assert by_dag(catalog, {"detector__other": kept})["detector__other"].paused == kept
 
 
 def test_a_broken_file_is_a_card_of_its_own_and_hides_no_other(project: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_broken_file_is_a_card_of_its_own_and_hides_no_other(project: Path) ->
         assert fault in card.title
         assert fault in card.doc
         assert not card.paused, "it starts when it is repaired"
-    assert by_dag(read_catalog(project), {"worse": True})["detector__worse"].paused
+    assert by_dag(read_catalog(project), {"detector__worse": True})["detector__worse"].paused
 
 
 def test_a_broken_source_breaks_its_detectors_and_is_no_dag(project: Path) -> None:
@@ -112,3 +112,13 @@ def test_who_gets_the_news(project: Path) -> None:
     on_call = "a@example.com, b@example.com"
     others = dict.fromkeys(("indexer", "notifier", "drain"), on_call)
     assert shared.recipients == {"ingest:logins": "platform@example.com"} | others
+
+
+def test_a_flow_and_a_view_are_switched_like_a_detector_and_a_view_with_both_its_jobs() -> None:
+    words = read_catalog(Path(__file__).parents[3] / "examples" / "words")
+    made = by_dag(words, {"flow__words": True})
+    assert made["flow__words"].jobs == ("flow:words",)
+    assert (made["flow__words"].paused, made["flow__words"].tags) == (True, ("flow", "live", "lines"))
+    assert made["view__word_counts"].jobs == ("compute:word_counts", "view:word_counts")
+    assert set(made["view__word_counts"].recipients) == {"compute:word_counts", "view:word_counts"}
+    assert "flow:words" not in made["platform"].jobs

@@ -276,7 +276,7 @@ def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_start
 def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Place) -> None:
     assert place.row(JOB).off is None
     assert not place.row(JOB).may_switch, "Airflow has not read the file yet"
-    ask_switches(place.settings.state, ["failed_logins"], lambda _: True)
+    ask_switches(place.settings.state, ["detector__failed_logins"], lambda _: True)
     assert place.row(JOB).off
     row = place.row(JOB, **{DAG: False})
     assert (row.off, row.may_switch) == (False, True)

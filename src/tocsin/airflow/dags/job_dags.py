@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import RunMail
 from tocsin.airflow.tasks.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
+from tocsin.model.names import DETECTOR, JobName
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
 from tocsin.supervision.job_cards import Card, cards
@@ -21,7 +22,7 @@ _ASK_VERSION = "`roll back`: run an earlier version until the file changes. `rol
 
 
 def job_dags() -> list[DAG]:
-    """The DAG of each detector, broken ones included, and that of all other jobs; in a task its own DAG alone."""
+    """The DAG of each detector, flow and view, broken ones too, and that of all other jobs; in a task its own alone."""
     settings = load_settings()
     only = get_parsing_context().dag_id
     off = read_switches(settings.state).off
@@ -55,7 +56,7 @@ def _dag(card: Card) -> DAG:
 
 def _form(card: Card) -> dict[str, Param]:
     """List what can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
-    if len(card.jobs) > 1:
+    if JobName.parse(card.jobs[0]).kind != DETECTOR:
         job = Param(card.jobs[0], type="string", enum=list(card.jobs))
         return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
     actions = [RESTART, DRAIN, STATUS, ROLL_BACK, ROLL_FORWARD]

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import DRIFT
 from tocsin.airflow.switch import is_paused
-from tocsin.model.names import MAILS_DAG, dag_of, detector_job
+from tocsin.model.names import MAILS_DAG, dag_of
 from tocsin.project.settings import load_settings
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.mail_outbox import Outbox
@@ -68,7 +68,7 @@ def _look(ti: Any) -> list[dict[str, Any]]:
 
     settings = load_settings()
     jobs = InstalledJobs(settings)
-    jobs.look(lambda detector: is_paused(ti, dag_of(detector_job(detector))))
+    jobs.look(lambda dag: is_paused(ti, dag))
     shown = [one for one in jobs.watch() if not has_run(dag_of(one.job), one.name)]
     mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
     runs = [_run_that_fails(one) for one in shown]
