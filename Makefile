@@ -37,7 +37,7 @@ test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides
 test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST)
 
-test-fast: lint ## Style, types, walls and unit tests: no JVM, under a minute
+test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes
 	@$(PYTEST) tests/unit
 
 lint: setup ## Style, types and the walls between the rooms
