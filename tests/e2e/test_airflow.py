@@ -361,7 +361,7 @@ def test_roll_forward_pause_unpause_and_the_end_of_a_detector_touch_no_other_job
     running.admin.pause(DAG, True)
     await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
     kept = json.loads((running.stack.state / "supervision" / "desired.json").read_text())
-    assert kept["off"]["failed_logins"] is True
+    assert kept["off"][DAG] is True
     running.admin.pause(DAG, False)
     running.await_new(DETECTOR, None, BY_EVENT)
     running.await_version(version_in_force(running.stack.settings, "failed_logins"))
