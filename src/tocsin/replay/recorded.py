@@ -68,16 +68,15 @@ def find_range(topic: TopicReader, source: Source, start: datetime, end: datetim
     return ReplayRange(start=start, end=end, starts=starts, ends=ends)
 
 
-def read_range(topic: TopicReader, wanted: ReplayRange, position: Offsets | None = None) -> Iterator[RecordedEvent]:
-    """Read the events of `wanted` from `position` on, or all: in order of time as far as each partition is.
+def read_range(topic: TopicReader, wanted: ReplayRange, position: Offsets) -> Iterator[RecordedEvent]:
+    """Read the events of `wanted` from `position` on, in order of time as far as each partition is.
 
     What a crash made an ingest write again is left out, and so are ticks and what is no event.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    starts = wanted.starts | (position or {})
-    partitions = [_read(topic, wanted, partition, starts[partition]) for partition in wanted.ends]
+    partitions = [_read(topic, wanted, partition, start) for partition, start in position.items()]
     yield from heapq.merge(*partitions, key=lambda one: one.time)
 
 

@@ -93,14 +93,14 @@ class Replay:
     def count(self, target: Target, pace: ReplayPace) -> Counted:
         """Count what is left to send, without sending it."""
         events, left_out = 0, Counter[str]()
-        times: list[datetime] = []
+        first: datetime | None = None
+        last: datetime | None = None
         for event in read_range(self._topic, self.range, self._position):
             if (reason := target.refuses(event)) is not None:
                 left_out[reason] += 1
                 continue
             events += 1
-            times = [min([event.time, *times]), max([event.time, *times])]
-        first, last = times or (None, None)
+            first, last = min(first or event.time, event.time), max(last or event.time, event.time)
         span = (last - first).total_seconds() if first and last else 0.0
         return Counted(events=events, left_out=left_out, first=first, last=last, seconds=pace.seconds(span, events))
 
@@ -115,9 +115,9 @@ class Replay:
         state_file.write(self._file, ReplayRange, self.range)
         committed = time.monotonic()
         try:
-            for event in _paced(read_range(self._topic, self.range, self._position), pace, target, stop):
+            for event, reason in _paced(read_range(self._topic, self.range, self._position), pace, target, stop):
                 ticket = progress.begin(event)
-                if (reason := target.refuses(event)) is not None:
+                if reason is not None:
                     progress.leave_out(ticket, reason)
                 else:
                     target.send(event, ticket)
@@ -146,18 +146,19 @@ def name_of(*texts: str) -> str:
 
 def _paced(
     events: Iterator[RecordedEvent], pace: ReplayPace, target: Target, stop: threading.Event
-) -> Iterator[RecordedEvent]:
-    """Hold each event back until it is due, but for those that the target leaves out."""
+) -> Iterator[tuple[RecordedEvent, str | None]]:
+    """Hold each event back until it is due, but for those that the target refuses; yields the reason with these."""
     began, first = time.monotonic(), None
     sent = 0
     for event in events:
         if stop.is_set():
             return
-        if target.refuses(event) is None:
+        reason = target.refuses(event)
+        if reason is None:
             first = first or event.time
             due = (event.time - first).total_seconds() / pace.speed if pace.speed else 0.0
             due = max(due, sent / pace.rate if pace.rate else 0.0)
             if (ahead := began + due - time.monotonic()) > 0 and stop.wait(ahead):
                 return
             sent += 1
-        yield event
+        yield event, reason
