@@ -26,8 +26,9 @@ from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors
+from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import InvalidEvent, TransientError
+from tocsin.model.errors import InvalidEvent
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER
@@ -137,7 +138,7 @@ class IndexerJob:
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._backfills: FollowedBackfills | None = None
-        self._trouble, self._stored, self._batches = "", 0, 0
+        self._insistence, self._stored, self._batches = Insistence(reporter, stop, self._wait), 0, 0
 
     def run(self) -> None:
         """Index until told to stop.
@@ -145,10 +146,10 @@ class IndexerJob:
         Raises:
             ConfigError: the schema of the alerts DB is newer than this code, or its address is wrong.
         """
-        if not self._insist(self._database.migrate):
+        if not self._insistence.on(self._database.migrate):
             return
         indexers: list[Indexer] = []
-        self._insist(lambda: indexers.append(Indexer(self._settings, self._database)))
+        self._insistence.on(lambda: indexers.append(Indexer(self._settings, self._database)))
         if not indexers:
             return
         (indexer,) = indexers
@@ -157,7 +158,7 @@ class IndexerJob:
         topic = FollowedTopic(self._settings, names.findings, INDEXER)
         try:
             while not self._stop.is_set():
-                self._insist(lambda: self._step(topic, indexer))
+                self._insistence.on(lambda: self._step(topic, indexer))
         finally:
             topic.close()
             self._database.close()
@@ -167,7 +168,7 @@ class IndexerJob:
         more = self._backfills is not None and self._backfills.step()
         records = topic.read(BATCH, _PAUSE_SECONDS if more else 0.2)
         if records:
-            if not self._insist(lambda: indexer.store(records)):
+            if not self._insistence.on(lambda: indexer.store(records)):
                 return
             topic.commit(records)
             self._stored += len(records)
@@ -176,9 +177,7 @@ class IndexerJob:
             self._report(topic)
 
     def _report(self, topic: FollowedTopic) -> None:
-        if self._trouble:
-            _log.info("resumed", after=self._trouble)
-        self._trouble = ""
+        self._insistence.resumed()
         self._reporter.update(
             state=JobState.RUNNING,
             reason="",
@@ -189,19 +188,6 @@ class IndexerJob:
             watermark=topic.complete_until,
         )
 
-    def _insist(self, work: Callable[[], object]) -> bool:
-        """Do `work`, again and again while something outside is missing; False when told to stop meanwhile."""
-        pause = 0.5
-        while not self._stop.is_set():
-            try:
-                work()
-                return True
-            except TransientError as error:
-                self._say(str(error))
-                self._wait(pause)
-                pause = min(pause * 2, 5.0)
-        return False
-
     def _wait(self, seconds: float) -> None:
         """Apply backfills also while Kafka is away: they do not need it."""
         until = time.monotonic() + seconds
@@ -209,12 +195,6 @@ class IndexerJob:
             if not self._backfills.step() or self._stop.wait(_PAUSE_SECONDS):
                 break
         self._stop.wait(max(0.0, until - time.monotonic()))
-
-    def _say(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            _log.warning("waiting", reason=trouble)
-        self._trouble = trouble
-        self._reporter.update(state=JobState.WAITING, reason=trouble)
 
 
 class DeclaredFacts:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
+from tocsin.runtime.state_db import StateDb
 from tocsin.views.stored_row import StoredRow, micros, moment_of
 
 _SCHEMA = """
@@ -28,8 +27,6 @@ CREATE TABLE IF NOT EXISTS rows (
 CREATE INDEX IF NOT EXISTS by_name ON rows (build, name, window_start);
 CREATE INDEX IF NOT EXISTS by_end ON rows (build, window_end) WHERE window_end IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_change ON rows (build, change);
-CREATE TABLE IF NOT EXISTS offsets ("partition" INTEGER PRIMARY KEY, next INTEGER);
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT);
 """
 COLUMNS = 'build, identity, name, key, window_start, window_end, "values", is_final, "partition", "offset", appended_at'
 _PUT = f"INSERT OR REPLACE INTO rows ({COLUMNS}, change) VALUES ({', '.join('?' * 12)})"
@@ -41,42 +38,13 @@ def store_path(settings: Settings, view: str) -> Path:
     return settings.state / "views" / f"{view}.db"
 
 
-class RowStore:
-    """The rows of one view, for the one process that writes them.
-
-    Raises from every method:
-        TransientError: the file is locked, cannot be written, or the disk is full; nothing was changed.
-    """
+class RowStore(StateDb):
+    """The rows of one view; see `StateDb`."""
 
     def __init__(self, path: Path) -> None:
         """Open `path`; it is made if it is not there."""
-        self._path = path
-        with self._translated():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            # After a power cut the last transactions may be gone; the topic has them still.
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            self._connection.executescript(_SCHEMA)
+        super().__init__(path, _SCHEMA)
         self._builds = {build for (build,) in self._all("SELECT DISTINCT build FROM rows")}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def offsets(self) -> Offsets:
-        """Return the offset of the next record to apply, by partition."""
-        return dict(self._all('SELECT "partition", next FROM offsets'))
-
-    def fact(self, name: str) -> Any:
-        """Return the fact `name`; None if there is none."""
-        found = self._all("SELECT value FROM facts WHERE name = ?", name)
-        return json.loads(found[0][0]) if found else None
-
-    def note(self, **facts: Any) -> None:
-        """Store facts, JSON values by name; no row changes."""
-        with self._translated():
-            self._note(facts)
 
     def stored(self, identities: Iterable[str]) -> list[StoredRow]:
         """Return the rows with these identities, of all builds."""
@@ -87,11 +55,11 @@ class RowStore:
     def apply(self, rows: Iterable[StoredRow], removed: Iterable[str], offsets: Offsets, **facts: Any) -> None:
         """Put `rows` in place, remove those with the identities `removed`, remember `offsets`; all or nothing."""
         put = [*rows]
-        with self._transaction() as change:
+        with self._change() as change:
             gone = [(build, identity) for identity in removed for build in self._builds]
             self._connection.executemany("DELETE FROM rows WHERE build = ? AND identity = ?", gone)
             self._connection.executemany(_PUT, [(*_values_of(row), change) for row in put])
-            self._connection.executemany("INSERT OR REPLACE INTO offsets VALUES (?, ?)", offsets.items())
+            self._put_offsets(offsets)
             self._note(facts)
         self._builds |= {row.build for row in put}
 
@@ -123,52 +91,30 @@ class RowStore:
 
     def switch(self, build: str) -> None:
         """Let readers see `build`, and remove all others."""
-        with self._transaction():
+        with self._change():
             self._connection.execute("DELETE FROM rows WHERE build <> ?", (build,))
             self._note({"current": build})
         self._builds = {build}
 
     def forget_offsets(self) -> None:
         """Let the topic be applied again from its start; rows stay."""
-        with self._transaction():
+        with self._change():
             self._connection.execute("DELETE FROM offsets")
 
     def reset(self) -> None:
         """Forget everything."""
-        with self._transaction():
+        with self._change():
             for table in ("rows", "offsets", "facts WHERE name <> 'change'"):
                 self._connection.execute(f"DELETE FROM {table}")
         self._builds = set()
 
-    def _note(self, facts: dict[str, Any]) -> None:
-        values = [(name, json.dumps(value)) for name, value in facts.items()]
-        self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", values)
-
-    def _all(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        with self._translated():
-            return self._connection.execute(query, arguments).fetchall()
-
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[int]:
+    def _change(self) -> Iterator[int]:
         """Run a transaction, which has a number of its own: readers see by it what has changed."""
-        with self._translated():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                change = 1 + (self.fact("change") or 0)
-                self._note({"change": change})
-                yield change
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.OperationalError, OSError) as error:
-            raise TransientError(f"{self._path}: {error}") from error
+        with self._transaction():
+            change = 1 + (self.fact("change") or 0)
+            self._note({"change": change})
+            yield change
 
 
 def row_of(found: tuple[Any, ...]) -> StoredRow:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
+from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
 from tocsin.kafka.reporter import Reporter
@@ -25,11 +25,11 @@ from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.views.sinks.sink_registry import open_sink
-from tocsin.views.topic_follower import ViewTopic
+from tocsin.views.view_topic import ViewTopic, read_row_record
 
 _BATCH = 1000
 _POLL_SECONDS, _LOOK_SECONDS, _SINK_SECONDS = 0.1, 0.5, 5.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+_LONGEST_PAUSE = 5.0
 _log = structlog.get_logger()
 
 
@@ -75,7 +75,7 @@ class ViewApplierJob:
         self._sink = open_sink(self._spec, settings)
         self._topic = ViewTopic(settings, view)
         self._compute = _FollowedReport(settings, compute_job(view))
-        self._trouble, self._batches = "", 0
+        self._insistence, self._batches = Insistence(reporter, stop), 0
         self._looked = self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
         self._removing: Offsets = {}
@@ -83,12 +83,12 @@ class ViewApplierJob:
     def run(self) -> None:
         """Apply until told to stop."""
         opened: list[RowStore] = []
-        self._insist(lambda: opened.append(RowStore(store_path(self._settings, self._spec.name))))
+        self._insistence.on(lambda: opened.append(RowStore(store_path(self._settings, self._spec.name))))
         try:
             for store in opened:
                 applier = Applier(self._spec, store, self._sink)
                 while not self._stop.is_set():
-                    self._insist(lambda: self._step(store, applier))  # noqa: B023 - called before the next round
+                    self._insistence.on(lambda: self._step(store, applier))  # noqa: B023 - called before the next round
         finally:
             with contextlib.suppress(TransientError):
                 self._close(opened)
@@ -110,15 +110,15 @@ class ViewApplierJob:
             _log.warning("topic recreated, applying from its start")
             applier.restart()
             return
-        records = self._topic.read(_BATCH, _POLL_SECONDS)
-        if records:
+        messages = self._topic.poll(_BATCH, _POLL_SECONDS)
+        if messages:
             try:
-                amends = applier.apply(records)
+                amends = applier.apply([read_row_record(message) for message in messages])
                 self._topic.amend(amends)
             except TransientError:
                 self._topic.again()
                 raise
-            self._topic.done(records)
+            self._topic.done(messages)
             self._batches += 1
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
@@ -164,9 +164,7 @@ class ViewApplierJob:
             "rebuilding": rebuilds,
         }
         store.note(freshness=freshness)
-        if self._trouble:
-            _log.info("resumed", after=self._trouble)
-        self._trouble = ""
+        self._insistence.resumed()
         refused = 0 if self._sink is None else self._sink.refused
         self._reporter.update(
             state=JobState.RUNNING,
@@ -180,18 +178,3 @@ class ViewApplierJob:
             build=applier.current or "",
             counts={name: float(count) for name, count in applier.counts.items()} | {"refused": float(refused)},
         )
-
-    def _insist(self, work: Callable[[], object]) -> None:
-        """Do `work`, again and again while something outside is missing, unless told to stop."""
-        pause = _FIRST_PAUSE
-        while not self._stop.is_set():
-            try:
-                work()
-                return
-            except TransientError as error:
-                if str(error) != self._trouble:
-                    _log.warning("waiting", reason=str(error))
-                self._trouble = str(error)
-                self._reporter.update(state=JobState.WAITING, reason=str(error))
-                self._stop.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
