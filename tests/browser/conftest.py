@@ -11,9 +11,11 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
 from tests.rig.airflow_api import Api
-from tests.rig.postgres import emptied, running_postgres
+from tests.rig.sink_servers import emptied
+from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
+from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.provision import browser as chromium
 from tocsin.quality.finding_gate import FindingGate, FoundOn
@@ -33,9 +35,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for name in DRAFTS:
         (folder / f"{name}.py").write_text(text.replace('stage="live"', 'stage="draft"'))
     (folder / f"{BROKEN}.py").write_text("def detect(:")
-    with running_postgres() as server:
+    with running_server(SinkKind.POSTGRES) as server:
         file = parent / "address"
-        file.write_text(emptied(server).replace("postgresql://", "postgresql+psycopg2://"))
+        file.write_text(emptied(server.address).replace("postgresql://", "postgresql+psycopg2://"))
         (stack.project / "tocsin.toml").write_text(f'[airflow]\ndatabase_file = "{file}"\n')
         try:
             stack.up("--free-ports", "--airflow")

@@ -15,12 +15,13 @@ import pytest
 import redis
 
 from tests.rig.broker import Broker
-from tests.rig.redis_server import running_redis
+from tests.rig.sink_servers import running
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.sizes import EVENT_BYTES
+from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.project.view_settings import ViewSettings, WebSettings
@@ -84,14 +85,14 @@ def start(settings: Settings, *program: str) -> subprocess.Popen[bytes]:
 
 
 def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) -> None:
-    with running_redis("--appendonly", "yes", "--appendfsync", "everysec") as server:
+    with running(SinkKind.REDIS) as server:
         (port,) = free_ports(1)
         views, web = ViewSettings(redis=server.address), WebSettings(port=port)
         settings = settings.model_copy(update={"views": views, "web": web})
         rows = Written(settings)
         writing = threading.Thread(target=rows.write)
         writing.start()
-        client = redis.Redis(port=server.port, decode_responses=True)
+        client = redis.Redis.from_url(server.address, decode_responses=True)
         job = start(settings, "tocsin.views", "words_seen")
         api = start(settings, "tocsin.views.rest", "web")
         try:
@@ -100,7 +101,7 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
                 if kills % 3 == 2:
                     server.kill()
                     time.sleep(0.5)
-                    server.start("--appendonly", "yes", "--appendfsync", "everysec")
+                    server.start()
                 elif kills == 4:
                     client.flushall()
                 else:

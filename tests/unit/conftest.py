@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig.postgres import running_postgres
+from tests.rig.sink_servers import emptied, running
+from tocsin.model.view import SinkKind
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a server, to put a database name into."""
-    with running_postgres() as address:
-        yield address
+    """The address of a database."""
+    with running(SinkKind.POSTGRES) as server:
+        yield emptied(server.address)

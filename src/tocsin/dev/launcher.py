@@ -23,12 +23,14 @@ from tocsin.dev.servers.mail_sink import NAME as MAIL
 from tocsin.dev.servers.mail_sink import MailSink
 from tocsin.dev.servers.ports import LOOPBACK, Ports
 from tocsin.dev.servers.server_set import Server, Servers
+from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.model.names import DRAIN, WEB
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
 from tocsin.runtime import logs
+from tocsin.runtime.detector_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
@@ -77,7 +79,10 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
             state_folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings
         settings = load_settings(project)
-        chosen = ports.choose(settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow)
+        needed = needed_kinds(settings, catalog_in_force(settings))
+        chosen = ports.choose(
+            settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow, needed=needed
+        )
         settings.log(LOG).parent.mkdir(parents=True, exist_ok=True)
         logs.configure(LOG, file=settings.log(LOG))
         _Launcher(settings, chosen, progress).run(stop)
@@ -138,15 +143,20 @@ class _Launcher:
         kafka_settings = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
         drain = settings.drain.model_copy(update={"port": chosen.drain})
         web = settings.web.model_copy(update={"port": chosen.web})
-        own = {"kafka": kafka_settings, "smtp": smtp, "drain": drain, "web": web}
+        sinks = SinkServers(settings, chosen.sinks)
+        views = sinks.with_addresses(settings.views)
+        own = {"kafka": kafka_settings, "smtp": smtp, "drain": drain, "web": web, "views": views}
         self._settings = settings.model_copy(update=own)
         servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
         self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
         if self._airflow is not None:
             servers |= {component.name: component for component in self._airflow.components()}
         url = self._airflow.url if self._airflow is not None else None
-        self._running = Running(os.getpid(), chosen.kafka, chosen.smtp, chosen.drain, chosen.web, mail.url, url)
-        self._servers = Servers(self._settings, servers_instance(settings), servers)
+        job_ports = chosen.drain, chosen.web
+        self._running = Running(
+            os.getpid(), chosen.kafka, chosen.smtp, *job_ports, mail.url, url, sinks=sinks.address_files
+        )
+        self._servers = Servers(self._settings, servers_instance(settings), servers, sinks)
         self._crew = Crew(self._settings, java.home, supervises=self._airflow is None)
         self._progress = progress
 
@@ -183,7 +193,7 @@ class _Launcher:
         return serving and settled
 
     def _summary(self, seconds: float) -> str:
-        failing = [line.name for line in self._crew.lines() if line.failing]
+        failing = [line.name for line in (*self._servers.lines(), *self._crew.lines()) if line.failing]
         state = (
             f"ready after {seconds:.0f} s" if not failing else f"up after {seconds:.0f} s, without {', '.join(failing)}"
         )
@@ -193,6 +203,7 @@ class _Launcher:
                 f"Kafka      {self._running.kafka_port} on {LOOPBACK}",
                 f"mails      {self._running.mail_url}",
                 *self._about_jobs(),
+                *self._about_sinks(),
                 *self._about_airflow(),
                 f"logs       {self._settings.log(LOG).parent}",
                 "Ctrl-C stops everything",
@@ -205,6 +216,11 @@ class _Launcher:
             WEB: f"REST       http://{LOOPBACK}:{self._running.web_port}/views",
         }
         return [addresses[line.name] for line in self._crew.lines() if line.name in addresses and not line.failing]
+
+    def _about_sinks(self) -> list[str]:
+        files = self._running.sinks
+        ready = [line.name for line in self._servers.lines() if line.name in files and line.ready]
+        return [f"{name:<9}  its address is in {files[name]}" for name in ready]
 
     def _about_airflow(self) -> list[str]:
         if self._airflow is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tocsin.dev.servers.ports import LOOPBACK
@@ -24,6 +25,7 @@ class Running:
         drain_port, web_port: of the jobs `drain` and `web`.
         mail_url: page and API of the mail sink.
         airflow_url: page and API of Airflow; None without it.
+        sinks: files with the addresses of servers that keep views, by kind; each runs once a view names it.
     """
 
     pid: int
@@ -33,6 +35,7 @@ class Running:
     web_port: int
     mail_url: str
     airflow_url: str | None = None
+    sinks: dict[str, Path] = field(default_factory=dict)
 
 
 def announce(state: Path, running: Running) -> None:
@@ -44,7 +47,8 @@ def announce(state: Path, running: Running) -> None:
     settings = (
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
         f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n\n'
-        f"[drain]\nport = {running.drain_port}\n\n[web]\nport = {running.web_port}\n"
+        f"[drain]\nport = {running.drain_port}\n\n[web]\nport = {running.web_port}\n\n"
+        "[views]\n" + "".join(f"{kind}_file = {json.dumps(str(path))}\n" for kind, path in running.sinks.items())
     )
     state_file.write(state / _ABOUT_FILE, Running, running)
     write_whole(state / RUNNING_FILE, settings)

@@ -28,11 +28,15 @@ class ViewSettings(BaseModel):
     influx: str | None = None
     influx_file: Path | None = None
 
-    def address(self, kind: str) -> str:
-        """Return the address of the sink `kind`.
+    def has_address(self, kind: str) -> bool:
+        """Return whether the address of the sink `kind` is set."""
+        return any(getattr(self, name, None) is not None for name in (kind, f"{kind}_file"))
+
+    def address(self, kind: str) -> str | None:
+        """Return the address of the sink `kind`; None if it is not set.
 
         Raises:
-            ConfigError: it is not set, or its file cannot be read.
+            ConfigError: its file cannot be read.
         """
         path: Path | None = getattr(self, f"{kind}_file")
         key = f"views.{kind}_file"
@@ -42,9 +46,6 @@ class ViewSettings(BaseModel):
             except OSError as error:
                 raise ConfigError.one(path, f"cannot be read: {error.strerror}", key=key) from error
         address: str | None = getattr(self, kind)
-        if address is None:
-            what = f'no address of {kind} is set, where a view is to be kept; set it, or declare sink="sqlite"'
-            raise ConfigError.one("tocsin.toml", what, key=f"views.{kind}")
         return address
 
 

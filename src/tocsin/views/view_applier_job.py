@@ -24,7 +24,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
 from tocsin.views.row_store import RowStore, store_path
-from tocsin.views.sinks.sink_registry import open_sink
+from tocsin.views.sinks.sink_registry import missing_address, open_sink
 from tocsin.views.view_topic import ViewTopic, read_row_record
 
 _BATCH = 1000
@@ -68,11 +68,13 @@ class ViewApplierJob:
         """Describe the job; nothing is opened yet.
 
         Raises:
-            ConfigError: there is no such view, or no address of its sink.
+            ConfigError: there is no such view, or the address of its sink cannot be read.
         """
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._spec = read_catalog(settings.project).view(view)
-        self._sink = open_sink(self._spec, settings)
+        self._sink, self._unwritten = open_sink(self._spec, settings), missing_address(self._spec, settings)
+        if self._unwritten:
+            _log.warning("sink not written", reason=self._unwritten)
         self._topic = ViewTopic(settings, view)
         self._compute = _FollowedReport(settings, compute_job(view))
         self._insistence, self._batches = Insistence(reporter, stop), 0
@@ -168,7 +170,7 @@ class ViewApplierJob:
         refused = 0 if self._sink is None else self._sink.refused
         self._reporter.update(
             state=JobState.RUNNING,
-            reason="a new build is filling; readers see the one before" if rebuilds else "",
+            reason="a new build is filling; readers see the one before" if rebuilds else self._unwritten,
             rows_in=applier.counts["applied"],
             rows_out=applier.counts["applied"] - applier.counts["unusable"],
             batch_id=self._batches,

@@ -50,12 +50,13 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def migrated_postgres(postgres: str) -> str:
     """The address of an alerts DB beside the one that `emptied` empties: tests remove its rows."""
-    with psycopg.connect(postgres.format(name="postgres"), autocommit=True) as connection:
+    with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE migrated")
-    one = Database(postgres.format(name="migrated"))
+    address = f"{postgres.rpartition('/')[0]}/migrated"
+    one = Database(address)
     one.migrate()
     one.close()
-    return postgres.format(name="migrated")
+    return address
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

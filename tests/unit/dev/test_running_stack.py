@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
 ) -> None:
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
     before = load_settings(tmp_path)
-    announce(tmp_path, RUNNING)
+    running = replace(RUNNING, sinks={"redis": tmp_path / 'a "file"'})
+    announce(tmp_path, running)
     settings = load_settings(tmp_path)
     assert settings.kafka.bootstrap_servers == "127.0.0.1:29092"
     assert (settings.smtp.host, settings.smtp.port) == ("127.0.0.1", 2525)
     assert (settings.drain.port, settings.web.port) == (2430, 2431)
-    assert read_running(tmp_path) == RUNNING
+    assert settings.views.redis_file == tmp_path / 'a "file"'
+    assert read_running(tmp_path) == running
     withdraw(tmp_path)
     withdraw(tmp_path)
     assert load_settings(tmp_path) == before

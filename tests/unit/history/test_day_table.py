@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.rig.postgres import emptied
 from tests.rig.samples.history import DAY
+from tests.rig.sink_servers import emptied
 from tocsin.history.day_table import DayTable, audit_branch
 from tocsin.history.land.arrow_events import arrow_schema, columns_of
 from tocsin.history.places import Places, begin

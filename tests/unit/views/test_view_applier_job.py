@@ -88,6 +88,16 @@ def test_rows_are_applied_finished_rebuilt_and_removed(settings: Settings) -> No
         await_that(lambda: seen(settings) == {"new": (3, True)}, 20)
 
 
+def test_a_sink_without_an_address_leaves_the_read_model(settings: Settings) -> None:
+    path = settings.project / "views" / "word_counts.py"
+    path.write_text(path.read_text().replace("owner=", 'sink="redis", owner='))
+    with running(settings) as reporter:
+        write(settings, view_row("a", 1))
+        await_that(lambda: seen(settings) == {"a": (1, False)}, 20)
+        await_that(lambda: "redis has no address" in reporter.report().reason, 20)
+        assert reporter.report().state is JobState.RUNNING
+
+
 def test_a_topic_that_is_not_there_is_waited_for(settings: Settings) -> None:
     away = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"topic_prefix": "none."})})
     with running(away) as reporter:

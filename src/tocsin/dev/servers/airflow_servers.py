@@ -22,7 +22,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.runtime.state_file import write_whole
 from tocsin.supervision.runners.job_command import job_environment
-from tocsin.supervision.runners.process_labels import LEADER, Labels
+from tocsin.supervision.runners.process_labels import Labels, leading
 from tocsin.supervision.runners.runner import Launch
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -166,10 +166,9 @@ class Component:
         spec = hashlib.sha256(json.dumps([str(python), environment], sort_keys=True).encode()).hexdigest()[:12]
         labels = Labels(instance, self.name, spec)
         # It renames itself, so its command line cannot say who leads; its environment does, with the leader's number.
-        lead = f'{LEADER}=$$ exec "$0" "$@"'
         return Launch(
             labels=labels,
-            command=("/bin/sh", "-c", lead, str(python), "-m", "tocsin.airflow.component", self.component),
+            command=leading([str(python), "-m", "tocsin.airflow.component", self.component]),
             environment=environment,
             directory=self.airflow.folder,
             log=self.airflow.settings.log(self.name),

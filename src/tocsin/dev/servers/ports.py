@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import psutil
 
 from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.view import SinkKind
 from tocsin.project.settings import Settings
 
 LOOPBACK = "127.0.0.1"
@@ -18,6 +19,8 @@ _LOCAL = (LOOPBACK, "localhost")
 # Below the range that systems number outgoing connections from, so that none of these takes the port meanwhile.
 _CHOICE = range(20_000, 32_000)
 _TRIES = 200
+# Not those that Debian's services take as soon as they are installed.
+_SINKS = {SinkKind.POSTGRES: 8432, SinkKind.REDIS: 8433, SinkKind.INFLUX: 8434}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Ports:
         mail_page: page of the mail sink.
         drain, web: of the jobs `drain` and `web`, whether they run or not.
         airflow: page and API of Airflow; None when it is not part of the stack.
+        sinks: of the servers that keep views, whether they run or not.
     """
 
     kafka: int
@@ -40,17 +44,28 @@ class Ports:
     drain: int
     web: int
     airflow: int | None = None
+    sinks: Mapping[SinkKind, int] = field(default_factory=dict)
 
 
-def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = False) -> Ports:
+def choose(
+    settings: Settings, *, free: bool, mail_page: int, airflow: bool = False, needed: Collection[SinkKind] = ()
+) -> Ports:
     """The ports of a stack, with or without `airflow`: free ones, or those that the settings lead to.
+
+    Args:
+        settings: of the installation.
+        free: whether to take any free ports.
+        mail_page: of the mail sink, if not.
+        airflow: whether it is part of the stack.
+        needed: servers of views that are about to start.
 
     Raises:
         ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
     """
-    controller, kafka, smtp, page, drain, web, other = free_ports(7)
+    controller, kafka, smtp, page, drain, web, other, *sinks = free_ports(7 + len(_SINKS))
     if free:
-        return Ports(kafka, controller, smtp, page, drain, web, other if airflow else None)
+        others = dict(zip(_SINKS, sinks, strict=True))
+        return Ports(kafka, controller, smtp, page, drain, web, other if airflow else None, others)
     host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
     faults = []
     if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
@@ -62,11 +77,11 @@ def choose(settings: Settings, *, free: bool, mail_page: int, airflow: bool = Fa
     if faults:
         raise ConfigError(faults)
     jobs = settings.drain.port, settings.web.port
-    ports = Ports(
-        int(port), controller, settings.smtp.port, mail_page, *jobs, settings.airflow.port if airflow else None
-    )
-    needed = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}
-    require_free(needed | ({"Airflow": ports.airflow} if ports.airflow is not None else {}))
+    own = settings.airflow.port if airflow else None
+    ports = Ports(int(port), controller, settings.smtp.port, mail_page, *jobs, own, _SINKS)
+    wanted = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}
+    wanted |= {f"{kind} of views": port for kind, port in _SINKS.items() if kind in needed}
+    require_free(wanted | ({"Airflow": ports.airflow} if ports.airflow is not None else {}))
     return ports
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tocsin.dev.servers import kafka_server
+from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TocsinError, TransientError
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.job_states import Desired, Pace, Start
@@ -39,31 +41,35 @@ class Server(Protocol):
 
 
 class Servers:
-    """Kafka, the mail sink, and Airflow if it is wanted.
+    """Kafka, the mail sink, Airflow if it is wanted, and those in which views are kept, once a view names them.
 
     Attributes:
         announced: whether others were told where they are.
     """
 
-    def __init__(self, settings: Settings, instance: str, servers: Mapping[str, Server]) -> None:
-        """Nothing is started yet; `servers` in the order of their start.
+    def __init__(self, settings: Settings, instance: str, servers: Mapping[str, Server], sinks: SinkServers) -> None:
+        """Nothing is started yet; `servers` in the order of their start, those of `sinks` behind them.
 
         Raises:
             ConfigError: the set-up lacks something, or Kafka's storage cannot be made.
         """
         self.announced = False
         self._settings, self._catalog = settings, FollowedCatalog(settings)
-        self._servers = servers
-        self._launches = {name: server.launch(instance) for name, server in self._servers.items()}
+        self._instance, self._sinks = instance, sinks
+        self._servers: dict[str, Server] = {}
+        self._launches: dict[str, Launch] = {}
+        self._faults: dict[str, str] = {}
         self._runner = LocalRunner(instance, settings.log, tethered=True)
         charge = Charge(
             name="servers", state=settings.state, launch=lambda start: self._launches[start.job], pace=_PACE
         )
         self._supervisor = Supervisor(charge, self._runner)
         self._supervisor.excuse_ends()
-        self._desired = {name: Desired(one.labels.spec, beats=False) for name, one in self._launches.items()}
-        self._waiting: dict[str, str | None] = dict.fromkeys([*self._servers, TOPICS], "its start")
+        self._desired: dict[str, Desired] = {}
+        self._waiting: dict[str, str | None] = {TOPICS: "its start"}
         self._sources: frozenset[str] | None = None
+        for name, server in servers.items():
+            self._add(name, server)
 
     def tick(self) -> bool:
         """Start what is not there; returns whether all were ready once and the topics are there.
@@ -72,6 +78,8 @@ class Servers:
             OSError: the state folder cannot be written.
             TocsinError: a server keeps ending before it was ready for the first time.
         """
+        catalog = self._catalog.read()
+        self._add_needed(catalog)
         for action in self._supervisor.tick(self._desired):
             if isinstance(action, Start):
                 self._waiting[action.job] = action.reason
@@ -86,24 +94,45 @@ class Servers:
             if self._waiting[name] is not None:
                 self._waiting[name] = server.waiting_for()
         if self._waiting[kafka_server.NAME] is None:
-            self._ensure_topics()
+            self._ensure_topics(catalog)
         return self.announced or not any(self._waiting.values())
 
     def lines(self) -> list[Part]:
         """Describe each server in a line."""
-        return [
+        parts = [
             Part(name, waits is None, "ready" if waits is None else f"waiting for {waits}")
             for name, waits in self._waiting.items()
         ]
+        return [*parts, *(Part(name, False, fault, failing=True) for name, fault in self._faults.items())]
 
     def stop(self, *names: str) -> None:
         """Stop `names` at once; all, the last started first, when none is named."""
         for group in [names] if names else [[name] for name in reversed([*self._servers])]:
             self._supervisor.stop(_STOP_SECONDS, *group)
 
-    def _ensure_topics(self) -> None:
+    def _add(self, name: str, server: Server) -> None:
+        launch = server.launch(self._instance)
+        self._servers[name], self._launches[name] = server, launch
+        self._desired[name] = Desired(launch.labels.spec, beats=False)
+        self._waiting[name] = "its start"
+
+    def _add_needed(self, catalog: Catalog) -> None:
+        """Take in the servers that views have come to name; what cannot start holds up nothing else."""
+        needed = self._sinks.needed(catalog)
+        self._faults = {name: fault for name, fault in self._faults.items() if name in needed}
+        for name, server in needed.items():
+            if name in self._servers or name in self._faults:
+                continue
+            if isinstance(server, str):
+                self._faults[name] = server
+                continue
+            try:
+                self._add(name, server)
+            except (TocsinError, OSError) as error:
+                self._faults[name] = str(error)
+
+    def _ensure_topics(self, catalog: Catalog) -> None:
         """Make the topics of all declared sources, again whenever these are others."""
-        catalog = self._catalog.read()
         sources = frozenset(catalog.sources)
         if sources == self._sources:
             return

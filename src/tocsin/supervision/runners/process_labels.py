@@ -14,7 +14,7 @@ from tocsin.project.settings import Settings
 
 VARIABLE = "TOCSIN_LABELS"
 LEADER = "TOCSIN_LEADER"
-"""Variable with the number of the leading process, for programs that rewrite their command line."""
+"""Variable with the number of the leading process, for programs that take no labels."""
 _ARGUMENT = "--label"
 _PROPERTY = "-Dtocsin.labels="
 
@@ -50,6 +50,11 @@ class Labels:
         return tuple(
             f"{key}={quote(value, safe=':')}" for key, value in pairs.items()
         )  # no spaces: they separate pairs
+
+
+def leading(command: Sequence[str]) -> tuple[str, ...]:
+    """Wrap the command of a program that takes no labels: its environment then says that it leads."""
+    return ("/bin/sh", "-c", f'{LEADER}=$$ exec "$0" "$@"', *command)
 
 
 def instance_of(settings: Settings) -> str:

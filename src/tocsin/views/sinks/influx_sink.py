@@ -2,18 +2,20 @@
 
 The time of a point is the start of its window, else when the row was appended to the topic of the view: a point that is
 written again takes the place of itself, so the offsets need not be remembered there. A new process writes all rows.
-Nothing is removed: that is the business of the retention of the database.
+Without windows the points of a key are its history, which goes with its row.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import structlog
 
@@ -23,9 +25,11 @@ from tocsin.views.sinks.sink import SinkBatch
 from tocsin.views.stored_row import StoredRow, micros
 
 _SECONDS = 10.0
-_CHUNK = 5_000
+_CHUNK, _REMOVALS = 5_000, 200
 _LONG = 2**63
 _SPECIAL = str.maketrans({",": "\\,", " ": "\\ ", "=": "\\=", "\n": "\\n"})
+_FIRST, _LAST = datetime(1700, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+_MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _log = structlog.get_logger()
 
 
@@ -50,13 +54,17 @@ class InfluxSink:
         self.refused = 0
         self._measurement = table
         self._held: Offsets | None = None
-        self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._headers = {"Content-Type": "text/plain; charset=utf-8"}
-        if parts.password and parts.path.endswith("/api/v2/write"):
-            self._headers["Authorization"] = f"Token {parts.password}"
-        elif parts.password:
-            login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {login}"
+        login, parts = parts, parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        self._is_second = parts.path.endswith("/api/v2/write")
+        removal = "delete" if self._is_second else "query"
+        self._url = urlunsplit(parts)
+        self._removal_url = urlunsplit(parts._replace(path=f"{parts.path.removesuffix('write')}{removal}"))
+        self._headers: dict[str, str] = {}
+        if login.password and self._is_second:
+            self._headers["Authorization"] = f"Token {login.password}"
+        elif login.password:
+            pair = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
 
     def offsets(self) -> Offsets | None:
         """See `Sink`: none before this process has filled it."""
@@ -64,19 +72,16 @@ class InfluxSink:
 
     def apply(self, batch: SinkBatch) -> None:
         """See `Sink`."""
+        self._remove(batch.removed)
         self._write(batch.rows)
         self._held = dict(batch.offsets)
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
-        """See `Sink`. Points of rows that are gone stay."""
-        del gone
-        chunk: list[StoredRow] = []
-        for row in rows:
-            chunk.append(row)
-            if len(chunk) == _CHUNK:
-                self._write(chunk)
-                chunk = []
-        self._write(chunk)
+        """See `Sink`."""
+        for chunk in _chunks(rows, _CHUNK):
+            self._write(chunk)
+        for chunk in _chunks(gone, _REMOVALS):
+            self._remove(chunk)
         self._held = dict(offsets)
 
     def close(self) -> None:
@@ -85,25 +90,47 @@ class InfluxSink:
     def _write(self, rows: Sequence[StoredRow]) -> None:
         lines = [line for row in rows if (line := self._line(row)) is not None]
         if lines:
-            self._post(lines)
+            self._post(lines, self._written)
 
-    def _post(self, lines: Sequence[str]) -> None:
-        """Write `lines` together; if the server refuses one, each for itself, without those that it refuses."""
-        request = urllib.request.Request(self._url, "\n".join(lines).encode(), self._headers, method="POST")
+    def _remove(self, rows: Sequence[StoredRow]) -> None:
+        if self._is_second:  # it takes one at a time
+            for row in rows:
+                self._post([json.dumps(self._predicate(row))], self._deleted)
+        elif rows:
+            self._post([self._statement(row) for row in rows], self._asked)
+
+    def _written(self, lines: Sequence[str]) -> urllib.request.Request:
+        headers = self._headers | {"Content-Type": "text/plain; charset=utf-8"}
+        return urllib.request.Request(self._url, "\n".join(lines).encode(), headers)
+
+    def _asked(self, statements: Sequence[str]) -> urllib.request.Request:
+        return urllib.request.Request(self._removal_url, urlencode({"q": ";".join(statements)}).encode(), self._headers)
+
+    def _deleted(self, predicates: Sequence[str]) -> urllib.request.Request:
+        headers = self._headers | {"Content-Type": "application/json"}
+        return urllib.request.Request(self._removal_url, "".join(predicates).encode(), headers)
+
+    def _post(self, lines: Sequence[str], request: Callable[[Sequence[str]], urllib.request.Request]) -> None:
+        """Send `lines` together; if the server refuses one, each for itself, without those that it refuses."""
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS):
-                return
+            with urllib.request.urlopen(request(lines), timeout=_SECONDS) as answer:
+                found = json.loads(answer.read() or "{}")  # a removal ends when its reader goes
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read(500).decode(errors="replace").strip()
             if error.code not in (400, 413, 422):
                 raise TransientError(f"InfluxDB answers {error.code}: {text}") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise TransientError(f"InfluxDB: {error}") from error
+        else:
+            faults = [one["error"] for one in found.get("results", ()) if "error" in one]
+            if not faults:
+                return
+            text = faults[0]
         if len(lines) > 1:
             middle = len(lines) // 2
-            self._post(lines[:middle])
-            self._post(lines[middle:])
+            self._post(lines[:middle], request)
+            self._post(lines[middle:], request)
         else:
             self.refused += 1
             _log.warning("row left out of InfluxDB", row=lines[0][:100], reason=text[:300])
@@ -118,8 +145,22 @@ class InfluxSink:
             fields["final"] = _field(row.is_final)
         head = "".join(f",{_name(name)}={_name(text)}" for name, text in sorted(tags.items()) if text)
         body = ",".join(f"{_name(name)}={text}" for name, text in fields.items())
-        at = micros(row.window_start or row.appended_at) * 1_000
+        at = micros(row.window_start or row.appended_at) * 1_000  # nanoseconds
         return f"{_name(self._measurement)}{head} {body} {at}"
+
+    def _statement(self, row: StoredRow) -> str:
+        """Write the removal of a row in the language of version 1."""
+        found = [f"{_identifier(name)} = {_literal(_plain(value))}" for name, value in row.key.items()]
+        if row.window_start is not None:
+            found.append(f"time = {micros(row.window_start) * 1_000}")
+        return f"DELETE FROM {_identifier(self._measurement)} WHERE {' AND '.join(found)}"
+
+    def _predicate(self, row: StoredRow) -> dict[str, str]:
+        """Write the removal of a row as version 2 takes it."""
+        start, end = row.window_start or _FIRST, row.window_start or _LAST
+        tags = {"_measurement": self._measurement} | {name: _plain(value) for name, value in row.key.items()}
+        wanted = " AND ".join(f"{_identifier(name)}={_identifier(_stored(text))}" for name, text in tags.items())
+        return {"start": f"{start:{_MOMENT}}", "stop": f"{end:{_MOMENT}}", "predicate": wanted}
 
 
 def _name(text: str) -> str:
@@ -127,8 +168,28 @@ def _name(text: str) -> str:
     return (f"{text} " if text.endswith("\\") else text).translate(_SPECIAL)
 
 
+def _stored(text: str) -> str:
+    """Return the text that the server keeps of a tag that was written by `_name`."""
+    return (f"{text} " if text.endswith("\\") else text).replace("\n", "\\n")
+
+
+def _literal(text: str) -> str:
+    return "'" + _stored(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _identifier(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _chunks(rows: Iterable[StoredRow], size: int) -> Iterator[list[StoredRow]]:
+    found = iter(rows)
+    while chunk := list(itertools.islice(found, size)):
+        yield chunk
+
+
 def _plain(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool) else str(value)
+    """Write a value of the key as text; its language takes no NUL, and the sign for it stands in its place."""
+    return json.dumps(value) if isinstance(value, bool) else str(value).replace("\0", "\u2400")
 
 
 def _field(value: Any) -> str:

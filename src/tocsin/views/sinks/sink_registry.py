@@ -11,15 +11,24 @@ from tocsin.views.sinks.sink import Sink
 
 
 def open_sink(spec: ViewSpec, settings: Settings) -> Sink | None:
-    """Describe the sink that `spec` declares; None if its read model and its topic are all that it asks for.
+    """Describe the sink that `spec` declares; None if it asks for none, or for one without an address.
 
     Raises:
-        ConfigError: its address is not set, cannot be read, or is none.
+        ConfigError: its address cannot be read, or is none.
     """
     describe = _SINKS.get(spec.sink)
-    if describe is None:
+    address = None if describe is None else settings.views.address(spec.sink.value)
+    if describe is None or address is None:
         return None
-    return describe(settings.views.address(spec.sink.value), settings.names.group(view_job(spec.name)), spec)
+    return describe(address, settings.names.group(view_job(spec.name)), spec)
+
+
+def missing_address(spec: ViewSpec, settings: Settings) -> str:
+    """Say that the sink of `spec` is not written because it has no address; empty if it has one or needs none."""
+    kind = spec.sink.value
+    if spec.sink not in _SINKS or settings.views.has_address(kind):
+        return ""
+    return f"kept in SQLite alone: {kind} has no address; set views.{kind} or views.{kind}_file in tocsin.toml"
 
 
 def _postgres(address: str, consumer: str, spec: ViewSpec) -> Sink:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, select, text
 
-from tests.rig.postgres import emptied
+from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
 from tocsin.alerts.notify import notification_outbox

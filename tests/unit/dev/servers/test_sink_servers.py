@@ -1,0 +1,88 @@
+"""Which servers a project needs for its views, and what is said about one that is not installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rig.waiting import await_that
+from tests.unit.supervision.dummies import OBEDIENT, launch
+from tests.unit.views.view_scene import SOURCE, VIEW
+from tocsin.dev.servers.kafka_server import NAME
+from tocsin.dev.servers.server_set import Servers
+from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
+from tocsin.model.view import SinkKind
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.project.view_settings import ViewSettings
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervision.runners.runner import Launch
+
+PORTS = dict.fromkeys(KINDS, 1)
+
+
+class Asleep:
+    """A Kafka that never serves."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def launch(self, instance: str) -> Launch:
+        return launch(self._settings.state, Labels(instance, NAME, "v1"), OBEDIENT)
+
+    def waiting_for(self) -> str | None:
+        return "nothing"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for folder in ("views", "sources"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "sources" / "words.toml").write_text(SOURCE)
+    return Settings(project=tmp_path, state=tmp_path / "state")
+
+
+def declare(settings: Settings, name: str, sink: str, stage: str = "live") -> None:
+    text = VIEW.replace("owner=", f'sink="{sink}", owner=').replace('"live"', f'"{stage}"')
+    (settings.project / "views" / f"{name}.py").write_text(text)
+
+
+def test_only_sinks_that_running_views_name_and_nobody_else_serves_are_needed(settings: Settings) -> None:
+    for name, sink, stage in (("a", "sqlite", "live"), ("b", "redis", "draft"), ("c", "postgres", "shadow")):
+        declare(settings, name, sink, stage)
+    catalog = read_catalog(settings.project)
+    assert needed_kinds(settings, catalog) == [SinkKind.POSTGRES]
+    served = settings.model_copy(update={"views": ViewSettings(postgres="postgresql://elsewhere/x")})
+    assert needed_kinds(served, catalog) == []
+    assert SinkKind.POSTGRES not in SinkServers(served, PORTS).servers
+
+
+def test_addresses_are_in_files_for_their_owner_alone(settings: Settings) -> None:
+    found = SinkServers(settings, PORTS)
+    views = found.with_addresses(settings.views)
+    assert {SinkKind.POSTGRES, SinkKind.REDIS} <= found.servers.keys(), "set-up installs both"
+    first = views.address("redis")
+    assert first is not None
+    assert first == SinkServers(settings, PORTS).with_addresses(settings.views).address("redis"), "one for each state"
+    for server in found.servers.values():
+        assert server.address_file.stat().st_mode & 0o077 == 0
+
+
+def test_a_server_that_is_not_installed_is_named_with_its_command_and_holds_nothing_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: None)
+    servers = Servers(settings, settings.local_id, {NAME: Asleep(settings)}, SinkServers(settings, PORTS))
+    try:
+        servers.tick()
+        assert [part.name for part in servers.lines() if part.failing] == []
+        declare(settings, "a", "influx")
+        await_that(lambda: servers.tick() is False and any(part.failing for part in servers.lines()))
+        (missing,) = [part for part in servers.lines() if part.failing]
+        assert (missing.name, missing.ready) == ("influx", False)
+        assert "run: apt-get install influxdb" in missing.text
+        assert [process.labels.job for process in LocalRunner(settings.local_id, settings.log).list()] == [NAME]
+    finally:
+        servers.stop()
