@@ -15,7 +15,7 @@ from tests.rig.detect_job import READY_SECONDS
 from tests.rig.waiting import await_that
 from tocsin.model.job_report import JobState
 from tocsin.sparkjob.query.work import REAL_TIME
-from tocsin.views.rebuild_request import ask_rebuild
+from tocsin.views.rebuild.rebuild_request import ask_rebuild
 from tocsin.views.view_row import ViewRow, canonical_key
 
 EPOCH, WINDOW = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=10)

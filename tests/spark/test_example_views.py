@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,14 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import Feed, moment, tick
+from tests.spark.conftest import moment
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import read_catalog
 from tocsin.provision.paths import here
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import parse_events, prepare_events
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.sparkjob.query.work import REAL_TIME
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.views.spark.view_plan import read_plan
 from tocsin.views.spark.view_rows import make_rows
@@ -46,7 +45,7 @@ class Example:
         return cls(spec, catalog.source(spec.source))
 
     def rows(self, records: DataFrame) -> DataFrame:
-        events = prepare_events(parse_events(records, self.source), self.spec, self.source.lateness)
+        events = prepare_events(parse_events(records, self.source), self.spec.computed, self.source.lateness)
         return DeclaredFunction(self.spec.path, "view")(events)
 
     def plan(self, spark: SparkSession) -> QueryPlan:
@@ -152,50 +151,20 @@ def test_route_metrics(spark: SparkSession, chance: random.Random) -> None:
     assert (plan.mode, plan.output, plan.exchanges) == (REAL_TIME, "update", 2)
 
 
-def counters(chance: random.Random, gone_after: datetime) -> tuple[Events, Rows]:
-    """Counters of three instances, of which one restarts and one goes, and the totals in each window."""
-    values, latest = Counter[str](), defaultdict[tuple[int, str], dict[str, int]](dict)
-    events = []
+def test_instance_totals(spark: SparkSession, chance: random.Random) -> None:
+    example = Example.read("instances", "instance_totals")
+    values, events = Counter[str](), []
     for number, at in enumerate(sorted(moments(300, chance))):
         instance = chance.choice(["web.1", "web.2", "web.3"])
-        if instance == "web.3" and at > gone_after:
-            continue
         values[instance] = 0 if number == 150 else values[instance] + chance.randrange(5)
-        latest[start_of(at), "requests"][instance] = values[instance]
         events.append(event(number, at, metric="requests", instance=instance, value=values[instance]))
-    return events, {
-        identity(metric=metric, window=start): {"total": sum(of.values()), "instances": len(of)}
-        for (start, metric), of in latest.items()
-    }
-
-
-def test_instance_totals(spark: SparkSession, chance: random.Random, feed: Feed, tmp_path: Any) -> None:
-    example = Example.read("instances", "instance_totals")
-    events, truth = counters(chance, moment("12:00:30"))
-    assert {one["instances"] for one in truth.values()} == {2, 3}
-    assert example.result(spark, events) == truth
+    written = example.result(spark, events)
+    period = moment("12:00:00") - datetime(1970, 1, 1, tzinfo=UTC)
+    assert written == {
+        identity(instance=name, metric="requests", window=period // timedelta(microseconds=1)): {
+            "total": value, "instances": 1
+        }
+        for name, value in values.items()
+    }  # fmt: skip
     plan = example.plan(spark)
-    assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
-    assert streamed(spark, feed, example, tmp_path)([events[:100], events[50:200], events[200:]]) == truth
-
-
-def streamed(spark: SparkSession, feed: Feed, example: Example, folder: Any) -> Callable[[list[Events]], Rows]:
-    """Run it as a stream of micro-batches; each row is written once."""
-
-    def run(batches: list[Events]) -> Rows:
-        written = make_rows(example.rows(feed.records), example.spec, "x")
-        query = (
-            written.writeStream.format("memory").queryName("totals").outputMode("append")
-            .option("checkpointLocation", str(folder / "query")).start()
-        )  # fmt: skip
-        try:
-            for batch in [*batches, [tick("12:02:00")], [tick("12:02:01")]]:
-                feed.send(batch)
-                query.processAllAvailable()
-            rows = [ViewRow.from_record(r.value.encode(), "t", 0, 0) for r in spark.table("totals").collect()]
-        finally:
-            query.stop()
-        assert len(rows) == len({row.identity for row in rows})
-        return {row.identity: row.values for row in rows}
-
-    return run
+    assert (plan.mode, plan.output, plan.exchanges) == (REAL_TIME, "update", 2)

@@ -81,7 +81,7 @@ def test_windows_that_were_not_read_whole_are_left_out(spark: SparkSession) -> N
 def plan_of(spark: SparkSession, function: Callable[[DataFrame], DataFrame], **changes: Any) -> QueryPlan:
     spec = replace(SPEC, **changes)
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "e")
-    events = prepare_events(parse_events(kafka.load(), SOURCE), spec, timedelta(seconds=10))
+    events = prepare_events(parse_events(kafka.load(), SOURCE), spec.computed, timedelta(seconds=10))
     return read_plan(function(events), spec, SOURCE)
 
 
@@ -107,6 +107,21 @@ def counted(events: DataFrame) -> DataFrame:
             "has a session window",
         ),
         (lambda events: counted(events).orderBy("n"), {"window": None}, "Spark refuses its plan: "),
+        (
+            lambda events: events.groupBy("window", "user_id").agg(F.max_by("amount", "event_time"), F.count("*")),
+            {"window": None, "keep": timedelta(minutes=1)},
+            "keep: removes idle keys, and Count would begin anew",
+        ),
+        (
+            lambda events: events.groupBy("window", "user_id").agg(F.max_by("event_time", "amount")),
+            {"window": None, "keep": timedelta(minutes=1)},
+            "keep: removes idle keys, and MaxBy would begin anew",
+        ),
+        (
+            lambda events: events.groupBy("user_id", "action").agg(F.max("event_time").alias("at")),
+            {"key": ("user_id", "action"), "total": ("action",), "window": None},
+            "at: is timestamp; only numbers add up",
+        ),
         (lambda events: counted(events).select("*", F.lit(1).alias("n")), {"window": None}, "returns 2 columns 'n'"),
     ],
 )

@@ -8,7 +8,8 @@
         return events.groupBy("window", "word").agg(F.count("*").alias("count"))
 
 What `view` receives is what a detector receives (`tocsin.model.detector`). What it returns: the columns of the key,
-`window` (unless `window=None`), and one column for each value. A row whose key is null is counted and left out.
+`window` (unless `window=None` without `keep`), and one column for each value. A row whose key is null is counted and
+left out.
 
 The declaration is read with `ast`; nothing imports a view to learn about it. Standard library only.
 """
@@ -16,7 +17,7 @@ The declaration is read with `ast`; nothing imports a view to learn about it. St
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -54,7 +55,9 @@ class ViewSpec:
         slide: distance between window starts; None for tumbling windows.
         sink: where the rows are kept up to date.
         table: name of the table, the measurement, or the beginning of the keys, in the sink.
-        keep: how long after its end a window stays in the sink; None for always.
+        keep: how long after its end a window stays in the sink, or a row that no event changes if there are no windows;
+            None for always.
+        total: columns of the key over whose other columns the rows are summed up for readers; () for no sums.
         owner: e-mail address that mails about its jobs go to.
         stage: draft and retired do not run, shadow and live do.
         memory: see `tocsin.model.detector.DetectorSpec`.
@@ -72,6 +75,7 @@ class ViewSpec:
     table: str
     slide: timedelta | None = None
     keep: timedelta | None = None
+    total: tuple[str, ...] = ()
     owner: str
     stage: Stage
     memory: int | None = None
@@ -84,14 +88,38 @@ class ViewSpec:
         """Return whether it remembers events: with or without windows, it does."""
         return True
 
+    @property
+    def shows_latest(self) -> bool:
+        """Return whether each key shows the row of its latest period, so that an idle key can be forgotten."""
+        return self.window is None and self.keep is not None
+
+    @property
+    def is_condensed(self) -> bool:
+        """Return whether readers see other rows than the topic holds; see `tocsin.views.shown_rows`."""
+        return self.shows_latest or bool(self.total)
+
+    @property
+    def computed(self) -> ViewSpec:
+        """Return the view as Spark computes it: periods of the length of `keep` are windows, columns of `total` first.
+
+        Spark removes state by windows alone, so a view that forgets idle keys is computed period by period.
+        """
+        rest = tuple(column for column in self.key if column not in self.total)
+        return replace(self, window=self.window or self.keep, key=(*self.total, *rest))
+
+    @property
+    def shown(self) -> ViewSpec:
+        """Return the view as sinks and readers know it."""
+        return replace(self, key=self.total or self.key)
+
 
 def view(
-    *, source: str, key: str | list[str], window: str | None, owner: str, stage: str, **options: str
+    *, source: str, key: str | list[str], window: str | None, owner: str, stage: str, **options: str | list[str]
 ) -> Callable[[_View], _View]:
     """Mark `view` as the function of this file's view; it stays an ordinary, testable function.
 
     All arguments are literals. The meaning of each is that of the attribute of `ViewSpec` with its name; `options` are
-    `sink`, `table` (the name of the view unless told), `slide`, `keep` and `memory`.
+    `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total` and `memory`.
     """
 
     def mark(function: _View) -> _View:

@@ -85,14 +85,18 @@ class _View(BaseModel, extra="forbid"):
     sink: SinkKind = ViewSpec.sink
     table: Annotated[str, Field(pattern=_TABLE)] = ""
     keep: Duration | None = None
+    total: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
     memory: Size | None = None
 
-    @field_validator("keep")
+    @field_validator("total")
     @classmethod
-    def _needs_a_window(cls, keep: timedelta | None, others: ValidationInfo) -> timedelta | None:
-        if keep is not None and others.data.get("window", keep) is None:
-            raise ValueError("needs a window: without one, what a row was made of cannot be forgotten")
-        return keep
+    def _is_part_of_the_key(cls, total: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
+        key = others.data.get("key", ())
+        if key and total and not set(total) < set(key):
+            raise ValueError(f"must be some columns of the key ({', '.join(key)}), and not all of them")
+        if total and others.data.get("window") is not None:
+            raise ValueError("needs window=None: it is a sum over the latest rows, whatever their time")
+        return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,6 @@ VIEW = DeclaredKind(
     function="view",
     spec=ViewSpec,
     keywords=_View,
-    meaning=("source", "key", "window", "slide"),
+    meaning=("source", "key", "window", "slide", "total"),
     doc="what its rows say",
 )

@@ -7,23 +7,16 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
+from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import (
-    COMPUTE,
-    DETECTOR,
-    DRAIN,
-    FLOW,
-    INDEXER,
-    INGEST,
-    NOTIFIER,
-    VIEW,
-    WEB,
-    JobName,
-)
+from tocsin.model.flow import FlowSpec
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, WEB, JobName
 from tocsin.model.source import Source
+from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
@@ -43,7 +36,8 @@ class JobKind:
     Attributes:
         word: the kind in the names of its jobs.
         program: what Python runs, a file of the project or a module. Its argument is the name of the job, or `word`.
-        rooms: rooms of `tocsin` with the code that its jobs run, besides those that every job runs.
+        rooms: rooms of `tocsin`, or folders and files in them, with the code that its jobs run, besides what every job
+            runs.
         desired: the readable jobs that should run, by name, given the hash of the code. A job without a name of its own
             is called "".
         declared: what is declared of each job by a file that can be read; None for a job that the platform needs.
@@ -95,35 +89,33 @@ def _ingested(catalog: Catalog) -> dict[str, Source]:
     return {name: source for name, source in catalog.sources.items() if not source.is_derived}
 
 
-def _flows(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
-    for name, spec in catalog.flows.items():
-        if spec.stage.runs:
-            reads, writes = catalog.sources[spec.source], catalog.sources[spec.to]
-            sources = _plain(reads, include=_DETECTED), _plain(writes, exclude=_NOT_INGESTED)
-            made[name] = Desired(_spec(code, *spark, *sources, spec.version), heavy=True)
-    return made
+def _queries(
+    declared: Callable[[Catalog], Mapping[str, FlowSpec | DetectorSpec | ViewSpec]],
+    more: Callable[[Catalog, Any], str] = lambda catalog, spec: "",
+    *,
+    hands_over: bool = False,
+) -> Callable[[Catalog, Settings, str], dict[str, Desired]]:
+    """Desire a job for each file whose stage runs.
+
+    It is replaced if its version changes, its source, the platform or `more`; what does not touch its results, such as
+    owner and stage, replaces none.
+    """
+
+    def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+        made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
+        for name, spec in declared(catalog).items():
+            if spec.stage.runs:
+                reads = _plain(catalog.sources[spec.source], include=_DETECTED)
+                hashed = _spec(code, *spark, reads, spec.version, more(catalog, spec))
+                memory = None if isinstance(spec, FlowSpec) else spec.memory
+                made[name] = Desired(hashed, heavy=True, memory_bytes=memory, hands_over=hands_over)
+        return made
+
+    return desired
 
 
-def _detectors(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace the job of a changed detector alone; what does not touch its findings (owner, stage) replaces none."""
-    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
-    for name, spec in catalog.detectors.items():
-        if spec.stage.runs:
-            reads = _plain(catalog.sources[spec.source], include=_DETECTED)
-            hashed = _spec(code, *spark, reads, spec.version, str(spec.slide), str(spec.score))
-            made[name] = Desired(hashed, heavy=True, memory_bytes=spec.memory, hands_over=True)
-    return made
-
-
-def _computes(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace the job of a changed view; what does not touch its rows (sink, owner, stage) replaces none."""
-    made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
-    for name, spec in catalog.views.items():
-        if spec.stage.runs:
-            reads = _plain(catalog.sources[spec.source], include=_DETECTED)
-            made[name] = Desired(_spec(code, *spark, reads, spec.version), heavy=True, memory_bytes=spec.memory)
-    return made
+def _written(catalog: Catalog, flow: FlowSpec) -> str:
+    return _plain(catalog.sources[flow.to], exclude=_NOT_INGESTED)
 
 
 def _drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
@@ -140,7 +132,7 @@ def _views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired
     """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
     shared = _plain(settings.kafka), _plain(settings.views)
     return {
-        name: Desired(_spec(code, *shared, spec.sink, spec.table, *spec.key, str(spec.keep)))
+        name: Desired(_spec(code, *shared, spec.sink, spec.table, *spec.key, *spec.total, str(spec.keep)))
         for name, spec in catalog.views.items()
         if spec.stage.runs
     }
@@ -186,7 +178,7 @@ KINDS = {
             word=FLOW,
             program="spark_jobs/flow.py",
             rooms=(*_SPARK, "flows"),
-            desired=_flows,
+            desired=_queries(lambda catalog: catalog.flows, _written),
             declared=lambda catalog: catalog.flows,
             folder="flows",
             suffix=".py",
@@ -195,7 +187,7 @@ KINDS = {
             word=DETECTOR,
             program="spark_jobs/detect.py",
             rooms=(*_SPARK, "detect"),
-            desired=_detectors,
+            desired=_queries(lambda catalog: catalog.detectors, hands_over=True),
             declared=lambda catalog: catalog.detectors,
             folder="detectors",
             suffix=".py",
@@ -203,8 +195,8 @@ KINDS = {
         JobKind(
             word=COMPUTE,
             program="spark_jobs/compute.py",
-            rooms=(*_SPARK, "views"),
-            desired=_computes,
+            rooms=(*_SPARK, "views/spark", "views/rebuild"),
+            desired=_queries(lambda catalog: catalog.views, lambda _, spec: str(spec.computed.window)),
             declared=lambda catalog: catalog.views,
             folder="views",
             suffix=".py",
@@ -283,7 +275,8 @@ def forget_code() -> None:
 def _code(program: str, rooms: tuple[str, ...]) -> str:
     """Hash the platform's code of one kind of job, read once in the life of this process."""
     root, digest = here().root, hashlib.sha256()
-    files = [path for room in (*_CORE, *rooms) for path in sorted((root / "src" / "tocsin" / room).rglob("*.py"))]
+    places = [root / "src" / "tocsin" / room for room in (*_CORE, *rooms)]
+    files = [path for place in places for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
     for path in [*files, *([root / program] if program.endswith(".py") else [])]:
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()

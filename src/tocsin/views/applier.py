@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -17,8 +17,9 @@ from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.view import ViewSpec
 from tocsin.views.row_store import RowStore, mark_final
+from tocsin.views.shown_rows import ShownRows
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
-from tocsin.views.stored_row import StoredRow
+from tocsin.views.stored_row import StoredRow, parts_of
 from tocsin.views.view_row import ViewRow
 
 _log = structlog.get_logger()
@@ -43,6 +44,11 @@ class RowRecord:
     key: str
     value: bytes | None
     removes: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int, datetime]:
+        """Return partition, offset and append time."""
+        return self.partition, self.offset, self.appended_at
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ class Applier:
     def __init__(self, spec: ViewSpec, store: RowStore, sink: Sink | None) -> None:
         """Apply to `store`, and to `sink` if there is one."""
         self.counts: Counter[str] = Counter()
-        self._spec, self._store, self._sink = spec, store, sink
+        self._spec, self._store, self._sink = spec.computed, store, sink
+        self._shown = ShownRows(spec, store) if spec.is_condensed else None
         self._held: Offsets | None = None
         self.current: str | None = store.fact("current")
         self._retired: set[str] = set(store.fact("retired") or ())
@@ -103,13 +110,18 @@ class Applier:
         for record in records:
             self._read(record, done)
         if self.current is None and done.rows:
-            self.current = next(iter(done.rows.values())).build
-        known = {row.identity: row for row in self._store.stored(done.touched) if row.build == self.current}
+            self.current = next(iter(done.builds))
+        build = self._kept_as(self.current or "")
+        known = {row.identity: row for row in self._store.stored(done.touched) if row.build == build}
         rows, removed, amends = self._settle(done)
-        shown = [row for row in rows if row.build == self.current]
-        taken = [known[identity] for identity in removed if identity in known]
+        shown = [row for row in rows if row.build == build]
+        taken = {one: (known[one], done.removals[one].place) for one in removed if one in known}
+        gone = [row for row, _ in taken.values()]
+        if self._shown is not None:
+            shown, gone = self._shown.of_change(self.current or "", shown, taken)
+            rows, removed = [*rows, *shown], [*removed, *(row.identity for row in gone)]
         offsets = {record.partition: record.offset + 1 for record in records}
-        self._to_sink(shown, taken, offsets)
+        self._to_sink(shown, gone, offsets)
         self._store.apply(rows, removed, offsets, current=self.current)
         self.counts["applied"] += len(records)
         return amends
@@ -121,7 +133,12 @@ class Applier:
             TransientError: as for `apply`.
         """
         before = _moment(self._store.fact("final_before"))
-        if self.current is None or self._spec.window is None or (before is not None and before >= watermark):
+        if (
+            self.current is None
+            or self._shown is not None
+            or self._spec.window is None
+            or (before is not None and before >= watermark)
+        ):
             return
         after = before
         while rows := self._store.closed(self.current, after, watermark):
@@ -134,12 +151,12 @@ class Applier:
         """Return removals of rows that are older than the view keeps them; up to 1,000."""
         if self._spec.keep is None or self.current is None:
             return []
-        rows = self._store.ended(self.current, watermark - self._spec.keep)
+        rows = self._store.ended(self._kept_as(self.current), watermark - self._spec.keep)
         return [Amends(None, row.identity, row.partition, row.offset) for row in rows]
 
     def left_over(self, build: str) -> Iterator[Amends]:
         """Give removals of the rows that the topic still holds of the current build, and `build` does not have."""
-        for row in self._store.rows(self.current or "", without=build):
+        for row in self._store.rows(self._kept_as(self.current or ""), without=self._kept_as(build)):
             yield Amends(None, row.identity, row.partition, row.offset)
 
     def switch(self, build: str) -> None:
@@ -148,6 +165,8 @@ class Applier:
         Raises:
             TransientError: as for `apply`; nothing has changed for the readers of the file.
         """
+        if self._shown is not None:
+            self._shown.make_all(build)
         if self._sink is not None:
             gone = self._store.rows(self.current or "", without=build)
             self._sink.replace(self._store.rows(build), gone, self._store.offsets())
@@ -184,8 +203,7 @@ class Applier:
             return
         try:
             row = ViewRow.from_record(record.value, record.topic, record.partition, record.offset)
-            place = record.partition, record.offset, record.appended_at
-            stored = StoredRow.of(row, self._spec.key, record.key, place)
+            stored = StoredRow.of(row, self._spec.key, record.key, record.place)
         except (InvalidEvent, KeyError) as error:
             self.counts["unusable"] += 1
             what = str(error) if isinstance(error, InvalidEvent) else f"no column {error} of the key"
@@ -195,7 +213,9 @@ class Applier:
             self.counts["stale"] += 1
             done.stale[record.key] = record
             return
-        done.put(stored.closed_by(_moment(done.final_before) if stored.build == self.current else None))
+        final_before = _moment(done.final_before) if stored.build == self.current and self._shown is None else None
+        done.builds.setdefault(stored.build)
+        done.put(replace(stored.closed_by(final_before), build=self._kept_as(stored.build)))
 
     def _settle(self, done: _Read) -> tuple[list[StoredRow], list[str], list[Amends]]:
         """Decide what removals and stale records mean, given what there is."""
@@ -221,7 +241,9 @@ class Applier:
             return
         held = self._checked() if self._held is None else self._held
         # After a crash between sink and file the sink is ahead: it must not see older versions again.
-        new = [row for row in rows if not offsets or row.offset >= held.get(row.partition, 0)]
+        # A row that is made of several has no one offset: an older sum is there for a moment, until all is read again.
+        is_ahead = self._shown is None and offsets
+        new = [row for row in rows if not is_ahead or row.offset >= held.get(row.partition, 0)]
         ahead = held | {partition: max(offset, held.get(partition, 0)) for partition, offset in offsets.items()}
         try:
             self._sink.apply(SinkBatch(new, removed, ahead))
@@ -234,6 +256,10 @@ class Applier:
         self.check_sink()
         return self._held or {}
 
+    def _kept_as(self, build: str) -> str:
+        """Name the build under which the store has the rows of the topic."""
+        return build if self._shown is None else parts_of(build)
+
     def _rows(self) -> Iterator[StoredRow]:
         return self._store.rows(self.current or "")
 
@@ -243,6 +269,7 @@ class _Read:
 
     def __init__(self, final_before: str | None) -> None:
         self.final_before = final_before
+        self.builds: dict[str, None] = {}
         self.rows: dict[tuple[str, str], StoredRow] = {}
         self.removals: dict[str, RowRecord] = {}
         self.stale: dict[str, RowRecord] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from tocsin.kafka.reader import Offsets
 from tocsin.project.settings import Settings
 from tocsin.runtime.state_db import StateDb
-from tocsin.views.stored_row import StoredRow, micros, moment_of
+from tocsin.views.stored_row import StoredRow, micros, moment_of, parts_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (
@@ -75,6 +75,17 @@ class RowStore(StateDb):
             yield from map(row_of, found)
             last = found[-1][1]
 
+    def named(self, build: str, name: str, *, is_prefix: bool) -> list[StoredRow]:
+        """Return the rows of `build` called `name`, or of all keys that begin with the values of `name`."""
+        low, high = (f"{name}:", f"{name};") if is_prefix else (name, f"{name}\0")
+        query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND name >= ? AND name < ?"
+        return [row_of(found) for found in self._all(query, build, low, high)]
+
+    def clear(self, build: str) -> None:
+        """Remove the rows of `build`."""
+        with self._change():
+            self._connection.execute("DELETE FROM rows WHERE build = ?", (build,))
+
     def closed(self, build: str, after: datetime | None, until: datetime) -> list[StoredRow]:
         """Return up to 1,000 rows that are not final, with windows that end after `after` and by `until`, in order."""
         low = -(2**62) if after is None else micros(after)
@@ -92,9 +103,9 @@ class RowStore(StateDb):
     def switch(self, build: str) -> None:
         """Let readers see `build`, and remove all others."""
         with self._change():
-            self._connection.execute("DELETE FROM rows WHERE build <> ?", (build,))
+            self._connection.execute("DELETE FROM rows WHERE build NOT IN (?, ?)", (build, parts_of(build)))
             self._note({"current": build})
-        self._builds = {build}
+        self._builds &= {build, parts_of(build)}
 
     def forget_offsets(self) -> None:
         """Let the topic be applied again from its start; rows stay."""

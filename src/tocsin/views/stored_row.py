@@ -78,9 +78,17 @@ class StoredRow:
             window_start=self.window_start,
             window_end=self.window_end,
             values=self.values,
-            build=self.build,
+            build=self.build.removesuffix(_PARTS),
         )
         return row.model_dump_json().encode()
+
+
+_PARTS = ".parts"
+
+
+def parts_of(build: str) -> str:
+    """Name the build of the rows of the topic in the read model of a view that shows others."""
+    return build + _PARTS
 
 
 def name_of(values: Iterable[Scalar]) -> str:

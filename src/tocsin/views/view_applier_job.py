@@ -72,7 +72,7 @@ class ViewApplierJob:
         """
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._spec = read_catalog(settings.project).view(view)
-        self._sink, self._unwritten = open_sink(self._spec, settings), missing_address(self._spec, settings)
+        self._sink, self._unwritten = open_sink(self._spec.shown, settings), missing_address(self._spec, settings)
         if self._unwritten:
             _log.warning("sink not written", reason=self._unwritten)
         self._topic = ViewTopic(settings, view)

@@ -83,7 +83,7 @@ def get(view: _View, key: _Key, window: _Window = None, json: Json = False) -> N
 def rebuild(view: _View) -> None:
     """Compute a view anew from the events that Kafka keeps; readers see the old rows until all new ones are there."""
     from tocsin.project.catalog import load_project
-    from tocsin.views.rebuild_request import ask_rebuild
+    from tocsin.views.rebuild.rebuild_request import ask_rebuild
 
     settings, catalog = load_project()
     ask_rebuild(settings.state, catalog.view(view).name)

@@ -17,7 +17,7 @@ from tocsin.sparkjob.query.keyed_query import KeyedQuery
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.sparkjob.session import kafka_sink
-from tocsin.views.rebuild_request import read_rebuild
+from tocsin.views.rebuild.rebuild_request import read_rebuild
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
 
@@ -36,7 +36,7 @@ class Computation(KeyedQuery[QueryPlan]):
         catalog = read_catalog(settings.project)
         self.spec = catalog.view(name)
         lag = FeederLag(settings, catalog.upstream(self.spec.source))
-        super().__init__(settings, compute_job(name), self.spec, catalog.source(self.spec.source), lag)
+        super().__init__(settings, compute_job(name), self.spec.computed, catalog.source(self.spec.source), lag)
         self.writes = (settings.names.view(name),)
         self._rebuild = ""
         self._build = ""
@@ -55,14 +55,16 @@ class Computation(KeyedQuery[QueryPlan]):
         checkpoint = open_checkpoint(self._folder, name, run.topic, None, lambda: None)
         remove_other_checkpoints(self._folder, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
-        begun_anew = self.spec.window is None and checkpoint.query.name != "query"
+        begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
         self._build = f"{name}-{checkpoint.query.name}" if begun_anew else name
         self._missing = run.topic.bounds()[1]
         run.reporter.update(build=self._build, is_build_complete=False)
         return checkpoint
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
-        return make_rows(rows, self.spec, self._build, None if checkpoint is None else checkpoint.publish_from)
+        # The latest value is the latest, however much of its period was read.
+        publish_from = None if checkpoint is None or self.spec.shows_latest else checkpoint.publish_from
+        return make_rows(rows, self.spec, self._build, publish_from)
 
     def _sink(self) -> dict[str, str]:
         return kafka_sink(self._settings, self.writes[0], VIEW_BYTES)

@@ -19,7 +19,7 @@ def view_plans(spark: SparkSession, catalog: Catalog) -> tuple[dict[str, QueryPl
     for name, spec in catalog.views.items():
         source = catalog.source(spec.source)
         try:
-            events = prepare_events(parse_events(no_records(spark), source), spec, source.lateness)
+            events = prepare_events(parse_events(no_records(spark), source), spec.computed, source.lateness)
             found[name] = read_plan(DeclaredFunction(spec.path, FUNCTION)(events), spec, source)
         except ConfigError as error:
             faults += error.faults

@@ -7,7 +7,7 @@ from collections import Counter
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType, TimestampType
+from pyspark.sql.types import BooleanType, DateType, IntegralType, NumericType, StringType, StructType, TimestampType
 
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.errors import ConfigError, Fault, nearest
@@ -15,6 +15,7 @@ from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.sparkjob.declared_function import first_line
 from tocsin.sparkjob.plan_traits import count_exchanges, fingerprint_of, has_sessions
+from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
 from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of
 
@@ -31,7 +32,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
         ConfigError: columns are missing or of a wrong type, nothing is aggregated, or Spark refuses the plan. All
             faults at once; a retry does not help.
     """
-    tree = analysed(rows)
+    tree, declared, spec = analysed(rows), spec, spec.computed
     count = sum(node.kind == "Aggregate" for node in tree.walk())
     faults = _column_faults(rows.schema, spec)
     if not count:
@@ -39,9 +40,10 @@ def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
         faults.append(_fault(spec, what + "for the latest value of a column use F.max_by(column, 'event_time')"))
     if has_sessions(tree):
         faults.append(_fault(spec, "has a session window, whose rows change their identity; use a window='...'"))
-    if count > 1 and spec.window is None:
+    if count > 1 and declared.window is None:
         what = "aggregates aggregates, which Spark takes only with a window: each row is written when it has closed"
         faults.append(Fault(str(spec.path), what, key="window"))
+    faults += _sum_faults(rows.schema, declared) + (_latest_faults(tree, declared) if declared.shows_latest else [])
     if faults:
         raise ConfigError(faults)
     check_function(tree, rows.sparkSession, (spec.path, FUNCTION), source)
@@ -93,6 +95,40 @@ def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
     if spec.window is not None and "window" in spec.key:
         faults.append(Fault(str(spec.path), "holds 'window', which is part of each key already", key="key"))
     return faults
+
+
+def _sum_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
+    """List the values that cannot be summed up, of a view that shows sums."""
+    if not spec.total:
+        return []
+    return [
+        Fault(str(spec.path), f"is {field.dataType.simpleString()}; only numbers add up to a total", key=field.name)
+        for field in schema.fields
+        if field.name not in (*spec.key, "window") and not isinstance(field.dataType, NumericType)
+    ]
+
+
+def _latest_faults(tree: Node, spec: ViewSpec) -> list[Fault]:
+    """List the aggregates that are not those of the latest event: what they are made of cannot be forgotten."""
+    functions = [
+        node.children[0]
+        for operator in tree.walk() if operator.kind == "Aggregate"
+        for top in operator.expressions()
+        for node in top.walk() if node.kind == "AggregateExpression"
+    ]  # fmt: skip
+    others = sorted({one.kind for one in functions if not _is_of_latest(one)})
+    if not others:
+        return []
+    what = f"removes idle keys, and {', '.join(others)} would begin anew with each period; without a window only "
+    return [Fault(str(spec.path), what + "F.max_by(column, 'event_time') and F.max('event_time') fit", key="keep")]
+
+
+def _is_of_latest(function: Node) -> bool:
+    """Return whether an aggregate function is decided by the latest event."""
+    if function.kind not in ("MaxBy", "Max"):
+        return False
+    order = next((node for node in function.children[-1].walk() if node.kind == "AttributeReference"), None)
+    return order is not None and order.name == "event_time"
 
 
 def _fault(spec: ViewSpec, what: str) -> Fault:

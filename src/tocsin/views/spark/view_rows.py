@@ -23,6 +23,7 @@ def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetim
     counted by the observations `rows` and `written`, are those whose key is null (`null_key`), and those that are
     longer than the topic takes (`too_long`).
     """
+    spec = spec.computed
     unnamed = any_null([F.col(name) for name in spec.key])
     published = rows
     if publish_from is not None and spec.window is not None:

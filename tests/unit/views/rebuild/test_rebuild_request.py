@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.views.rebuild_request import ask_rebuild, read_rebuild
+from tocsin.views.rebuild.rebuild_request import ask_rebuild, read_rebuild
 
 
 def test_a_view_that_nobody_asked_to_rebuild_has_no_request(tmp_path: Path) -> None:
