@@ -146,6 +146,22 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
     assert elsewhere <= {"detector:failed_logins"}
 
 
+def test_an_example_fills_a_view_that_equals_a_recount(tmp_path: Path) -> None:
+    state, seen = tmp_path / "demo", Seen()
+    with running_demo(state, "--example", "routes", "--exit-when-done") as demo:
+
+        def served() -> bool:
+            seen.look(demo, state)
+            return "redis" in {job for _, job in seen.listeners} or demo.poll() is not None
+
+        await_that(served, 120, every=0.5)
+        written, _ = demo.communicate(timeout=patient(DEMO_SECONDS))
+    assert demo.returncode == 0, written
+    assert "route_metrics equals a recount of the" in written
+    assert "/#token=" in written
+    assert seen.left() == []
+
+
 def test_ctrl_c_ends_a_demo_at_any_time_and_in_order(tmp_path: Path) -> None:
     state, seen = tmp_path / "demo", Seen()
     with running_demo(state) as demo:

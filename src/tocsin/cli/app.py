@@ -21,6 +21,7 @@ from tocsin.cli.data import (
     replay_command,
     send_command,
     view_command,
+    web_command,
 )
 from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
@@ -58,6 +59,7 @@ app.command("rejected")(findings_command.rejected)
 app.add_typer(alerts_command.app, name="alerts")
 app.add_typer(quarantine_command.app, name="quarantine")
 app.add_typer(view_command.app, name="view")
+app.command("web")(web_command.web)
 app.add_typer(history_command.app, name="history")
 app.add_typer(quality_command.app, name="quality")
 app.command("backfill")(backfill_command.backfill)

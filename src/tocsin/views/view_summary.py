@@ -6,7 +6,7 @@ import contextlib
 
 from pydantic import BaseModel
 
-from tocsin.model.job_report import SILENT_SECONDS
+from tocsin.model.job_report import SILENT_SECONDS, JobState
 from tocsin.model.names import compute_job, view_job
 from tocsin.model.view import ViewSpec
 from tocsin.project.settings import Settings
@@ -72,6 +72,7 @@ def _trouble(settings: Settings, view: str) -> str:
         beat = read_beat(settings.state, job)
         if beat is None or beat.age_seconds > SILENT_SECONDS:
             return f"{job} does not run"
-        if beat.report.reason:
+        # A compute job that runs says why its mode is what it is.
+        if beat.report.reason and (job == view_job(view) or beat.report.state is not JobState.RUNNING):
             return f"{job}: {beat.report.reason}"
     return ""

@@ -53,6 +53,16 @@ def read_token(settings: Settings) -> str:
     return token
 
 
+def page_address(settings: Settings) -> str:
+    """Return the address of the page that shows the views, with the token behind the `#`, which browsers keep.
+
+    Raises:
+        ConfigError, OSError: as for `read_token`.
+    """
+    web = settings.web
+    return f"{'https' if web.certificate_file else 'http'}://{web.host}:{web.port}/#token={read_token(settings)}"
+
+
 def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
     """Answer until SIGTERM.
 

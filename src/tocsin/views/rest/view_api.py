@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from tocsin.model.errors import TransientError
 from tocsin.views.rest.event_stream import EVENT_STREAM, Follower, Followers
 from tocsin.views.rest.open_views import NoRowsYet, NoSuchName, OpenViews
+from tocsin.views.rest.page import page_routes
 from tocsin.views.row_query import Freshness, PageQuery, RowShape, ViewReader
 from tocsin.views.view_summary import ViewSummary, summarise
 
@@ -102,6 +103,7 @@ def view_api(views: OpenViews, token: str) -> FastAPI:
     api = FastAPI(title="Tocsin: views", version="1", docs_url=None, redoc_url=None)
     api.state.followers = Followers()
     api.include_router(_routes(views, api.state.followers), dependencies=[Depends(check_token)])
+    api.include_router(page_routes())
     _explain_errors(api)
     return api
 

@@ -180,3 +180,14 @@ def test_the_token_is_made_once_and_is_for_its_owner(tmp_path: Path) -> None:
     token_file(settings).chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
         read_token(settings)
+
+
+def test_the_page_is_for_everybody_holds_no_data_and_loads_nothing_from_elsewhere(api: Api) -> None:
+    api.fill()
+    for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+        status, headers, text = api.ask(path, token="")
+        assert (status, headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "://" not in text
+    assert api.ask("/views", token="")[0] == 401
+    assert not [path for path in api.app.openapi()["paths"] if "page" in path]
