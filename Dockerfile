@@ -21,6 +21,10 @@ COPY spark_jobs spark_jobs
 COPY sources sources
 COPY detectors detectors
 COPY expectations expectations
+# A project need not have these folders: beside a file that is there, a pattern may match nothing.
+COPY LICENSE flow[s] flows/
+COPY LICENSE view[s] views/
+COPY LICENSE table[s] tables/
 
 ENV PATH=/opt/tocsin/.venv/bin:$PATH \
     JAVA_HOME=/opt/tocsin/java \

@@ -33,6 +33,10 @@ JOBS = {name: service for name, service in OURS.items() if service.get("profiles
 AIRFLOW = {name: service for name, service in OURS.items() if service.get("profiles") == ["airflow"]}
 
 
+OPTIONAL = ("flows", "views", "tables")
+"""Folders that a project need not have."""
+
+
 def run(*command: str) -> None:
     tool = Path(sys.executable).parent / command[0]
     done = subprocess.run([str(tool), *command[1:]], cwd=ROOT, capture_output=True, check=False)
@@ -149,9 +153,11 @@ def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_
     used = [str(volume).split(":") for service in SERVICES.values() for volume in service.get("volumes", [])]
     assert {name for name, *_ in used if not name.startswith(".")} == COMPOSE["volumes"].keys()
     for name, place, *how in used:
-        assert not name.startswith(".") or ((ROOT / name).is_dir() and place == f"/opt/tocsin/{name[2:]}"), name
+        assert not name.startswith(".") or (
+            (name[2:] in OPTIONAL or (ROOT / name).is_dir()) and place == f"/opt/tocsin/{name[2:]}"
+        ), name
         assert not name.startswith(".") or how == ["ro"], name
-    declared = {"./detectors", "./expectations", "./sources"}
+    declared = {"./detectors", "./expectations", "./sources", *(f"./{name}" for name in OPTIONAL)}
     assert all(declared <= {name.split(":")[0] for name in AIRFLOW[one]["volumes"]} for one in COMPONENTS)
 
 
@@ -204,7 +210,9 @@ def test_every_setting_that_is_given_exists(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_the_image_copies_exists_and_reaches_the_build() -> None:
     let_in = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
     copied = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)]
-    for name in (name for names in copied for name in names):
+    optional = {f"{name[:-1]}[s]": name for name in OPTIONAL}
+    assert all(["LICENSE", pattern] in copied and name in let_in for pattern, name in optional.items())
+    for name in (name for names in copied for name in names if name not in optional):
         assert (ROOT / name).exists(), name
         assert name in let_in, name
 
