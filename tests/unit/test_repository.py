@@ -36,7 +36,10 @@ TOP = {
     *("locks", "docker-compose.yml", "sources", "detectors", "examples", "spark_jobs", "bench", "src", "tests", "docs"),
 }
 PLANNED_TOP = {"expectations", "dags"}
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+TUTORIALS = [ROOT / "docs" / name for name in ("tutorial.md", "tutorial-views.md")]
+TUTORIAL_PART = re.compile(
+    r"`((?:sources|detectors|flows|views)/\w+\.\w+)`|^```(?:toml|python)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 BESIDE = {
     *(".ci", ".dockerignore", ".editorconfig", ".env.example", ".gitattributes", ".gitignore"),
     *(".hadolint.yaml", ".yamllint.yaml", "Dockerfile"),
@@ -219,7 +222,7 @@ def test_what_the_papers_name_in_the_tree_exists() -> None:
     named = re.compile(r"`((?:src|docs|tests|detectors|sources|spark_jobs|locks|bench)/[\w./-]+)`")
     missing = []
     for path in markdown():
-        if path == TUTORIAL:  # its reader makes the files that it names
+        if path in TUTORIALS:  # its reader makes the files that it names
             continue
         for name in named.findall(path.read_text(encoding="utf-8")):
             missing += [f"{where(path)}: {name}"] if not (ROOT / name).exists() else []
@@ -261,16 +264,20 @@ def test_every_detector_has_its_runbook() -> None:
     assert [name for name, runbook in runbooks.items() if not (ROOT / runbook).is_file()] == []
 
 
-def test_the_files_of_the_tutorial_are_good(tmp_path: Path) -> None:
-    text = TUTORIAL.read_text(encoding="utf-8")
-    blocks = dict(re.findall(r"^```(toml|python)\n(.*?)```", text, re.DOTALL | re.MULTILINE))
-    for name, block in (("sources/requests.toml", blocks["toml"]), ("detectors/server_errors.py", blocks["python"])):
-        assert f"`{name}`" in text
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(block, encoding="utf-8")
+def test_the_files_of_the_tutorials_are_good(tmp_path: Path) -> None:
+    """Each page goes on from the one before."""
+    for page in TUTORIALS:
+        name = None
+        for named, block in TUTORIAL_PART.findall(page.read_text(encoding="utf-8")):
+            name = named or name
+            if block:
+                assert name is not None
+                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / name).write_text(block, encoding="utf-8")
     catalog = read_catalog(tmp_path)
     assert catalog.broken == {}
     assert catalog.detector("server_errors").levels.lowest == 20
+    assert catalog.flow("failures").to == catalog.view("route_figures").source == "failures"
 
 
 def test_the_detector_on_the_first_page_is_a_detector(tmp_path: Path) -> None:
