@@ -20,7 +20,8 @@ LATEST = timedelta(hours=1)
 """An event that was written so much later than its time is not found in a range that ends before."""
 
 _BLOCK = 500
-_ORIGINS = 100_000
+# A block has 1 kB at most, and that of a small batch a few bytes.
+_BITS, _BLOCKS = 8_192, 100_000
 
 
 class ReplayRange(BaseModel, frozen=True):
@@ -81,21 +82,35 @@ def read_range(topic: TopicReader, wanted: ReplayRange, position: Offsets) -> It
 
 
 def _read(topic: TopicReader, wanted: ReplayRange, partition: int, start: int) -> Iterator[RecordedEvent]:
-    latest: OrderedDict[str, int] = OrderedDict()  # an ingest writes what comes of one raw partition in its order
+    read = _Read()
     end = wanted.ends[partition]
     while start < end:
         block = list(topic.records(partition, start, min(start + _BLOCK, end)))
         start += _BLOCK
         for one in filter(None, map(_recorded, block)):
-            raw_offset = one.values["raw_offset"]
-            if raw_offset <= latest.get(one.origin, -1):
-                continue
-            latest[one.origin] = raw_offset
-            latest.move_to_end(one.origin)
-            if len(latest) > _ORIGINS:
-                latest.popitem(last=False)
-            if wanted.start <= one.time < wanted.end:
+            if read.is_new(one.origin, one.values["raw_offset"]) and wanted.start <= one.time < wanted.end:
                 yield one
+
+
+class _Read:
+    """What was read, as bits by origin and offset.
+
+    Offsets of an origin need not come in their order: the records of a batch are spread over partitions by their keys,
+    and what was in quarantine comes later.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    def is_new(self, origin: str, offset: int) -> bool:
+        """Return whether the event was not read before; now it is."""
+        place, bit = (origin, offset // _BITS), 1 << offset % _BITS
+        known = self._blocks.get(place, 0)
+        self._blocks[place] = known | bit
+        self._blocks.move_to_end(place)
+        if len(self._blocks) > _BLOCKS:
+            self._blocks.popitem(last=False)
+        return not known & bit
 
 
 def _recorded(message: Message) -> RecordedEvent | None:
