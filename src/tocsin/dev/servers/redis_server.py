@@ -26,7 +26,8 @@ class Redis(GuardedServer):
     @property
     def address(self) -> str:
         """See `GuardedServer`."""
-        return f"redis://:{self._password()}@{LOOPBACK}:{self.port}/0"
+        # redis-cli takes an empty name for a user that is not there.
+        return f"redis://default:{self._password()}@{LOOPBACK}:{self.port}/0"
 
     def launch(self, instance: str) -> Launch:
         """Describe the process to start.

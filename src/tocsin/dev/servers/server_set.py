@@ -8,7 +8,7 @@ from typing import Protocol
 from tocsin.dev.servers import kafka_server
 from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
-from tocsin.kafka.topics import ensure_topics
+from tocsin.kafka.topics import TopicSpec, ensure_topics, wanted_topics
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -67,7 +67,7 @@ class Servers:
         self._supervisor.excuse_ends()
         self._desired: dict[str, Desired] = {}
         self._waiting: dict[str, str | None] = {TOPICS: "its start"}
-        self._sources: frozenset[str] | None = None
+        self._topics: dict[str, TopicSpec] | None = None
         for name, server in servers.items():
             self._add(name, server)
 
@@ -132,13 +132,13 @@ class Servers:
                 self._faults[name] = str(error)
 
     def _ensure_topics(self, catalog: Catalog) -> None:
-        """Make the topics of all declared sources, again whenever these are others."""
-        sources = frozenset(catalog.sources)
-        if sources == self._sources:
+        """Make the topics of all that is declared, again whenever these are others."""
+        topics = wanted_topics(self._settings, catalog)
+        if topics == self._topics:
             return
         try:
             ensure_topics(self._settings, catalog)
         except TransientError as error:
             self._waiting[TOPICS] = str(error)
         else:
-            self._sources, self._waiting[TOPICS] = sources, None
+            self._topics, self._waiting[TOPICS] = topics, None

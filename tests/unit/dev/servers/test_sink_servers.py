@@ -9,6 +9,7 @@ import pytest
 from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import OBEDIENT, launch
 from tests.unit.views.view_scene import SOURCE, VIEW
+from tocsin.dev.servers import server_set
 from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
@@ -24,16 +25,16 @@ PORTS = dict.fromkeys(KINDS, 1)
 
 
 class Asleep:
-    """A Kafka that never serves."""
+    """A Kafka that does nothing."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, lacks: str | None = "everything") -> None:
+        self._settings, self._lacks = settings, lacks
 
     def launch(self, instance: str) -> Launch:
         return launch(self._settings.state, Labels(instance, NAME, "v1"), OBEDIENT)
 
     def waiting_for(self) -> str | None:
-        return "nothing"
+        return self._lacks
 
 
 @pytest.fixture
@@ -84,5 +85,20 @@ def test_a_server_that_is_not_installed_is_named_with_its_command_and_holds_noth
         assert (missing.name, missing.ready) == ("influx", False)
         assert "run: apt-get install influxdb" in missing.text
         assert [process.labels.job for process in LocalRunner(settings.local_id, settings.log).list()] == [NAME]
+    finally:
+        servers.stop()
+
+
+def test_a_view_that_is_added_gets_its_topic(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[set[str]] = []
+    monkeypatch.setattr(server_set, "ensure_topics", lambda _, catalog: made.append(set(catalog.views)))
+    kafka = {NAME: Asleep(settings, lacks=None)}
+    servers = Servers(settings, settings.local_id, kafka, SinkServers(settings, PORTS))
+    try:
+        await_that(lambda: servers.tick() and made)
+        declare(settings, "a", "sqlite")
+        await_that(lambda: servers.tick() and len(made) > 1)
+        servers.tick()
+        assert made == [set(), {"a"}]
     finally:
         servers.stop()
