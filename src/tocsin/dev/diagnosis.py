@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from tocsin.alerts.store.database import Database
 from tocsin.dev.servers.ports import accepts, owner_of
+from tocsin.dev.servers.sink_servers import KINDS, needed_kinds
 from tocsin.kafka.topics import wanted_topics
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog, read_catalog
@@ -63,6 +64,7 @@ def diagnose() -> Iterator[Diagnosis]:
     catalog = read_catalog(settings.project)
     yield disk(settings.state)
     yield declarations(catalog)
+    yield from sink_servers(settings, catalog)
     yield from ports(settings)
     yield kafka(settings, set(wanted_topics(settings, catalog)))
     yield smtp(settings)
@@ -144,6 +146,19 @@ def declarations(catalog: Catalog) -> Diagnosis:
         what = f"{len(catalog.broken)} broken: {', '.join(sorted(catalog.broken))}"
         return _problem("declarations", what, "tocsin check")
     return _ok("declarations", f"{len(catalog.sources)} sources, {len(catalog.detectors)} detectors")
+
+
+def sink_servers(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:
+    """Check that the servers are installed that an embedded stack would start for the views of `catalog`."""
+    for kind in needed_kinds(settings, catalog):
+        server = KINDS[kind]
+        program = server.find()
+        if program is not None:
+            yield _ok(server.title, f"{program}, which `tocsin dev up` starts for views")
+        else:
+            what = "not installed, and a view names it; its rows are kept in SQLite alone"
+            advice = f"{server.install}; or set views.{kind} in tocsin.toml"
+            yield Diagnosis(name=server.title, standing=Standing.WARNING, what=what, advice=advice)
 
 
 def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:

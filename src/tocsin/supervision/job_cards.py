@@ -150,7 +150,7 @@ def _platform(catalog: Catalog, settings: Settings) -> Card:
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,
-        title="Ingest, indexer and notifier",
+        title="All jobs that nobody switches off: ingest, indexer, notifier, drain and web",
         recipients=recipients,
         tags=("platform",),
         doc=doc + _tab(dag_of(INDEXER)),

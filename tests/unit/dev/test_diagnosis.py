@@ -164,3 +164,13 @@ def test_the_alerts_database(tmp_path: Path) -> None:
     database.migrate()
     database.close()
     assert diagnosis.alerts_database(own).standing is Standing.OK
+
+
+def test_a_server_that_a_view_needs_and_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, catalog = Settings(), read_catalog(ROOT / "examples" / "instances")
+    monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: None)
+    (found,) = diagnosis.sink_servers(settings, catalog)
+    assert (found.name, found.standing) == ("InfluxDB", Standing.WARNING)
+    assert found.advice.startswith("apt-get install influxdb")
+    monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: "/usr/bin/influxd")
+    assert [one.standing for one in diagnosis.sink_servers(settings, catalog)] == [Standing.OK]
