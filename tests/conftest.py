@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             is_long = item.get_closest_marker("long") is not None
             item.add_marker(pytest.mark.timeout(TIME_LIMIT_OF_LONG if is_long else TIME_LIMIT))
     items.sort(key=lambda item: (folder_of(item) in FOLDERS, place_of(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives as long as the process: it would take an eighth of the time."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping
 from typing import IO, cast
 
-from typer.testing import CliRunner
-
 from tocsin.provision.paths import here
 
 
@@ -46,10 +44,10 @@ class Commands:
 
 
 def main() -> None:
-    from tocsin.cli.app import app  # noqa: PLC0415 - the process of the tests need not load it
+    from tests.rig.command_line import invoke  # noqa: PLC0415 - the process of the tests need not load the command
 
     for line in sys.stdin:
-        result = CliRunner().invoke(app, json.loads(line))
+        result = invoke(json.loads(line))
         told = {"code": result.exit_code, "out": result.stdout, "err": result.stderr, "error": str(result.exception)}
         print(json.dumps(told), flush=True)
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import login
 from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
 from tocsin.backfill.spark import backfill_run
-from tocsin.cli.app import app
 from tocsin.history.places import Places
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs
@@ -46,7 +45,7 @@ class Installation:
         return {one.entity["user_id"]: one.score for one in findings}
 
     def tocsin(self, *words: str) -> str:
-        result = CliRunner().invoke(app, words)
+        result = invoke(words)
         assert result.exit_code == 0, result.output[-3000:]
         return result.stdout
 

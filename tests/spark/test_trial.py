@@ -17,14 +17,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.conftest import sharing
 from tests.spark.sealing import login
 from tocsin.backfill.backfill_ledger import Backfills, End
-from tocsin.cli.app import app
 from tocsin.history.places import begin
 from tocsin.project.settings import Settings
 
@@ -127,7 +126,7 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
 
 def tell(state: Path, words: list[str]) -> Told:
     before = files(state)
-    result = CliRunner().invoke(app, words)
+    result = invoke(words)
     after = files(state)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     error = "" if isinstance(result.exception, SystemExit) or result.exception is None else str(result.exception)

@@ -73,6 +73,11 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
 def where(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -128,7 +133,7 @@ def test_modules_keep_their_budget(folder: str, lines: int) -> None:
 def test_functions_keep_their_budget() -> None:
     long = []
     for path in python_files("src", "detectors", "spark_jobs", "dags"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 size = node.end_lineno - node.lineno + 1
                 long += [f"{where(path)}:{node.lineno} {node.name}: {size} lines"] if size > 40 else []
@@ -146,7 +151,7 @@ def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
     wrong = []
     for path in python_files("tests"):
         own = path.relative_to(ROOT / "tests").parts[0]
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tests":
                 folder, *modules = [*(node.module or "").split(".")[1:], *(alias.name for alias in node.names)]
                 is_test = any(name.startswith("test_") for name in modules)
@@ -156,7 +161,7 @@ def test_tests_import_neither_tests_nor_from_another_folder_of_tests() -> None:
 
 def imported_by(path: Path) -> set[str]:
     """Modules and names that a file imports anywhere in it, for types too."""
-    nodes = list(ast.walk(parsed(path)))
+    nodes = nodes_of(path)
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     for node in nodes:
         if isinstance(node, ast.ImportFrom):

@@ -24,7 +24,7 @@ def test_the_scheduler_waits_until_the_api_server_answers(monkeypatch: pytest.Mo
             pass
 
     with HTTPServer(("127.0.0.1", 0), Starting) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         component.await_api(f"http://127.0.0.1:{server.server_port}/execution/")
         server.shutdown()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.indexer import Indexer
 from tocsin.alerts.intake import FindingRecord
@@ -16,7 +16,6 @@ from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, Stored
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.schema import findings
-from tocsin.cli.app import app
 from tocsin.model.finding import Finding, finding_id
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import load_settings
@@ -76,7 +75,7 @@ def stored() -> None:
 
 
 def call(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout
 
@@ -225,6 +224,6 @@ def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
 def test_a_database_that_is_none_leaves_with_an_error(project: Path) -> None:
     (project / "state").mkdir()
     (project / "state" / "alerts.db").write_text("no database at all, and long enough to be looked at" * 20)
-    done = CliRunner().invoke(app, ["findings"])
+    done = invoke(["findings"])
     assert done.exit_code != 0
     assert "is no alerts DB" in str(done.exception)

@@ -29,7 +29,7 @@ class Health(BaseHTTPRequestHandler):
 def api() -> Iterator[int]:
     (port,) = free_ports(1)
     with HTTPServer(("127.0.0.1", port), Health) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield port
         server.shutdown()

@@ -18,7 +18,7 @@ from tocsin.runtime import heartbeat
 from tocsin.runtime.heartbeat import end_beside, read_beat
 
 JOB = "detector:bursts"
-UPDATES = 100
+UPDATES = 40
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +169,7 @@ def test_two_threads_that_report_at_once_never_leave_half_a_heartbeat_or_an_olde
 
     def report() -> None:
         for length in range(UPDATES):
-            reporter.update(reason="x" * (length * 10))
+            reporter.update(reason="x" * (length * 25))
 
     threads = [threading.Thread(target=report) for _ in range(2)]
     for thread in threads:

@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +124,11 @@ class Database:
         return self.url.get_backend_name() == "sqlite"
 
     def _is_current(self, connection: Connection) -> bool:
-        script = ScriptDirectory(str(_MIGRATIONS))
-        current = MigrationContext.configure(connection).get_current_revision()
-        revisions = {revision.revision for revision in script.walk_revisions()}
-        if current is not None and current not in revisions:
-            head = script.get_current_head()
+        current, (head, *older) = MigrationContext.configure(connection).get_current_revision(), _revisions()
+        if current is not None and current not in (head, *older):
             what = f"has schema {current}, which is newer than this Tocsin knows ({head}); upgrade Tocsin"
             raise ConfigError.one(self.shown, what)
-        return current == script.get_current_head()
+        return current == head
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -163,6 +161,12 @@ def _url(address: str) -> URL:
             url.render_as_string(), "must begin with sqlite:// or postgresql://", key="alerts.database"
         )
     return url
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """Return the schemas that this code knows, its own first."""
+    return tuple(revision.revision for revision in ScriptDirectory(str(_MIGRATIONS)).walk_revisions())
 
 
 def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:

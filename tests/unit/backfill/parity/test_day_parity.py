@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.alerts.recording import Rules, record
@@ -21,7 +21,6 @@ from tocsin.backfill.parity.day_parity import compare_day
 from tocsin.backfill.parity.parity_report import ParityReport, read
 from tocsin.backfill.parity.reasons import Recomputation
 from tocsin.backfill.spark.recompute import Doubt
-from tocsin.cli.app import app
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding, Origin, finding_id
 from tocsin.model.job_report import JobReport, JobState
@@ -110,7 +109,7 @@ def test_stream_and_batch_that_agree_need_neither_spark_nor_kafka(here: Installa
     compared = here.compare()
     assert (compared.day, compared.same, compared.differing) == (NOON.date(), 2, 0)
     assert here.doubts == []
-    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins"])
+    done = invoke(["parity", "--detector", "failed_logins"])
     assert done.exit_code == 0
     assert "failed_logins 2026-11-19: 2 findings agree; stream and backfill agree" in done.output
 
@@ -118,7 +117,7 @@ def test_stream_and_batch_that_agree_need_neither_spark_nor_kafka(here: Installa
 def test_what_is_not_explained_is_told_with_exit_code_1_and_kept(here: Installation) -> None:
     here.stream(found("mallory", 60), found("trudy", 70))
     here.backfill(found("mallory", 80, Origin.BACKFILL), found("trudy", 70, Origin.BACKFILL))
-    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", "--day", "2026-11-19"])
+    done = invoke(["parity", "--detector", "failed_logins", "--day", "2026-11-19"])
     assert done.exit_code == 1
     assert "1 findings agree, 1 differ: 1 unexplained" in done.output
     assert "email 60" in done.output
@@ -136,7 +135,7 @@ def test_a_difference_that_recomputing_proves_is_well(here: Installation) -> Non
     assert (compared.reasons, compared.unexplained, compared.differing) == ({"late": 1}, 0, 1)
     assert (compared.differences[0].side, compared.differences[0].why) == ("differs", "came late")
     assert here.doubts[0].days.keys() == {NOON.date()}
-    done = CliRunner().invoke(app, ["parity", "--detector", "failed_logins", "--json"])
+    done = invoke(["parity", "--detector", "failed_logins", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["reasons"]) == (0, {"late": 1})
 
 

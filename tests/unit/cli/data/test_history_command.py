@@ -6,12 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
-from tocsin.cli.app import app, tell
+from tocsin.cli.app import tell
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.import_files import Imported
@@ -29,7 +30,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(app, ["history", *words])
+    return invoke(["history", *words])
 
 
 def test_an_empty_history_says_how_to_begin(settings: Settings) -> None:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from tocsin.cli.app import app
+from tests.rig.command_line import invoke
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import read_catalog
 
@@ -40,7 +39,7 @@ def test_a_source_a_flow_and_a_view_are_there_and_sound(project: Path) -> None:
         ["flow", "shout", "--source", "lines", "--to", "shouted"],
         ["view", "counts", "--source", "words"],
     ):
-        result = CliRunner().invoke(app, ["new", *call, *OWNER])
+        result = invoke(["new", *call, *OWNER])
         assert (result.exit_code, "written: " in result.output) == (0, True), result.exception or result.output
     catalog = read_catalog(project)
     assert catalog.broken == {}
@@ -57,7 +56,7 @@ def test_a_source_a_flow_and_a_view_are_there_and_sound(project: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(project: Path, call: list[str], told: str) -> None:
-    result = CliRunner().invoke(app, ["new", *call, *OWNER])
+    result = invoke(["new", *call, *OWNER])
     assert isinstance(result.exception, ConfigError)
     assert told in str(result.exception)
     assert sorted(path.name for path in project.iterdir()) == ["sources"]
@@ -66,6 +65,6 @@ def test_what_cannot_be_is_refused(project: Path, call: list[str], told: str) ->
 def test_nothing_is_written_over(project: Path) -> None:
     (project / "views").mkdir()
     (project / "views/counts.py").write_text("mine")
-    result = CliRunner().invoke(app, ["new", "view", "counts", "--source", "words", *OWNER])
+    result = invoke(["new", "view", "counts", "--source", "words", *OWNER])
     assert "is there already" in str(result.exception)
     assert (project / "views/counts.py").read_text() == "mine"

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
-from tocsin.cli.app import app
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import ReplayResult, Selection
 from tocsin.ingest.quarantined_record import QuarantinedRecord
@@ -73,7 +73,7 @@ def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(app, ["quarantine", *words])
+    return invoke(["quarantine", *words])
 
 
 def test_records_are_listed_with_their_reasons_and_cannot_act_on_the_terminal() -> None:

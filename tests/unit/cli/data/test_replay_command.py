@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tests.rig.played_kafka import played_kafka
-from tocsin.cli.app import app
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import ConfigError
 from tocsin.replay.outcomes import ReplayReport
@@ -30,10 +29,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_dry_run_counts_and_sends_nothing(project: Path) -> None:
     dry = ["replay", "router", "--from", "1h", "--to-url", "http://127.0.0.1:1", "--dry-run"]
-    told = CliRunner().invoke(app, dry)
+    told = invoke(dry)
     pattern = r"^from \S+ \S+Z up to \S+ \S+Z: 0 events in it\nsending to http://127.0.0.1:1 takes 0:00:00$"
     assert (told.exit_code, bool(re.search(pattern, told.output.strip()))) == (0, True), told.output
-    report = ReplayReport.model_validate_json(CliRunner().invoke(app, [*dry, "--json"]).output)
+    report = ReplayReport.model_validate_json(invoke([*dry, "--json"]).output)
     assert (report.planned.events, report.done, report.outcomes) == (0, False, {})
     assert not (project / ".tocsin/state/replays").exists()
 
@@ -47,7 +46,7 @@ def test_a_dry_run_counts_and_sends_nothing(project: Path) -> None:
     ],
 )
 def test_a_call_that_cannot_be_meant_is_refused(project: Path, arguments: list[str], told: str) -> None:
-    result = CliRunner().invoke(app, ["replay", *arguments])
+    result = invoke(["replay", *arguments])
     assert (result.exit_code, told in result.output) == (2, True), result.output
 
 
@@ -62,6 +61,6 @@ def test_a_call_that_cannot_be_meant_is_refused(project: Path, arguments: list[s
     ],
 )
 def test_a_target_that_does_not_fit_is_refused(project: Path, arguments: list[str], told: str) -> None:
-    result = CliRunner().invoke(app, ["replay", "--from", "1h", *arguments])
+    result = invoke(["replay", "--from", "1h", *arguments])
     assert isinstance(result.exception, ConfigError)
     assert told in str(result.exception)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tocsin.cli.app import app
+from tests.rig.command_line import invoke
 from tocsin.cli.data import send_command
 from tocsin.cli.data.send_command import limit_rate
 from tocsin.dev import generator
@@ -56,7 +56,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(*words: str, given: bytes = b"") -> Result:
-    return CliRunner().invoke(app, ["send", *words], input=given)
+    return invoke(["send", *words], input=given)
 
 
 def test_lines_of_a_file_go_as_they_are(tmp_path: Path) -> None:

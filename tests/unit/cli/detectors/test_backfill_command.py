@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.backfills import SPEC, attempt, finding, published
 from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.backfill.backfill_ledger import Backfills, End, Made
 from tocsin.backfill.spark.backfill_run import BackfillOutcome
-from tocsin.cli.app import app
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 
@@ -57,7 +57,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def run(*words: str, **options: Any) -> Result:
-    return CliRunner().invoke(app, ["backfill", "--detector", "failed_logins", *words], **options)
+    return invoke(["backfill", "--detector", "failed_logins", *words], **options)
 
 
 def row(done: Result) -> list[str]:

@@ -2,9 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from tocsin.cli.app import app
+from tests.rig.command_line import invoke
 from tocsin.cli.json_shapes import DetectorShape, FaultShape
 from tocsin.model.errors import ConfigError
 from tocsin.sparkjob.query import gaps
@@ -41,7 +40,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout
 
@@ -71,7 +70,7 @@ def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
     assert call("skip-backlog", "bursts") == (0, told)
     assert gaps.is_asked_to_skip(folder)
     with pytest.raises(ConfigError, match="did you mean 'bursts'"):
-        CliRunner().invoke(app, ["skip-backlog", "burst"], catch_exceptions=False)
+        invoke(["skip-backlog", "burst"], catch_exceptions=False)
 
 
 def test_all_faults_of_all_files_are_told_at_once(project: Path) -> None:

@@ -3,11 +3,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tocsin.cli import reported_jobs
-from tocsin.cli.app import app
 from tocsin.cli.json_shapes import JobStatus
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
@@ -117,7 +116,7 @@ class TestVerb:
         monkeypatch.setattr(reported_jobs, "read_reports", read)
 
     def call(self, *words: str) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, ["status", *words])
+        done = invoke(["status", *words])
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return done.exit_code, done.stdout, done.stderr
 
@@ -155,7 +154,7 @@ class TestVerb:
         self.reports(monkeypatch, *self.all_well()[:1])
         assert self.call("ingest:logins")[0] == 0
         assert self.call("notifier")[0] == 1
-        done = CliRunner().invoke(app, ["status", "ingest:login"])
+        done = invoke(["status", "ingest:login"])
         assert "did you mean 'ingest:logins'?" in str(done.exception)
 
     def test_json_has_the_documented_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:

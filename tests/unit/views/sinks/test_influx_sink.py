@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as found:
-        thread = threading.Thread(target=found.serve_forever)
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield found
         found.shutdown()

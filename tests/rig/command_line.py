@@ -1,0 +1,20 @@
+"""The command `tocsin`, called in this process; typer makes it of its functions once, which takes longest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+from unittest import mock
+
+from typer import main, testing
+
+from tocsin.cli.app import app
+
+_command = cache(main.get_command)
+
+
+def invoke(words: Sequence[str], **options: Any) -> testing.Result:
+    """Call `tocsin` with `words`; `options` are those of `CliRunner.invoke`."""
+    with mock.patch.object(testing, "_get_command", _command):
+        return testing.CliRunner().invoke(app, words, **options)
