@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-browser demo up test test-all test-fast lint format bench lock upgrade python clean
+.PHONY: help setup setup-browser demo up test test-all test-long test-fast lint format bench lock upgrade python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -36,6 +36,9 @@ test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides
 
 test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST)
+
+test-long: setup ## The tests marked `long` alone, about ten minutes
+	@$(PYTEST) -m long
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes
 	@$(PYTEST) tests/unit
