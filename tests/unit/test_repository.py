@@ -27,7 +27,19 @@ REGISTRIES = [
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
     *("airflow", "alerts", "backfill", "cli", "detect", "dev", "flows", "history", "ingest", "kafka", "log_drain"),
-    *("model", "project", "provision", "quality", "replay", "runtime", "sparkjob", "supervision", "views", "web"),
+    *(
+        "model",
+        "project",
+        "provision",
+        "quality",
+        "replay",
+        "runtime",
+        "sparkjob",
+        "supervision",
+        "tables",
+        "views",
+        "web",
+    ),
 }
 PLANNED_ROOMS = {"cases"}
 FILES_A_FOLDER = 12

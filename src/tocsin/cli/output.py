@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

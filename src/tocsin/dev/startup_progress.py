@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 
 
 @dataclass(frozen=True)

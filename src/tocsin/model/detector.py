@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Detect = TypeVar("_Detect", bound=Callable[..., Any])
@@ -124,6 +124,7 @@ class DetectorSpec:
         notify: False makes its findings signals, which never notify.
         memory: bytes that its job may hold resident, Python and JVM together; one that takes more is restarted. None
             for no limit.
+        tables: names of the tables that it joins; see `tocsin.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
@@ -144,6 +145,7 @@ class DetectorSpec:
     page_within: timedelta = field(default=timedelta(minutes=15))
     notify: bool = True
     memory: int | None = None
+    tables: tuple[str, ...] = ()
     title: str
     doc: str
     version: str
@@ -152,6 +154,29 @@ class DetectorSpec:
     def keeps_state(self) -> bool:
         """Return whether it remembers events, so that duplicates can be dropped: not without a window."""
         return self.window is not None
+
+
+class Tables(Protocol):
+    """What `detect`, `flow` and `view` receive as their second argument if they declare `tables=[...]`."""
+
+    def join(
+        self, events: Any, table: str, how: Literal["left", "inner"] = "left", on: dict[str, str] | None = None
+    ) -> Any:
+        """Add to each event the row of `table` that holds at its `event_time`: one at most, so no event is doubled.
+
+        Added are the columns of the table besides its key, and `<table>_since`, the time from which the row holds; all
+        null for an event without a row, which how="inner" leaves out.
+
+        Args:
+            events: a DataFrame with `event_time` and the columns of the key.
+            table: its name.
+            how: "left" or "inner".
+            on: columns of the table's key to columns of `events`, where they are called otherwise.
+
+        Raises:
+            ConfigError: the table is not declared in `tables=[...]`, or columns are missing, of another type or there
+                already; a retry does not help.
+        """
 
 
 def detector(  # noqa: PLR0913 - a declaration names each of its keys
@@ -163,14 +188,14 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     runbook: str,
     stage: str,
     window: str | None,
-    **options: str | bool,
+    **options: str | bool | list[str],
 ) -> Callable[[_Detect], _Detect]:
     """Mark `detect` as the function of this file's detector; it stays an ordinary, testable function.
 
     All arguments are literals, because they are read without importing the file. Durations are written as
     "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". The meaning of each is that of the attribute of
-    `DetectorSpec` with its name; `options` are `slide`, `score`, `dedup_period`, `page_within`, `notify` and `memory`.
-    Unknown ones are refused when the file is read.
+    `DetectorSpec` with its name; `options` are `slide`, `score`, `dedup_period`, `page_within`, `notify`, `memory` and
+    `tables`.    Unknown ones are refused when the file is read.
     """
 
     def mark(function: _Detect) -> _Detect:

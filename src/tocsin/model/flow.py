@@ -40,6 +40,7 @@ class FlowSpec:
         to: name of the source whose events it writes; its format is `events`.
         owner: e-mail address that mails about its job go to.
         stage: draft and retired do not run, shadow and live do.
+        tables: names of the tables that it joins; see `tocsin.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
@@ -51,12 +52,13 @@ class FlowSpec:
     to: str
     owner: str
     stage: Stage
+    tables: tuple[str, ...] = ()
     title: str
     doc: str
     version: str
 
 
-def flow(*, source: str, to: str, owner: str, stage: str) -> Callable[[_Flow], _Flow]:
+def flow(*, source: str, to: str, owner: str, stage: str, tables: list[str] | None = None) -> Callable[[_Flow], _Flow]:
     """Mark `flow` as the function of this file's flow; all arguments are literals, explained in `FlowSpec`."""
 
     def mark(function: _Flow) -> _Flow:

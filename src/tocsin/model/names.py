@@ -11,6 +11,7 @@ FLOW = "flow"
 DETECTOR = "detector"
 COMPUTE = "compute"
 VIEW = "view"
+TABLE = "table"
 INDEXER = "indexer"
 NOTIFIER = "notifier"
 DRAIN = "drain"
@@ -73,6 +74,11 @@ def compute_job(view: str) -> str:
 def view_job(view: str) -> str:
     """The job that applies the rows of `view` to its sink."""
     return str(JobName(VIEW, view))
+
+
+def table_job(table: str) -> str:
+    """The job that keeps the versions of the rows of `table`."""
+    return str(JobName(TABLE, table))
 
 
 def landing_job(source: str) -> str:

@@ -1,11 +1,13 @@
 r"""The greatest sizes, in bytes: of records on each topic, and of the parts of them that senders decide about.
 
-All follow from RAW_BYTES. JSON may write one byte as six (`\u0001`), base64 three as four.
+All follow from RAW_BYTES. JSON may write one byte as six (`\u0001`), base64 three as four. `printable` makes what
+senders decide about safe to show. Standard library only.
 """
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 
 RAW_BYTES = 2 * 1_048_576
 """Longest raw record, with key and headers: a line of 1 MB comes in, to be quarantined; Kafka refuses a longer one."""
@@ -59,3 +61,17 @@ def shortened(text: str) -> str:
     if len(whole) <= TEXT_BYTES:
         return text
     return f"{text[:BEGINNING]}…[{len(whole)} bytes, sha256 {hashlib.sha256(whole).hexdigest()[:DIGEST]}]"
+
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def printable(value: object) -> str:
+    r"""Write `value` as text in which every control or invisible character is an escape such as \x1b or \u202e."""
+    return "".join(_shown(character) for character in str(value))
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -61,6 +61,7 @@ class ViewSpec:
         owner: e-mail address that mails about its jobs go to.
         stage: draft and retired do not run, shadow and live do.
         memory: see `tocsin.model.detector.DetectorSpec`.
+        tables: names of the tables that it joins; see `tocsin.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
@@ -79,6 +80,7 @@ class ViewSpec:
     owner: str
     stage: Stage
     memory: int | None = None
+    tables: tuple[str, ...] = ()
     title: str
     doc: str
     version: str
@@ -119,7 +121,8 @@ def view(
     """Mark `view` as the function of this file's view; it stays an ordinary, testable function.
 
     All arguments are literals. The meaning of each is that of the attribute of `ViewSpec` with its name; `options` are
-    `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total` and `memory`.
+    `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total`, `memory`
+    and `tables`.
     """
 
     def mark(function: _View) -> _View:

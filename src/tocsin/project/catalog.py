@@ -1,4 +1,4 @@
-"""Everything that is declared in one project folder: its sources, flows, detectors and views."""
+"""Everything that is declared in one project folder: its sources, tables, flows, detectors and views."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import compute_job, detector_job, flow_job, ingest_job
 from tocsin.model.source import Source
+from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.declaration import read_flow, read_spec, read_view
-from tocsin.project.feeding import Feeder, faults_of_flows, faults_of_sources
+from tocsin.project.feeding import Feeder, faults_of_flows, faults_of_joins, faults_of_sources, faults_of_table
 from tocsin.project.settings import Settings, load_settings
 from tocsin.project.source_file import read_source
+from tocsin.project.table_file import read_table
 
-Declared = Source | FlowSpec | DetectorSpec | ViewSpec
-_Declared = TypeVar("_Declared", Source, FlowSpec, DetectorSpec, ViewSpec)
+Declared = Source | TableSpec | FlowSpec | DetectorSpec | ViewSpec
+_Declared = TypeVar("_Declared", Source, TableSpec, FlowSpec, DetectorSpec, ViewSpec)
 _Code = TypeVar("_Code", FlowSpec, DetectorSpec, ViewSpec)
 _READ: dict[Path, tuple[tuple[int, ...], Declared | ConfigError]] = {}
 _CODE = "[!_]*.py"
@@ -35,6 +37,7 @@ class Catalog:
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
+    tables: dict[str, TableSpec] = field(default_factory=dict)
     flows: dict[str, FlowSpec] = field(default_factory=dict)
     detectors: dict[str, DetectorSpec] = field(default_factory=dict)
     views: dict[str, ViewSpec] = field(default_factory=dict)
@@ -64,6 +67,10 @@ class Catalog:
     def view(self, name: str) -> ViewSpec:
         """The view called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.views, name, "view")
+
+    def table(self, name: str) -> TableSpec:
+        """The table called `name`; ConfigError with the nearest valid name when there is none."""
+        return self._one(self.tables, name, "table")
 
     def detectors_of(self, source: str) -> list[DetectorSpec]:
         """Detectors that read `source` and are in a stage that runs."""
@@ -107,10 +114,17 @@ def read_catalog(project: Path) -> Catalog:
     """Read all that is declared in the folders of `project`; never raises for a broken file."""
     broken: dict[str, ConfigError] = {}
     sources = _read(project / "sources", "*.toml", read_source, broken)
+    tables = _read(project / "tables", "*.toml", read_table, broken)
     flows = _read_flows(project, sources, broken)
     detectors = _read_code(project / "detectors", read_spec, sources, broken)
     views = _read_code(project / "views", read_view, sources, broken)
-    return Catalog(sources, flows, detectors, views, broken)
+    made = {name: faults_of_table(spec, project / "tables", sources, views) for name, spec in tables.items()}
+    _take_out(tables, made, project / "tables", broken)
+    code: dict[str, dict[str, Any]] = {"flows": flows, "detectors": detectors, "views": views}
+    for folder, declared in code.items():
+        joins = {name: faults_of_joins(spec, tables) for name, spec in declared.items()}
+        _take_out(declared, joins, project / folder, broken)
+    return Catalog(sources, tables, flows, detectors, views, broken)
 
 
 def load_project() -> tuple[Settings, Catalog]:

@@ -81,6 +81,7 @@ def version_of(tree: ast.Module, values: dict[str, Any], kind: DeclaredKind) -> 
         if ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     meaning = [repr(values.get(key)) for key in kind.meaning]
+    meaning += [repr(values["tables"])] if values.get("tables") else []
     return hashlib.sha256("\n".join([*meaning, ast.unparse(copy)]).encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""Check how flows and sources fit together: each source of format `events` has one flow that writes it, and no loop."""
+"""Check how what is declared fits together: each source of format `events` has one flow, no loop, tables that exist."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tocsin.model.errors import Fault
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import Fault, nearest
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import Names
 from tocsin.model.source import Source
+from tocsin.model.table import TableSpec
+from tocsin.model.view import ViewSpec
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,43 @@ def faults_of_sources(
         for name, source in sources.items()
         if source.is_derived and name not in written
     }
+
+
+def faults_of_table(
+    spec: TableSpec, folder: Path, sources: Mapping[str, Source], views: Mapping[str, ViewSpec]
+) -> list[Fault]:
+    """Find what is wrong between a table below `folder` and what it is made of."""
+    where, found = str(folder / f"{spec.name}.toml"), []
+    if spec.source is not None and spec.source not in sources:
+        what = f"source '{spec.source}' does not exist, or is broken"
+        found.append(Fault(where, what, key="source", nearest=nearest(spec.source, sources)))
+    elif spec.source is not None:
+        declared = sources[spec.source].columns
+        for name, kind in spec.columns.items():
+            if declared.get(name) != kind:
+                what = f"is {kind}, but source '{spec.source}' declares it as {declared.get(name, 'no column')}"
+                found.append(
+                    Fault(where, what, key=name, nearest=None if name in declared else nearest(name, declared))
+                )
+    if spec.view is not None and spec.view not in views:
+        what = f"view '{spec.view}' does not exist, or is broken"
+        found.append(Fault(where, what, key="view", nearest=nearest(spec.view, views)))
+    elif spec.view is not None and (views[spec.view].window is not None or views[spec.view].is_condensed):
+        what = f"view '{spec.view}' has several rows of one key on its topic; a table needs one with window=None, "
+        what += "without keep and total"
+        found.append(Fault(where, what, key="view"))
+    return found
+
+
+def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[str, TableSpec]) -> list[Fault]:
+    """Find the tables that `spec` joins and that are not there."""
+    return [
+        Fault(
+            str(spec.path), f"table '{name}' does not exist, or is broken", key="tables", nearest=nearest(name, tables)
+        )
+        for name in spec.tables
+        if name not in tables
+    ]
 
 
 def _loop(flows: Iterable[FlowSpec]) -> list[str]:

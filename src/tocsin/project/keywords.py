@@ -52,7 +52,11 @@ Slide = Annotated[Duration | None, AfterValidator(_slide)]
 Limits = Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidator(_limit)]], AfterValidator(_limits)]
 
 
-class _Detector(BaseModel, extra="forbid"):
+class _Declared(BaseModel, extra="forbid"):
+    tables: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
+
+
+class _Detector(_Declared):
     source: Text
     entity: Columns
     window: Duration | None
@@ -68,14 +72,14 @@ class _Detector(BaseModel, extra="forbid"):
     memory: Size | None = None
 
 
-class _Flow(BaseModel, extra="forbid"):
+class _Flow(_Declared):
     source: Text
     to: Text
     owner: Address
     stage: Stage
 
 
-class _View(BaseModel, extra="forbid"):
+class _View(_Declared):
     source: Text
     key: Columns
     window: Duration | None

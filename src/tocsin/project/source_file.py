@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictInt, ValidationError
 
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.names import valid_name
+from tocsin.model.errors import nearest
 from tocsin.model.sizes import VALUE_BYTES
-from tocsin.model.source import ENVELOPE, EPOCHS, ColumnType, Format, Source, numbered_groups
-from tocsin.project.validation import Address, Duration, Text, as_list, faults_of
+from tocsin.model.source import EPOCHS, Format, Source, numbered_groups
+from tocsin.project.validation import Address, Columns, Duration, Text, TomlReader, as_list, faults_of
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
 _PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
 
@@ -31,17 +27,6 @@ def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
     return formats
 
 
-def _column(name: str) -> str:
-    if not _COLUMN.fullmatch(name):
-        raise ValueError("is not a column name: letters, digits and _ only, and no digit first")
-    if name.lower() in ENVELOPE:
-        raise ValueError("is reserved for the event envelope; choose another")
-    return name
-
-
-_Columns = dict[Annotated[str, AfterValidator(_column)], ColumnType]
-
-
 class _SourceFile(BaseModel, extra="forbid"):
     """The keys of the file; their meaning is that of the attributes of `Source`."""
 
@@ -50,8 +35,8 @@ class _SourceFile(BaseModel, extra="forbid"):
     format: Annotated[tuple[Format, ...], BeforeValidator(as_list), Field(min_length=1), AfterValidator(_formats)]
     key: Text
     event_time: Text = ""
-    columns: _Columns = Field(alias="schema")
-    optional: _Columns = {}
+    columns: Columns = Field(alias="schema")
+    optional: Columns = {}
     pattern: Text = ""
     pair_separator: Text = ""
     key_separator: Text = ""
@@ -77,47 +62,25 @@ def read_source(path: Path) -> Source:
     Raises:
         ConfigError: with every fault of the file. A retry does not help.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError.one(path, f"is not TOML: {error}") from error
-    reader = _Reader(path, text, table)
+    reader = _Reader(path)
     fields = reader.read()
-    if reader.faults:
-        raise ConfigError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    reader.raise_faults()
     return Source(name=path.stem, **fields)
 
 
-class _Reader:
-    """Reads one table and gathers every fault on the way."""
-
-    def __init__(self, path: Path, text: str, table: dict[str, Any]) -> None:
-        self.path, self.table = path, table
-        self.faults: list[Fault] = []
-        self._lines = text.splitlines()
-
-    def fault(self, key: str | None, what: str, *, near: str | None = None) -> None:
-        line = None if key is None else self._line(key)
-        self.faults.append(Fault(str(self.path), what, key=key, line=line, nearest=near))
-
+class _Reader(TomlReader):
     def read(self) -> dict[str, Any]:
         """Read the fields of Source but its name; what must fit together is checked of all that is well on its own."""
-        if not _NAME.fullmatch(self.path.stem):
-            what = "the file name becomes part of topic names: small letters, digits, - and _ only"
-            self.fault(None, f"{what}; rename it to {valid_name(self.path.stem)}.toml")
         fields: dict[str, Any] = {}
         try:
             fields = _SourceFile.model_validate(self.table).fields()
         except ValidationError as error:
-            self.faults += faults_of(error, self.path, _SourceFile, "a key of a source", self._line)
+            self.faults += faults_of(error, self.path, _SourceFile, "a key of a source", self.line)
         wrong = {fault.key for fault in self.faults}
         values = {key: value for key, value in self.table.items() if key not in wrong}
         schema, optional = values.get("schema", {}), values.get("optional", {})
         forms = as_list(values.get("format", []))
-        self._check_columns(schema, optional)
+        self.check_columns(schema, optional)
         values |= {"formats": forms, "columns": schema | optional, "optional": optional}
         self._check_pattern(values)
         self._check_keys_of_records(forms)
@@ -125,14 +88,6 @@ class _Reader:
         return fields
 
     # --- what must fit together ---------------------------------------------------------------------------------------
-
-    def _check_columns(self, schema: dict[str, str], optional: dict[str, str]) -> None:
-        seen: dict[str, str] = {}
-        for key in (*(f"schema.{column}" for column in schema), *(f"optional.{column}" for column in optional)):
-            name = key.partition(".")[2].lower()
-            if name in seen:
-                self.fault(key, f"is already declared, as {seen[name]}; column names ignore case")
-            seen.setdefault(name, key)
 
     def _check_pattern(self, values: dict[str, Any]) -> None:
         formats, pattern = values["formats"], values.get("pattern")
@@ -185,18 +140,6 @@ class _Reader:
             self.fault("event_time_format", f"a column of type {kind} needs {EPOCHS[0]} or {EPOCHS[1]}")
         elif kind == "boolean":
             self.fault("event_time", "a boolean cannot hold a time")
-
-    def _line(self, key: str) -> int | None:
-        """1-based line of `key` (`schema.user_id` for a column); None when it is not written."""
-        table, _, name = key.rpartition(".")
-        inside = ""
-        for number, line in enumerate(self._lines, start=1):
-            header = re.match(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]", line)
-            inside = header.group(1) if header else inside
-            written = inside == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line)
-            if written or (header and key == inside):
-                return number
-        return None
 
 
 def _is_time_format(form: str) -> bool:

@@ -1,8 +1,9 @@
-"""Check declarations with pydantic: the types that several files share, and its errors as faults with their place."""
+"""Check declarations: the types that several files share, and what is wrong as faults with their place."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,12 @@ import email_validator
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 
 from tocsin.model.durations import parse_duration
-from tocsin.model.errors import Fault, nearest
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.names import valid_name
+from tocsin.model.source import ENVELOPE, ColumnType
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()  # mail within a company goes to `localhost` and `.local` too
 
@@ -37,6 +43,14 @@ def _duration(value: object) -> object:
     return value if isinstance(value, timedelta) else parse_duration(str(value))
 
 
+def _column(name: str) -> str:
+    if not _COLUMN.fullmatch(name):
+        raise ValueError("is not a column name: letters, digits and _ only, and no digit first")
+    if name.lower() in ENVELOPE:
+        raise ValueError("is reserved for the event envelope; choose another")
+    return name
+
+
 def as_list(value: object) -> object:
     """Wrap a single value, so that a list of one need not be written as a list."""
     return value if isinstance(value, list | tuple) else [value]
@@ -45,6 +59,7 @@ def as_list(value: object) -> object:
 Text = Annotated[str, AfterValidator(_text)]
 Address = Annotated[str, AfterValidator(_address)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Columns = dict[Annotated[str, AfterValidator(_column)], ColumnType]
 
 
 def faults_of(
@@ -102,3 +117,67 @@ def _keys(model: type[BaseModel], blocks: list[str]) -> list[str]:
         inner = next(iter(get_args(annotation)), annotation)  # of a list, what it holds
         model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+class TomlReader:
+    """Reads one file.
+
+    Attributes:
+        path: of the file.
+        table: what it holds.
+        faults: found so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`.
+
+        Raises:
+            ConfigError: it cannot be read, or is not TOML. A retry does not help.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+            self.table: dict[str, Any] = tomllib.loads(text)
+        except OSError as error:
+            raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError.one(path, f"is not TOML: {error}") from error
+        self.path = path
+        self.faults: list[Fault] = []
+        self._lines = text.splitlines()
+        if not _NAME.fullmatch(path.stem):
+            what = "the file name becomes part of topic names: small letters, digits, - and _ only"
+            self.fault(None, f"{what}; rename it to {valid_name(path.stem)}.toml")
+
+    def fault(self, key: str | None, what: str, *, near: str | None = None) -> None:
+        """Note that something is wrong with `key`."""
+        self.faults.append(Fault(str(self.path), what, key=key, line=(key and self.line(key)) or None, nearest=near))
+
+    def check_columns(self, schema: dict[str, str], optional: dict[str, str]) -> None:
+        """Note columns that are declared twice."""
+        seen: dict[str, str] = {}
+        for key in (*(f"schema.{column}" for column in schema), *(f"optional.{column}" for column in optional)):
+            name = key.partition(".")[2].lower()
+            if name in seen:
+                self.fault(key, f"is already declared, as {seen[name]}; column names ignore case")
+            seen.setdefault(name, key)
+
+    def raise_faults(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            ConfigError: with every fault, in the order of their lines.
+        """
+        if self.faults:
+            raise ConfigError(sorted(self.faults, key=lambda fault: fault.line or 0))
+
+    def line(self, key: str) -> int | None:
+        """1-based line of `key` (`schema.user_id` for a column); None when it is not written."""
+        table, _, name = key.rpartition(".")
+        inside = ""
+        for number, line in enumerate(self._lines, start=1):
+            header = re.match(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]", line)
+            inside = header.group(1) if header else inside
+            written = inside == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line)
+            if written or (header and key == inside):
+                return number
+        return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.model.source import Source
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.profile_figures import by_hour, columns, drift, tiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from tocsin.model.errors import ConfigError
 from tocsin.runtime.time_limit import time_limit
+from tocsin.tables.spark.joined_tables import JoinedTables
 
 
 class DeclaredFunction:
@@ -25,15 +27,23 @@ class DeclaredFunction:
         self._path, self._name = path, name
         self._function = _load(path, name)
 
-    def __call__(self, events: DataFrame) -> DataFrame:
-        """Apply it to `events`.
+    def __call__(self, events: DataFrame, tables: JoinedTables | None = None) -> DataFrame:
+        """Apply it to `events`, and to `tables` if it declares some.
 
         Raises:
             ConfigError: it fails, takes too long, or does not return a DataFrame.
         """
+        arguments = (events,) if tables is None else (events, tables)
+        try:
+            inspect.signature(self._function).bind(*arguments)
+        except TypeError as error:
+            wanted = "events, tables" if tables is not None else "events"
+            raise self._fault(
+                f"must take ({wanted}): tables={'[...] is' if tables else '[...] is not'} declared"
+            ) from error
         try:
             with time_limit(self._path):
-                result = self._function(events)
+                result = self._function(*arguments)
         except ConfigError:
             raise
         except AnalysisException as error:

@@ -15,7 +15,7 @@ from typing import Any
 _NOISE = {
     "jvmId", "resultId", "nodeId", "qualifier", "metadata", "nonInheritableMetadataKeys", "evalId", "source", "table",
     "extraOptions", "v1Relation", "sourceIdentifyingName", "delay", "child", "children", "left", "right", "rdd",
-    "session", "num-children", "class", "timeZoneId", "hint", "hints", "evalMode",
+    "session", "num-children", "class", "timeZoneId", "hint", "hints", "evalMode", "catalogTable", "identifier",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, VIEW, WEB, JobName
+from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, TABLE, VIEW, WEB, JobName
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog, Declared
@@ -25,7 +25,8 @@ from tocsin.supervision.job_states import UNREADABLE, Desired
 # History and topics are looked after by others, people are for the mails.
 _NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
-_SPARK = ("kafka", "quality", "sparkjob", "ingest")
+_NOT_JOINED = {"title", "owner", "keep", "max_rows"}
+_SPARK = ("kafka", "quality", "tables", "sparkjob", "ingest")
 _ALERTS = ("kafka", "quality", "history", "backfill", "alerts")
 
 
@@ -89,6 +90,11 @@ def _ingested(catalog: Catalog) -> dict[str, Source]:
     return {name: source for name, source in catalog.sources.items() if not source.is_derived}
 
 
+def _tables(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    kafka = _plain(settings.kafka)
+    return {name: Desired(_spec(code, kafka, _plain(spec))) for name, spec in catalog.tables.items()}
+
+
 def _queries(
     declared: Callable[[Catalog], Mapping[str, FlowSpec | DetectorSpec | ViewSpec]],
     more: Callable[[Catalog, Any], str] = lambda catalog, spec: "",
@@ -106,7 +112,8 @@ def _queries(
         for name, spec in declared(catalog).items():
             if spec.stage.runs:
                 reads = _plain(catalog.sources[spec.source], include=_DETECTED)
-                hashed = _spec(code, *spark, reads, spec.version, more(catalog, spec))
+                joined = [_plain(catalog.tables[one], exclude=_NOT_JOINED) for one in spec.tables]
+                hashed = _spec(code, *spark, reads, spec.version, more(catalog, spec), *joined)
                 memory = None if isinstance(spec, FlowSpec) else spec.memory
                 made[name] = Desired(hashed, heavy=True, memory_bytes=memory, hands_over=hands_over)
         return made
@@ -172,6 +179,15 @@ KINDS = {
             desired=_ingests,
             declared=_ingested,
             folder="sources",
+            suffix=".toml",
+        ),
+        JobKind(
+            word=TABLE,
+            program="tocsin.tables",
+            rooms=("kafka", "tables"),
+            desired=_tables,
+            declared=lambda catalog: catalog.tables,
+            folder="tables",
             suffix=".toml",
         ),
         JobKind(
@@ -254,9 +270,9 @@ _CORE = ("model", "project", "runtime")
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Return every job that should run, in the order of its start.
 
-    One ingest for each source with records of its own, one job for each flow, detector and view in a stage that runs,
-    the indexer, the notifier, and the log drain where somebody may send. A job whose file cannot be read now is
-    unreadable: left alone until it can.
+    One ingest for each source with records of its own, one job for each table, and for each flow, detector and view in
+    a stage that runs, the indexer, the notifier, and the log drain where somebody may send. A job whose file cannot be
+    read now is unreadable: left alone until it can.
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():

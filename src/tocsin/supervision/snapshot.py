@@ -13,6 +13,7 @@ from tocsin.model.flow import FlowSpec
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import DETECTOR, JobName
 from tocsin.model.source import Source
+from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -57,7 +58,7 @@ class Snapshot:
         own = JobName.parse(job)
         declared = KINDS[own.kind].declared if own.kind in KINDS else None
         spec = declared(self.catalog).get(own.name) if declared is not None else None
-        return None if isinstance(spec, Source) else spec
+        return None if isinstance(spec, Source | TableSpec) else spec
 
     def facts(self, job: str, off: bool | None = None) -> JobFacts:
         """Gather what is known of `job`; `off` says whether its switch is off, None when that is not known."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tocsin.kafka.probe import ask
 from tocsin.model.names import DETECTOR, JobName, dag_of
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.project.settings import Settings
 from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.health import Standing

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, JobName, dag_of
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.project.catalog import Catalog
 from tocsin.supervision.health import DRAINED, Health, JobFacts, Standing, health
 from tocsin.supervision.incidents.episodes import Episode, last_restart

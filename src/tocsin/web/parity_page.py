@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
 from tocsin.backfill.parity.parity_report import ParityReport, latest, read
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.web.page_shapes import Compared, Parity, SideShown, Unlike
 
 FEW_DAYS = 7

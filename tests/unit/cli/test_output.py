@@ -6,7 +6,7 @@ import pytest
 from tocsin.cli import output
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.model.durations import span
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.supervision.health import Standing
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"

@@ -10,7 +10,7 @@ from email.policy import SMTP
 from email.utils import format_datetime
 
 from tocsin.alerts.notify.channel import PICTURE, Delivery, Message, Result
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.project.setting_blocks import SmtpSettings
 
 

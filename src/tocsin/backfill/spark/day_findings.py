@@ -21,6 +21,7 @@ from tocsin.model.finding import Finding
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.sparkjob import jvm
+from tocsin.tables.spark.joined_tables import open_tables
 
 ROWS_AT_ONCE = 100_000_000
 """Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
@@ -50,6 +51,7 @@ class Days:
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
+        self._settings = settings
         self._places, self._source = Places.of(settings, source.name), source
         self._sealed = published_days(settings, source)
         self.versions = {day: one.version for day, one in self._sealed.items()}
@@ -67,6 +69,7 @@ class Days:
         reading = EventReader(
             lambda spark: with_tick(sealed_events(spark, self._places, self._source, read)),
             is_exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
+            tables=lambda spark: open_tables(spark, self._settings, spec.tables, spec.path),
         )
         wanted = Range(start=begin(days[0]), end=end(days[-1]), run_id=run_id)
         rows = find_in_range(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()

@@ -32,6 +32,7 @@ from tocsin.sparkjob.query.checkpoint import whole_since
 from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.gaps import read_gaps
 from tocsin.sparkjob.session import running_batch
+from tocsin.tables.spark.joined_tables import JoinedTables, open_tables
 
 Identity = tuple[str, int, int]
 """Topic, partition and offset of the raw record of an event."""
@@ -92,7 +93,8 @@ def recomputed(
     Only the stretches of the days in which the windows lie are read. There is a trial only for events that are there:
     those later than the lateness, those that were quarantined first, those that were imported.
     """
-    trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist())
+    tables = open_tables(spark, settings, doubt.spec.tables, doubt.spec.path)
+    trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist(), tables)
     whole = trials.found(None)
     batch = timedelta(seconds=settings.spark.trigger_seconds)
     return whole, [Recomputation(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
@@ -117,15 +119,15 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
 class _Trials:
     """One set of events, detected again and again."""
 
-    def __init__(self, spark: SparkSession, doubt: Doubt, events: DataFrame) -> None:
-        self._spark, self._doubt, self._events = spark, doubt, events
+    def __init__(self, spark: SparkSession, doubt: Doubt, events: DataFrame, tables: JoinedTables | None) -> None:
+        self._spark, self._doubt, self._events, self._tables = spark, doubt, events, tables
         starts = [one.start for one in doubt.differences]
         self._range = Range(start=min(starts), end=max(starts) + timedelta(microseconds=1), run_id="parity")
 
     def found(self, left_out: Column | None) -> dict[str, ReportedFinding]:
         """Find in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
-        read = EventReader(lambda _: events.drop(_QUARANTINED))
+        read = EventReader(lambda _: events.drop(_QUARANTINED), tables=lambda _: self._tables)
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
         rows = find_in_range(self._spark, read, doubt.spec, doubt.source, self._range)
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())

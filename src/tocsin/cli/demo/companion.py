@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tocsin.dev.running_stack import Running, read_running
 from tocsin.dev.startup_progress import Part, StartupProgress
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.project.settings import Settings, load_settings
 
 LOOK_SECONDS = 0.4

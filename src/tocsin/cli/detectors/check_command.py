@@ -45,7 +45,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
-    well = {"source": len(catalog.sources), "flow": len(catalog.flows)}
+    well = {"source": len(catalog.sources), "table": len(catalog.tables), "flow": len(catalog.flows)}
     well |= {"detector": len(catalog.detectors), "view": len(catalog.views)}
     plans: list[str] = []
     if plan:

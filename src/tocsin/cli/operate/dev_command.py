@@ -12,7 +12,7 @@ import typer
 from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, line, note, table
 from tocsin.model.durations import span
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.runtime.process_exit import on_signals
 
 if TYPE_CHECKING:

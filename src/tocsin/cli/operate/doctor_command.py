@@ -6,7 +6,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, table
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 
 
 def doctor(json: options.Json = False) -> None:

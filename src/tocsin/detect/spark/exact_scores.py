@@ -24,6 +24,7 @@ from tocsin.runtime import state_file
 from tocsin.sparkjob.events import IDENTITY, parse_events
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
+from tocsin.tables.spark.joined_tables import JoinedTables
 
 _ATTEMPTS = 3
 _MICROSECOND = timedelta(microseconds=1)
@@ -63,6 +64,7 @@ class ExactScores:
 
     Attributes:
         used: the columns that the detector uses, see `used_columns`; None for all.
+        tables: that it joins; None without any.
     """
 
     def __init__(self, settings: Settings, spec: DetectorSpec, source: Source, folder: Path) -> None:
@@ -70,6 +72,7 @@ class ExactScores:
         self._settings, self._spec, self._source = settings, spec, source
         self._path = folder / "lower-bounds.json"
         self.used: frozenset[str] | None = None
+        self.tables: JoinedTables | None = None
         # Not of another version: its windows are not ours, and the nightly backfill does them.
         known = state_file.read(self._path, OpenWindows, None)
         self._open = known if known is not None and known.version == spec.version else None
@@ -131,9 +134,8 @@ class ExactScores:
             return 0
         end = closed.end - (self._spec.window or timedelta(0)) + _MICROSECOND
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
-        rows = find_in_range(
-            spark, EventReader(lambda session: self._events(session, closed.start)), self._spec, self._source, wanted
-        ).where(F.col("key").isin(ids))
+        read = EventReader(lambda one: self._events(one, closed.start), tables=lambda _: self.tables)
+        rows = find_in_range(spark, read, self._spec, self._source, wanted).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
         return len(ids)
 

@@ -15,6 +15,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events
+from tocsin.tables.spark.joined_tables import no_rows
 
 
 def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:
@@ -25,15 +26,18 @@ def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tupl
         faults += _pattern_faults(spark, project, source)
     for name, spec in catalog.detectors.items():
         try:
-            found[name] = _plan(spark, spec, catalog.source(spec.source))
+            found[name] = _plan(spark, spec, catalog)
         except ConfigError as error:
             faults += error.faults
     return found, faults
 
 
-def _plan(spark: SparkSession, spec: DetectorSpec, source: Source) -> DetectorPlan:
+def _plan(spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> DetectorPlan:
+    source = catalog.source(spec.source)
     events = prepare_events(parse_events(no_records(spark), source), spec, source.lateness)
-    return read_plan(DeclaredFunction(spec.path, "detect")(events), spec, source)
+    return read_plan(
+        DeclaredFunction(spec.path, "detect")(events, no_rows(spark, catalog, spec.tables, spec.path)), spec, source
+    )
 
 
 def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:

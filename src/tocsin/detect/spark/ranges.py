@@ -16,6 +16,7 @@ from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import prepare_events
+from tocsin.tables.spark.joined_tables import JoinedTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,13 @@ class Range:
 class EventReader:
     """A source of events: a session to a DataFrame of events, each once, with the column `tick`.
 
-    `is_exact` says that no event and no window lies outside of the range, so nothing has to be left out.
+    `is_exact` says that no event and no window lies outside of the range, so nothing has to be left out. `tables` makes
+    the tables that the detector joins.
     """
 
     events: Callable[[SparkSession], DataFrame]
     is_exact: bool = False
+    tables: Callable[[SparkSession], JoinedTables | None] = lambda _: None
 
 
 def find_in_range(
@@ -54,7 +57,8 @@ def find_in_range(
     if not read.is_exact:
         last = wanted.end + reach(spec, wanted.end)
         events = events.where((time >= F.lit(wanted.start)) & (time < F.lit(last)))
-    rows = DeclaredFunction(spec.path, "detect")(prepare_events(events, spec, source.lateness, once=True))
+    prepared = prepare_events(events, spec, source.lateness, once=True)
+    rows = DeclaredFunction(spec.path, "detect")(prepared, read.tables(spark))
     check_range(read_plan(rows, spec), spec)
     if not read.is_exact:
         rows = rows.where(_begins(wanted, spec))

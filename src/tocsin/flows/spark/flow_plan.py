@@ -14,6 +14,7 @@ from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import IDENTITY, no_records, parse_events
 from tocsin.sparkjob.plan_traits import find_obstacle, keeps_state
 from tocsin.sparkjob.plan_tree import Node, parse_tree
+from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
 
 _NEEDED = (*IDENTITY, "event_time", "ingested_at")
 _MULTIPLIES = {"Generate", "Expand", "Union"}
@@ -43,14 +44,17 @@ def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog) -> None:
         ConfigError: with all faults at once; a retry does not help.
     """
     source = catalog.source(spec.source)
-    rows = apply_flow(DeclaredFunction(spec.path, "flow"), no_records(spark), source)
+    tables = no_rows(spark, catalog, spec.tables, spec.path)
+    rows = apply_flow(DeclaredFunction(spec.path, "flow"), no_records(spark), source, tables)
     check_flow(rows, spec, source, catalog.source(spec.to))
 
 
-def apply_flow(flow: DeclaredFunction, records: DataFrame, source: Source) -> DataFrame:
-    """Make the rows that `flow` gives for `records` of the events topic of `source`."""
+def apply_flow(
+    flow: DeclaredFunction, records: DataFrame, source: Source, tables: JoinedTables | None = None
+) -> DataFrame:
+    """Make the rows that `flow` gives for `records` of the events topic of `source`, and for `tables`."""
     events = parse_events(records, source)
-    return flow(events.where(F.col("tick").isNull()).drop("tick"))
+    return flow(events.where(F.col("tick").isNull()).drop("tick"), tables)
 
 
 def check_flow(rows: DataFrame, spec: FlowSpec, source: Source, to: Source) -> None:

@@ -21,6 +21,7 @@ from tocsin.project.settings import Settings
 from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
 from tocsin.sparkjob.events import count_ticks
 from tocsin.sparkjob.query.poison import SetAside
+from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import Run, Started
 
 
@@ -37,6 +38,7 @@ class FlowRun(Mover):
         self._from = catalog.source(self.spec.source)
         self._flow = DeclaredFunction(self.spec.path, "flow")
         self._passed_on = PassedOn(FeederLag(settings, catalog.upstream(self.spec.source)))
+        self._tables = StreamTables(settings, self.spec, self._from, settings.spark.ingest_trigger_seconds)
         self._is_checked = False
 
     def check(self, spark: SparkSession) -> None:
@@ -45,14 +47,19 @@ class FlowRun(Mover):
             plan_flow(spark, self.spec, self._catalog)
             self._is_checked = True
 
-    def start(self, run: Run) -> Started:
-        """Start or resume; see `Mover.start`."""
+    def start(self, run: Run) -> Started | None:
+        """Start or resume, once there are the tables that it joins; see `Mover.start`."""
         self._passed_on.forget()
-        return super().start(run)
+        return super().start(run) if self._tables.opened(run) else None
+
+    def poll(self, run: Run) -> str | None:
+        """Let the next batch join the newest rows; see `Mover.poll`."""
+        self._tables.refresh()
+        return super().poll(run)
 
     def make_rows(self, records: DataFrame) -> DataFrame:
         """Make what is written for `records` of the events topic."""
-        rows = apply_flow(self._flow, count_ticks(records), self._from)
+        rows = apply_flow(self._flow, count_ticks(records), self._from, self._tables.tables)
         return make_events(rows, self.spec, self.source, self._settings.names)
 
     def set_aside(self, record: SetAside) -> None:

@@ -106,7 +106,7 @@ class Mover(ABC):
         """Count one for each partition: with fewer, a stateless real-time query silently leaves partitions unread."""
         return partitions
 
-    def start(self, run: Run) -> Started:
+    def start(self, run: Run) -> Started | None:
         """Start or resume; announce a backlog to the jobs behind it first."""
         self.check(run.spark)
         run.position, removed = self._position(run)

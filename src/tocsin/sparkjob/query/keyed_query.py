@@ -35,6 +35,7 @@ from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay
 from tocsin.sparkjob.query.leadership import await_own
 from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
+from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.query_plan import QueryPlan, choose_mode, set_trigger
 from tocsin.sparkjob.session import consumer_group, kafka_options
@@ -55,6 +56,8 @@ class Declared(Prepared, Protocol):
     def path(self) -> Path: ...  # noqa: D102
     @property
     def version(self) -> str: ...  # noqa: D102
+    @property
+    def tables(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 class KeyedQuery(ABC, Generic[_Plan]):
@@ -91,6 +94,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self._poison = Poison(self._folder, self.reads)
         self._owned: tuple[Path, Lock] | None = None
         self._refusal = ""
+        self._tables = StreamTables(settings, declared, source, settings.spark.trigger_seconds)
         self._looked_at = 0.0
 
     # --- what a kind of query decides ---------------------------------------------------------------------------------
@@ -137,6 +141,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
 
     def start(self, run: Run) -> Started | None:
         """Start or resume, draining a backlog first, behind records that are not read any more."""
+        if not self._tables.opened(run):
+            return None
         if not hasattr(self, "plan"):
             self.plan = self._read_plan(run.spark)
         name = self._checkpoint_name()
@@ -222,7 +228,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
     def _apply(self, records: DataFrame) -> DataFrame:
         """Make the rows that the user's function gives for `records` of the events topic."""
         events = parse_events(records, self.source, self.used)
-        return self._call(prepare_events(events, self._declared, self._delay.decision.delay))
+        prepared = prepare_events(events, self._declared, self._delay.decision.delay)
+        return self._call(prepared, self._tables.tables)
 
     def _try(self, records: DataFrame) -> None:
         """Do with records, as a batch, what the query does."""
@@ -251,6 +258,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return None
         self._looked_at = time.monotonic()
+        self._tables.refresh()
         if gaps.is_asked_to_skip(self._folder):
             return "skipping its backlog on request"
         if (reason := self._restart_reason(run)) is not None:

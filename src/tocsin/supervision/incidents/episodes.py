@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tocsin.model.printable import printable
+from tocsin.model.sizes import printable
 from tocsin.supervision.incidents.chronicle import Event, What
 from tocsin.supervision.job_states import Condition
 

@@ -9,6 +9,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events
 from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.tables.spark.joined_tables import no_rows
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 
 
@@ -20,7 +21,8 @@ def view_plans(spark: SparkSession, catalog: Catalog) -> tuple[dict[str, QueryPl
         source = catalog.source(spec.source)
         try:
             events = prepare_events(parse_events(no_records(spark), source), spec.computed, source.lateness)
-            found[name] = read_plan(DeclaredFunction(spec.path, FUNCTION)(events), spec, source)
+            tables = no_rows(spark, catalog, spec.tables, spec.path)
+            found[name] = read_plan(DeclaredFunction(spec.path, FUNCTION)(events, tables), spec, source)
         except ConfigError as error:
             faults += error.faults
     return found, faults

@@ -1,0 +1,1 @@
+"""Tables that change, joined to events by the time in which a row holds."""

@@ -1,0 +1,165 @@
+"""The job `table:<name>`: keeps the versions of a table's rows, and a snapshot of them for the jobs that join it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from confluent_kafka import Message
+
+from tocsin.kafka.insistence import Insistence
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reader import appended_at
+from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_follower import TopicFollower
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobState
+from tocsin.model.names import compute_job, table_job
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.tables.published_table import PublishedRows, TableFolder
+from tocsin.tables.table_row import UnusableRow, read_row
+from tocsin.tables.version_store import RowChange, VersionStore
+
+_BATCH, _POLL_SECONDS, _LOOK_SECONDS = 1000, 0.2, 0.5
+_FORGET_SECONDS, _COST = 600.0, 10
+_CONFIRM = timedelta(seconds=5)
+_log = structlog.get_logger()
+
+
+class TableJob:
+    """Keeps one table until `stop` is set."""
+
+    def __init__(self, settings: Settings, table: str, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job; nothing is opened yet.
+
+        Raises:
+            ConfigError: there is no such table.
+        """
+        self._reporter, self._stop = reporter, stop
+        self._spec = read_catalog(settings.project).table(table)
+        self._topic = TopicFollower(settings, table_job(table), self._spec.follows(settings.names))
+        self._reports = ReportReader(settings, timeout_seconds=3.0) if self._spec.view is not None else None
+        self._folder = TableFolder(settings, self._spec)
+        self._insistence = Insistence(reporter, stop)
+        self._counts: Counter[str] = Counter()
+        self._published: PublishedRows | None = self._folder.current()
+        self._is_changed, self._reason = True, ""
+        self._looked = self._forgot = float("-inf")
+        self._next_publication = 0.0
+
+    def run(self) -> None:
+        """Keep it until told to stop."""
+        opened: list[VersionStore] = []
+        self._insistence.on(lambda: opened.append(VersionStore(self._folder.store, self._spec)))
+        try:
+            for store in opened:
+                while not self._stop.is_set():
+                    self._insistence.on(lambda: self._step(store))  # noqa: B023 - called before the next round
+        finally:
+            self._topic.close()
+            with contextlib.suppress(TransientError):
+                for store in opened:
+                    store.close()
+            if self._reports is not None:
+                self._reports.close()
+
+    def _step(self, store: VersionStore) -> None:
+        if not self._topic.is_following and not self._topic.follow(store.offsets()):
+            _log.warning("topic recreated, reading it from its start")
+            store.begin_again()
+            return
+        messages = self._topic.poll(_BATCH, _POLL_SECONDS)
+        if messages:
+            try:
+                offsets = {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
+                changes = self._changes(messages, store)
+                self._is_changed |= store.apply(changes, offsets, datetime.now(UTC), self._number + 1)
+            except TransientError:
+                self._topic.again()
+                raise
+            self._topic.done(messages)
+            self._counts["read"] += len(messages)
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._look(store)
+
+    def _changes(self, messages: Sequence[Message], store: VersionStore) -> list[RowChange]:
+        changes: list[RowChange] = []
+        build = store.fact("build") if self._spec.view is not None else ""
+        for message in messages:
+            key: Any = message.key() or b""
+            value: Any = message.value()
+            try:
+                row = None if value is None else read_row(value, self._spec)
+            except UnusableRow as error:
+                self._counts["unusable"] += 1
+                self._reason = f"left out record {message.partition()}/{message.offset()}: it {error}"
+                _log.warning(
+                    "record left out", partition=message.partition(), offset=message.offset(), reason=str(error)
+                )
+                continue
+            is_tick = value is not None and row is None
+            if not is_tick and (row is None or row.build in ("", build)):
+                changes.append(RowChange(key.decode(errors="replace"), row, appended_at(message)))
+        return changes
+
+    def _look(self, store: VersionStore) -> None:
+        """Publish what has changed, once all is read that was there."""
+        self._topic.look()
+        if self._follow_build(store):
+            return
+        now = datetime.now(UTC)
+        if self._topic.lag_records == 0:
+            self._is_changed |= store.end_reading(now, self._number + 1)
+        if time.monotonic() - self._forgot > _FORGET_SECONDS:
+            self._forgot = time.monotonic()
+            self._is_changed |= store.forget(now) > 0
+        self._publish(store)
+        self._insistence.resumed()
+        self._reporter.update(
+            state=JobState.RUNNING,
+            reason=self._reason,
+            rows_in=self._counts["read"],
+            rows_out=store.size,
+            lag_records=self._topic.lag_records,
+            lag_seconds=self._topic.lag_seconds,
+            counts={name: float(n) for name, n in (self._counts + store.counts).items() if name != "read"},
+        )
+
+    def _follow_build(self, store: VersionStore) -> bool:
+        """Read a view from its start when another build of it is complete; True when one is."""
+        if self._reports is None:
+            return False
+        report = self._reports.latest().get(compute_job(str(self._spec.view)))
+        if report is None or not report.build or report.build == store.fact("build"):
+            return False
+        if store.fact("build") is not None and not report.is_build_complete:
+            return False
+        store.note(build=report.build)
+        store.begin_again()
+        self._topic.again()
+        return True
+
+    @property
+    def _number(self) -> int:
+        return 0 if self._published is None else self._published.number
+
+    def _publish(self, store: VersionStore) -> None:
+        complete_at, now = self._topic.complete_at, time.monotonic()
+        if not store.is_complete or (self._is_changed and now < self._next_publication):
+            return  # whoever joins it waits until all of it is there
+        if self._is_changed:
+            if self._published is not None:
+                store.postpone(self._number, datetime.now(UTC))
+            self._published = self._folder.publish(store.versions(), complete_at)
+            self._is_changed = False
+            self._next_publication = time.monotonic() + _COST * (time.monotonic() - now)
+        elif self._published is not None and complete_at - self._published.complete_at > _CONFIRM:
+            self._published = self._folder.confirm(self._published, complete_at)

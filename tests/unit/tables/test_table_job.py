@@ -1,0 +1,176 @@
+"""The job, on a Kafka that librdkafka plays: what it publishes, and that no record ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.rig.played_kafka import played_kafka
+from tests.rig.samples.segments import segments
+from tests.rig.waiting import await_that
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.sizes import EVENT_BYTES
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.tables.published_table import TableFolder
+from tocsin.tables.table_job import TableJob
+
+FILE = """title = "Segments"
+owner = "crm@example.com"
+{made_of}
+key = "customer_id"
+
+[schema]
+customer_id = "string"
+segment = "string"
+
+[optional]
+usual = "double"
+"""
+VIEW = '''"""Segments by customer."""
+from tocsin import view
+@view(source="lines", key="customer_id", window=None, owner="crm@example.com", stage="live")
+def view(events):
+    return events
+'''
+SOURCE = """title = "Lines"
+owner = "crm@example.com"
+format = "json"
+key = "customer_id"
+event_time = "at"
+
+[schema]
+customer_id = "string"
+at = "timestamp"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    declare(tmp_path, 'topic = "segments"')
+    with played_kafka("segments", "views.by_customer", "job-metrics") as kafka:
+        yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
+
+
+def declare(project: Path, made_of: str) -> None:
+    for path, text in (
+        ("tables/segments.toml", FILE.format(made_of=made_of)),
+        ("views/by_customer.py", VIEW),
+        ("sources/lines.toml", SOURCE),
+    ):
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text(text)
+
+
+@contextlib.contextmanager
+def running(settings: Settings) -> Iterator[Reporter]:
+    stop, reporter = threading.Event(), Reporter(settings, "table:segments")
+    job = threading.Thread(target=TableJob(settings, "segments", reporter, stop).run)
+    job.start()
+    try:
+        yield reporter
+    finally:
+        stop.set()
+        job.join()
+        reporter.close()
+
+
+def write(settings: Settings, topic: str, *records: tuple[str | None, Any]) -> None:
+    with RecordWriter(settings, EVENT_BYTES) as writer:
+        for key, value in records:
+            sent = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+            writer.write(topic, sent, key, partition=0)
+
+
+def row(customer: str, segment: str) -> tuple[str, dict[str, str]]:
+    return customer, {"customer_id": customer, "segment": segment}
+
+
+def held(settings: Settings) -> dict[str, str]:
+    """The rows that hold and have no end, in the snapshot in force."""
+    folder = TableFolder(settings, read_catalog(settings.project).table("segments"))
+    published = folder.current()
+    if published is None:
+        return {}
+    rows = pq.read_table(folder.place(published)).to_pylist()
+    return {one["customer_id"]: one["segment"] for one in rows if one["valid_to"] is None}
+
+
+def test_rows_are_published_and_no_record_ends_the_job(settings: Settings) -> None:
+    strange: list[tuple[str | None, Any]] = [
+        ("x", b"\xff\xfe"), ("x", b"[" * 60_000), (None, {"customer_id": 5}), ("x", b""), (None, None), ("", None),
+        ("x", {"customer_id": "\ud800", "segment": "s"}), ("x" * 100_000, {"customer_id": "long", "segment": "s"}),
+        ("x", {"customer_id": "y" * 70_000, "segment": "s"}),
+    ]  # fmt: skip
+    write(settings, "segments", row("a", "student"), *strange, row("b", "family"))
+    with running(settings) as reporter:
+        await_that(lambda: held(settings) == {"a": "student", "b": "family", "long": "s"}, 20)
+        write(settings, "segments", row("a", "senior"), ("b", None))
+        await_that(lambda: held(settings) == {"a": "senior", "long": "s"}, 20)
+        await_that(lambda: (reporter.report().counts or {}).get("unusable") == 6, 10)
+        assert reporter.report().state is JobState.RUNNING
+        assert "left out record 0/" in reporter.report().reason
+    with running(settings) as reporter:  # it goes on where it was
+        write(settings, "segments", row("c", "new"))
+        await_that(lambda: held(settings) == {"a": "senior", "long": "s", "c": "new"}, 20)
+        await_that(lambda: reporter.report().rows_in == 1, 10)
+
+
+def test_a_snapshot_that_is_still_right_is_confirmed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.tables.table_job._CONFIRM", datetime.min - datetime.min)
+    folder = TableFolder(settings, read_catalog(settings.project).table("segments"))
+    write(settings, "segments", row("a", "student"))
+    with running(settings):
+        await_that(lambda: folder.current() is not None, 20)
+        first = folder.current()
+        assert first is not None
+        await_that(lambda: (one := folder.current()) is not None and one.complete_at > first.complete_at, 20)
+        assert (folder.current() or first).number == first.number
+
+
+def test_a_table_of_a_view_follows_the_build_that_readers_see(settings: Settings) -> None:
+    declare(settings.project, 'view = "by_customer"')
+
+    def put(build: str, customer: str, segment: str) -> tuple[str, Any]:
+        return customer, {"key": {"customer_id": customer}, "values": {"segment": segment}, "build": build}
+
+    def report(build: str, *, complete: bool) -> None:
+        told = JobReport(
+            job="compute:by_customer", instance=settings.installation_id, state=JobState.RUNNING, at=datetime.now(UTC),
+            build=build, is_build_complete=complete,
+        )  # fmt: skip
+        write(settings, "job-metrics", (told.job, told.model_dump_json().encode()))
+
+    report("one", complete=True)
+    write(settings, "views.by_customer", put("one", "a", "x"), put("one", "b", "x"))
+    with running(settings):
+        await_that(lambda: held(settings) == {"a": "x", "b": "x"}, 20)
+        write(settings, "views.by_customer", put("two", "a", "y"), put("one", "c", "x"))
+        await_that(lambda: held(settings) == {"a": "x", "b": "x", "c": "x"}, 20)
+        report("two", complete=True)
+        await_that(lambda: held(settings) == {"a": "y"}, 20)
+
+
+def test_snapshots_are_kept_while_somebody_may_read_them(settings: Settings) -> None:
+    folder = TableFolder(settings, segments())
+    first = folder.publish([], datetime.now(UTC))
+    second = folder.publish([], datetime.now(UTC))
+    assert (second.number, folder.current()) == (first.number + 1, second)
+    assert folder.place(first).is_dir()
+    os.utime(folder.place(first), (0, 0))
+    third = folder.publish([], datetime.now(UTC))
+    assert not folder.place(first).exists()
+    assert folder.place(second).is_dir()
+    assert TableFolder(settings, segments(columns={"customer_id": "string"})).current() is None
+    assert third.rows == 0
