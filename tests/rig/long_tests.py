@@ -1,4 +1,4 @@
-"""Whether the tests marked `long` run in CI: `python -m tests.rig.long_tests SECONDS_SPENT` prints for how many seconds.
+"""Decide whether CI runs the tests marked `long`: `python -m tests.rig.long_tests SECONDS_SPENT` prints for how long.
 
 They run if a change touches what they prove, and as long as all of CI may take allows it. What has changed is told by
 the history of the clone: since its last tag, else since it left the main branch. If neither is known, everything has.

@@ -23,7 +23,8 @@ from tocsin import Levels, Tables, detector
     stage="live",
 )
 def detect(events: DataFrame, tables: Tables) -> DataFrame:
-    purchases = tables.join(events.where("amount > 0"), "segments", how="inner").where("usual_spending > 0")
+    known: DataFrame = tables.join(events.where("amount > 0"), "segments", how="inner")
+    purchases = known.where("usual_spending > 0")
     return purchases.groupBy("window", "customer_id").agg(
         F.sum(F.col("amount") / F.col("usual_spending")).alias("score"),
         F.max("segment").alias("segment"),
