@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from typing import Any
 
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
 from tests.rig.sink_servers import running
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
+from tocsin.experiment.rescale_figures import RescaleReport
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.sizes import EVENT_BYTES
@@ -25,6 +28,7 @@ from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.project.view_settings import ViewSettings, WebSettings
+from tocsin.provision.paths import here
 from tocsin.supervision.runners.job_command import job_environment
 from tocsin.views.rest.view_api import Rows
 from tocsin.views.view_row import ViewRow
@@ -129,3 +133,25 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
                 process.wait(patient(SECONDS))
             writing.join()
             client.close()
+
+
+def test_readers_that_share_a_view_lose_nothing_and_show_nothing_twice(broker: Broker, tmp_path: Path) -> None:
+    before = topics_and_groups(broker)
+    kafka = {"TOCSIN_KAFKA__BOOTSTRAP_SERVERS": broker.kafka.bootstrap_servers, "TOCSIN_STATE": str(tmp_path)}
+    words = ["experiment", "rescale", "--records", "6000", "--rate", "3000", "--jobs", "1,2,1", "--kill", "--json"]
+    command = [str(here().venv / "bin" / "tocsin"), *words]
+    how: Any = {"env": os.environ | kafka, "capture_output": True, "text": True, "timeout": patient(120)}
+    done = subprocess.run(command, check=False, **how)
+    assert done.returncode == 0, done.stderr
+    report = RescaleReport.model_validate_json(done.stdout)
+    assert (report.records, report.lost, report.shown_twice) == (6000, 0, 0)
+    assert [(step.action, step.jobs) for step in report.steps] == [("start", 1), ("add", 2), ("kill", 1)]
+    assert sum(step.records for step in report.steps) == 6000
+    assert report.steps[1].partitions_moved > 0
+    assert (topics_and_groups(broker), list(tmp_path.iterdir())) == (before, [])
+
+
+def topics_and_groups(broker: Broker) -> tuple[set[str], set[str]]:
+    admin = AdminClient(broker.kafka.for_librdkafka())
+    groups = {group.group_id for group in admin.list_consumer_groups().result(20).valid}
+    return set(admin.list_topics(timeout=20).topics), groups

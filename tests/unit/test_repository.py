@@ -26,7 +26,20 @@ REGISTRIES = [
 ]
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
-    *("airflow", "alerts", "backfill", "cli", "detect", "dev", "flows", "history", "ingest", "kafka", "log_drain"),
+    *(
+        "airflow",
+        "alerts",
+        "backfill",
+        "cli",
+        "detect",
+        "dev",
+        "experiment",
+        "flows",
+        "history",
+        "ingest",
+        "kafka",
+        "log_drain",
+    ),
     *(
         "model",
         "project",

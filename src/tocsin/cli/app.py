@@ -32,7 +32,7 @@ from tocsin.cli.detectors import (
     trial_command,
     versions_command,
 )
-from tocsin.cli.operate import alerts_command, dev_command, doctor_command, status_command
+from tocsin.cli.operate import alerts_command, dev_command, doctor_command, experiment_command, status_command
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.runtime import private
@@ -71,6 +71,7 @@ app.command("skip-backlog")(versions_command.skip_backlog)
 app.command("versions")(versions_command.versions)
 app.command("rollback")(versions_command.rollback)
 app.command("check")(check_command.check)
+app.add_typer(experiment_command.app, name="experiment")
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
 

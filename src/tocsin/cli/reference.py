@@ -19,6 +19,7 @@ from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobStatus, VersionShape
 from tocsin.dev.control import ComponentStatus
 from tocsin.dev.diagnosis import Diagnosis
+from tocsin.experiment.rescale_figures import RescaleReport
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
@@ -69,6 +70,7 @@ ONES: dict[str, type[BaseModel]] = {
     "tocsin diff": Diff,
     "tocsin parity": ParityReport,
     "tocsin replay": ReplayReport,
+    "tocsin experiment rescale": RescaleReport,
     "tocsin view get": RowShape,
 }
 

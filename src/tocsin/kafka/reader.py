@@ -26,6 +26,14 @@ CameAt = Callable[[Message], datetime | None]
 _AT_ONCE = 10_000
 _BACKWARDS = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SHARING: dict[str, Any] = {
+    "partition.assignment.strategy": "cooperative-sticky",  # who keeps a partition reads on meanwhile
+    "session.timeout.ms": 6_000,  # after a crash; brokers take no less by default
+    "heartbeat.interval.ms": 500,  # a heartbeat tells a member that it must share
+    "topic.metadata.refresh.interval.ms": 10_000,  # for partitions that are added
+}
+"""The configuration of a member of a group that shares partitions."""
+
 _CONFIG: dict[str, Any] = {
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
@@ -175,6 +183,30 @@ class TopicReader:
     def follow(self, starts: Offsets) -> None:
         """Let `poll` give what comes from `starts` on."""
         self._consumer.assign(self._places(starts))
+
+    def share(self, take: Callable[[list[int]], Offsets], give_up: Callable[[list[int]], None]) -> None:
+        """Let `poll` give what comes from the partitions that Kafka assigns to this member of the group.
+
+        Args:
+            take: is told the partitions that this member gets, and says from where on it reads them.
+            give_up: is told the partitions that it had; another member may have read from them already.
+        """
+
+        def assigned(consumer: Consumer, places: list[TopicPartition]) -> None:
+            consumer.incremental_assign(self._places(take([place.partition for place in places])))
+
+        def revoked(consumer: Consumer, places: list[TopicPartition]) -> None:
+            give_up([place.partition for place in places])
+            consumer.incremental_unassign(places)
+
+        self._consumer.unsubscribe()
+        self._consumer.subscribe([self.name], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+
+    def seek(self, offsets: Offsets) -> None:
+        """Let `poll` go on from `offsets`; a partition that was given up meanwhile is left out."""
+        for place in self._places(offsets):
+            with contextlib.suppress(KafkaException):
+                self._consumer.seek(place)
 
     def poll(self, count: int, wait_seconds: float) -> list[Message]:
         """Up to `count` records, as many as are there; waits up to `wait_seconds` for the first."""

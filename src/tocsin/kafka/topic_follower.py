@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import structlog
 from confluent_kafka import Message
@@ -30,12 +31,15 @@ class TopicFollower:
         TransientError: Kafka cannot be reached, or the topic is not there yet; a retry helps.
     """
 
+    _CONFIG: ClassVar[dict[str, Any]] = {"fetch.wait.max.ms": 500}
+
     def __init__(self, settings: Settings, group: str, topic: str) -> None:
         """Follow `topic`, committing for `group`; nothing is read yet, and Kafka may be away."""
-        self._reader = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT, config={"fetch.wait.max.ms": 500})
+        self._reader = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT, config=self._CONFIG)
         # Asks for the ends: on the connection of the other a question would wait behind a fetch.
         self._ends = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT)
         self._next: Offsets | None = None
+        self._reached: Offsets = {}
         self._counted = 0.0
         self._last_append = self.complete_at = datetime.fromtimestamp(0, UTC)
         self.lag_records, self.lag_seconds = 0, 0.0
@@ -56,8 +60,7 @@ class TopicFollower:
         first, ends = self._ends.bounds(partitions)
         if any(offset > ends.get(partition, 0) for partition, offset in done.items()):
             return False
-        self._next = {partition: max(low, done.get(partition, 0)) for partition, low in first.items()}
-        self._reader.follow(self._next)
+        self._start({partition: max(low, done.get(partition, 0)) for partition, low in first.items()})
         self._counted = time.monotonic()
         return True
 
@@ -73,7 +76,8 @@ class TopicFollower:
         """Note that nothing of `messages` is needed any more."""
         assert self._next is not None
         for message in messages:
-            self._next[message.partition() or 0] = (message.offset() or 0) + 1
+            if (partition := message.partition() or 0) in self._next:  # another process may have it by now
+                self._next[partition] = (message.offset() or 0) + 1
             self._last_append = max(self._last_append, appended_at(message))
         self._reader.commit(self._next)
 
@@ -86,13 +90,13 @@ class TopicFollower:
         assert self._next is not None
         if time.monotonic() - self._counted > _PARTITIONS_SECONDS:
             self._counted = time.monotonic()
-            if len(self._ends.partitions()) != len(self._next):
-                _log.info("partitions added", topic=self._reader.name)
-                self.follow(self._next)
+            self._expect_partitions(self._ends.partitions(), self._next)
         asked_at = datetime.now(UTC)
-        _, ends = self._ends.bounds(self._next)
+        self._reached = self._others() | self._next
+        _, ends = self._ends.bounds(self._reached)
         self._next = self._reader.passed(self._next)
-        self.lag_records = sum(max(0, end - self._next[partition]) for partition, end in ends.items())
+        self._reached |= self._next
+        self.lag_records = sum(max(0, end - self._reached[partition]) for partition, end in ends.items())
         if self.lag_records == 0:
             self.complete_at = asked_at
         since = max(self._last_append, self.complete_at)
@@ -100,10 +104,25 @@ class TopicFollower:
         return ends
 
     def has_reached(self, ends: Offsets) -> bool:
-        """Return whether all before `ends` is done."""
-        return self._next is not None and all(self._next.get(partition, 0) >= end for partition, end in ends.items())
+        """Return whether all before `ends` was done at the last `look`."""
+        return self._next is not None and all(self._reached.get(partition, 0) >= end for partition, end in ends.items())
 
     def close(self) -> None:
         """Leave Kafka."""
         self._reader.close()
         self._ends.close()
+
+    def _start(self, offsets: Offsets) -> None:
+        """Read on from `offsets`."""
+        self._next = offsets
+        self._reader.follow(offsets)
+
+    def _expect_partitions(self, there: list[int], position: Offsets) -> None:
+        """Read new partitions too."""
+        if len(there) != len(position):
+            _log.info("partitions added", topic=self._reader.name)
+            self.follow(position)
+
+    def _others(self) -> Offsets:
+        """Return up to where the partitions are done that other processes read."""
+        return {}

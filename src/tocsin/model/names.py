@@ -71,9 +71,9 @@ def compute_job(view: str) -> str:
     return str(JobName(COMPUTE, view))
 
 
-def view_job(view: str) -> str:
-    """The job that applies the rows of `view` to its sink."""
-    return str(JobName(VIEW, view))
+def view_job(view: str, reader: int | None = None) -> str:
+    """The job that applies the rows of `view` to its sink; with a number, one of several that share this work."""
+    return str(JobName(VIEW, view if reader is None else f"{view}.{reader}"))
 
 
 def table_job(table: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m tocsin.views <view>`: the job `view:<name>`."""
+"""`python -m tocsin.views <view>`: the job `view:<name>`; `<view>.1`, `<view>.2`: jobs that share its partitions."""
 
 from __future__ import annotations
 

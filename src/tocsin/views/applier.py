@@ -2,13 +2,17 @@
 
 The sink outside comes first, then the SQLite file. Both remember the offsets with the rows, so after a crash in between
 the file is behind, its records are read again, and what the sink has already is left out for it.
+
+Several processes may share the partitions of a view. Each applies a batch in a turn of the file, in which nobody else
+writes, and leaves out what the file says is applied: another process has taken the partition over.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -19,59 +23,21 @@ from tocsin.model.view import ViewSpec
 from tocsin.views.row_store import RowStore, mark_final
 from tocsin.views.shown_rows import ShownRows
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
-from tocsin.views.stored_row import StoredRow, parts_of
-from tocsin.views.view_row import ViewRow
+from tocsin.views.stored_row import Amends, ReadBatch, StoredRow, parts_of
+from tocsin.views.view_row import RowRecord, ViewRow
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowRecord:
-    """One record of the topic of a view.
-
-    Attributes:
-        topic, partition, offset: its place.
-        appended_at: when it was appended, UTC.
-        key: identity of the row.
-        value: the row as JSON; None when it is removed.
-        removes: of a removal that an applier wrote: the offset of the version that it was about.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    appended_at: datetime
-    key: str
-    value: bytes | None
-    removes: int | None = None
-
-    @property
-    def place(self) -> tuple[int, int, datetime]:
-        """Return partition, offset and append time."""
-        return self.partition, self.offset, self.appended_at
-
-
-@dataclass(frozen=True)
-class Amends:
-    """A record that the topic should have, because a later one took the place of what is right.
-
-    Attributes:
-        row: that is right; None if the one that is written should be removed.
-        identity, partition: of the row.
-        offset: of the record that is wrong.
-    """
-
-    row: StoredRow | None
-    identity: str
-    partition: int
-    offset: int
 
 
 class Applier:
     """Applies batches of one view; knows nothing of Kafka, so that a batch can be tried as often as one likes.
 
     Attributes:
-        counts: records `applied`, `unusable` (no rows), `stale` (of a build that is over), and `refills` of the sink.
+        counts: records `applied`, `unusable` (no rows), `stale` (of a build that is over), `taken` (of a partition that
+            another process has taken over), and `refills` of the sink.
+        current: the build that readers see, as of the last turn.
+        is_set_back: whether another process has let the topic be applied again from an earlier place: what was given to
+            `apply` last is not applied, and reading must go on from `positions`.
     """
 
     def __init__(self, spec: ViewSpec, store: RowStore, sink: Sink | None) -> None:
@@ -79,9 +45,27 @@ class Applier:
         self.counts: Counter[str] = Counter()
         self._spec, self._store, self._sink = spec.computed, store, sink
         self._shown = ShownRows(spec, store) if spec.is_condensed else None
+        self.current: str | None = None
+        self.is_set_back = False
+        self._retired: set[str] = set()
         self._held: Offsets | None = None
-        self.current: str | None = store.fact("current")
-        self._retired: set[str] = set(store.fact("retired") or ())
+        self._reached = store.offsets()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Learn which build is in force, in case another process has switched to it."""
+        self.current = self._store.fact("current")
+        self._retired = set(self._store.fact("retired") or ())
+
+    def positions(self, partitions: Iterable[int] | None = None) -> Offsets:
+        """Return the offset of the next record to apply, by partition: `apply` is given what comes from there on.
+
+        Args:
+            partitions: that will be read from there; all if None.
+        """
+        held = self._store.offsets()
+        self._reached = dict(held) if partitions is None else self._reached | {p: held.get(p, 0) for p in partitions}
+        return held
 
     def check_sink(self) -> None:
         """Fill the sink from the read model if it does not hold what was applied to it.
@@ -89,16 +73,9 @@ class Applier:
         Raises:
             TransientError: the server is away; a retry helps.
         """
-        if self._sink is None:
-            return
-        held, applied = self._sink.offsets(), self._store.offsets()
-        if held is None or any(held.get(partition, 0) < offset for partition, offset in applied.items()):
-            if applied:
-                _log.warning("filling the sink", sink=self._spec.sink.value, held=held, applied=applied)
-                self.counts["refills"] += 1
-            self._sink.replace(self._rows(), (), applied)
-            held = applied
-        self._held = held
+        if self._sink is not None:
+            with self._turn():
+                self._held = self._checked(self._sink)
 
     def apply(self, records: Sequence[RowRecord]) -> list[Amends]:
         """Apply `records`, which are in order per partition; returns what the topic should have instead of some.
@@ -106,9 +83,22 @@ class Applier:
         Raises:
             TransientError: sink or file are away or full; a retry with the same records is right.
         """
-        done = _Read(self._store.fact("final_before"))
-        for record in records:
-            self._read(record, done)
+        read = [(record, self._parsed(record)) for record in records]
+        with self._turn():
+            held = self._store.offsets()
+            self.is_set_back = any(held.get(one.partition, 0) < self._reached.get(one.partition, 0) for one in records)
+            if self.is_set_back:
+                return []
+            mine = [(record, row) for record, row in read if record.offset >= held.get(record.partition, 0)]
+            amends = self._apply(mine) if mine else []
+        self.counts["taken"] += len(read) - len(mine)
+        self._reached |= held | {record.partition: record.offset + 1 for record, _ in mine}
+        return amends
+
+    def _apply(self, read: Sequence[tuple[RowRecord, StoredRow | None]]) -> list[Amends]:
+        done = ReadBatch(self._store.fact("final_before"))
+        for record, row in read:
+            self._sort(record, row, done)
         if self.current is None and done.rows:
             self.current = next(iter(done.builds))
         build = self._kept_as(self.current or "")
@@ -120,10 +110,10 @@ class Applier:
         if self._shown is not None:
             shown, gone = self._shown.of_change(self.current or "", shown, taken)
             rows, removed = [*rows, *shown], [*removed, *(row.identity for row in gone)]
-        offsets = {record.partition: record.offset + 1 for record in records}
+        offsets = {record.partition: record.offset + 1 for record, _ in read}
         self._to_sink(shown, gone, offsets)
         self._store.apply(rows, removed, offsets, current=self.current)
-        self.counts["applied"] += len(records)
+        self.counts["applied"] += len(read)
         return amends
 
     def finish(self, watermark: datetime) -> None:
@@ -132,6 +122,10 @@ class Applier:
         Raises:
             TransientError: as for `apply`.
         """
+        with self._turn():
+            self._finish(watermark)
+
+    def _finish(self, watermark: datetime) -> None:
         before = _moment(self._store.fact("final_before"))
         if (
             self.current is None
@@ -165,15 +159,16 @@ class Applier:
         Raises:
             TransientError: as for `apply`; nothing has changed for the readers of the file.
         """
-        if self._shown is not None:
-            self._shown.make_all(build)
-        if self._sink is not None:
-            gone = self._store.rows(self.current or "", without=build)
-            self._sink.replace(self._store.rows(build), gone, self._store.offsets())
-            self._held = self._store.offsets()
-        self._retired = (self._retired | ({self.current} if self.current else set())) - {build}
-        self._store.note(retired=sorted(self._retired), final_before=None)
-        self._store.switch(build)
+        with self._turn():
+            if self._shown is not None:
+                self._shown.make_all(build)
+            if self._sink is not None:
+                gone = self._store.rows(self.current or "", without=build)
+                self._sink.replace(self._store.rows(build), gone, self._store.offsets())
+                self._held = self._store.offsets()
+            self._retired = (self._retired | ({self.current} if self.current else set())) - {build}
+            self._store.note(retired=sorted(self._retired), final_before=None)
+            self._store.switch(build)
         _log.info("build in force", build=build, before=self.current)
         self.current = build
 
@@ -184,30 +179,47 @@ class Applier:
         """
         if build not in self._retired:
             return True
-        self._retired -= {build}
-        self._store.note(retired=sorted(self._retired))
-        self._store.forget_offsets()
+        with self._turn():
+            if build in self._retired:  # no other process was first
+                self._store.note(retired=sorted(self._retired - {build}))
+                self._store.forget_offsets()
+                self._reached = {}
+        self.refresh()
         return False
 
     def restart(self) -> None:
         """Forget everything: the topic is another one."""
-        self._store.reset()
-        self.current, self._retired = None, set()
-        if self._sink is not None:
-            self._sink.replace((), (), {})
-            self._held = {}
+        with self._turn():
+            self._store.reset()
+            self._reached = {}
+            self.refresh()
+            if self._sink is not None:
+                self._sink.replace((), (), {})
+                self._held = {}
 
-    def _read(self, record: RowRecord, done: _Read) -> None:
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._store.turn():
+            self.refresh()
+            yield
+
+    def _parsed(self, record: RowRecord) -> StoredRow | None:
+        """Read the row in `record`; None if it is removed there, or there is none."""
         if record.value is None:
-            done.remove(record)
-            return
+            return None
         try:
             row = ViewRow.from_record(record.value, record.topic, record.partition, record.offset)
-            stored = StoredRow.of(row, self._spec.key, record.key, record.place)
+            return StoredRow.of(row, self._spec.key, record.key, record.place)
         except (InvalidEvent, KeyError) as error:
             self.counts["unusable"] += 1
             what = str(error) if isinstance(error, InvalidEvent) else f"no column {error} of the key"
             _log.warning("record left out", partition=record.partition, offset=record.offset, reason=what[:500])
+            return None
+
+    def _sort(self, record: RowRecord, stored: StoredRow | None, done: ReadBatch) -> None:
+        if record.value is None:
+            done.remove(record)
+        if stored is None:
             return
         if stored.build in self._retired and stored.build != self.current:
             self.counts["stale"] += 1
@@ -217,7 +229,7 @@ class Applier:
         done.builds.setdefault(stored.build)
         done.put(replace(stored.closed_by(final_before), build=self._kept_as(stored.build)))
 
-    def _settle(self, done: _Read) -> tuple[list[StoredRow], list[str], list[Amends]]:
+    def _settle(self, done: ReadBatch) -> tuple[list[StoredRow], list[str], list[Amends]]:
         """Decide what removals and stale records mean, given what there is."""
         amends: list[Amends] = []
         removed: list[str] = []
@@ -239,22 +251,31 @@ class Applier:
     def _to_sink(self, rows: Sequence[StoredRow], removed: Sequence[StoredRow], offsets: Offsets) -> None:
         if self._sink is None:
             return
-        held = self._checked() if self._held is None else self._held
+        held = self._checked(self._sink) if self._held is None else self._held
+        try:
+            self._put(self._sink, held, SinkBatch(rows, removed, offsets))
+        except SinkLost:
+            self._put(self._sink, self._checked(self._sink), SinkBatch(rows, removed, offsets))
+
+    def _put(self, sink: Sink, held: Offsets, batch: SinkBatch) -> None:
         # After a crash between sink and file the sink is ahead: it must not see older versions again.
         # A row that is made of several has no one offset: an older sum is there for a moment, until all is read again.
-        is_ahead = self._shown is None and offsets
-        new = [row for row in rows if not is_ahead or row.offset >= held.get(row.partition, 0)]
-        ahead = held | {partition: max(offset, held.get(partition, 0)) for partition, offset in offsets.items()}
-        try:
-            self._sink.apply(SinkBatch(new, removed, ahead))
-        except SinkLost:
-            ahead = self._checked() | offsets
-            self._sink.apply(SinkBatch(rows, removed, ahead))
+        is_ahead = self._shown is None and batch.offsets
+        new = [row for row in batch.rows if not is_ahead or row.offset >= held.get(row.partition, 0)]
+        ahead = held | {partition: max(offset, held.get(partition, 0)) for partition, offset in batch.offsets.items()}
+        sink.apply(SinkBatch(new, batch.removed, ahead))
         self._held = ahead
 
-    def _checked(self) -> Offsets:
-        self.check_sink()
-        return self._held or {}
+    def _checked(self, sink: Sink) -> Offsets:
+        """Return what `sink` holds, after filling it if that is less than what was applied."""
+        held, applied = sink.offsets(), self._store.offsets()
+        if held is not None and all(held.get(partition, 0) >= offset for partition, offset in applied.items()):
+            return held
+        if applied:
+            _log.warning("filling the sink", sink=self._spec.sink.value, held=held, applied=applied)
+            self.counts["refills"] += 1
+        sink.replace(self._rows(), (), applied)
+        return applied
 
     def _kept_as(self, build: str) -> str:
         """Name the build under which the store has the rows of the topic."""
@@ -262,30 +283,6 @@ class Applier:
 
     def _rows(self) -> Iterator[StoredRow]:
         return self._store.rows(self.current or "")
-
-
-class _Read:
-    """What a batch of records says: the last word on each row."""
-
-    def __init__(self, final_before: str | None) -> None:
-        self.final_before = final_before
-        self.builds: dict[str, None] = {}
-        self.rows: dict[tuple[str, str], StoredRow] = {}
-        self.removals: dict[str, RowRecord] = {}
-        self.stale: dict[str, RowRecord] = {}
-
-    @property
-    def touched(self) -> set[str]:
-        return {*self.removals, *self.stale}
-
-    def put(self, row: StoredRow) -> None:
-        self.rows[row.build, row.identity] = row
-        self.removals.pop(row.identity, None)
-        self.stale.pop(row.identity, None)
-
-    def remove(self, record: RowRecord) -> None:
-        self.removals[record.key] = record
-        self.stale.pop(record.key, None)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -44,7 +44,14 @@ class RowStore(StateDb):
     def __init__(self, path: Path) -> None:
         """Open `path`; it is made if it is not there."""
         super().__init__(path, _SCHEMA)
-        self._builds = {build for (build,) in self._all("SELECT DISTINCT build FROM rows")}
+        self._builds = self._stored_builds()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let no other process write during the block; what the block writes is stored whole, or not at all."""
+        with self._transaction():
+            self._builds = self._stored_builds()
+            yield
 
     def stored(self, identities: Iterable[str]) -> list[StoredRow]:
         """Return the rows with these identities, of all builds."""
@@ -119,10 +126,17 @@ class RowStore(StateDb):
                 self._connection.execute(f"DELETE FROM {table}")
         self._builds = set()
 
+    def _stored_builds(self) -> set[str]:
+        """List the builds that have rows; one look into the index for each, since a DISTINCT would read it whole."""
+        found: set[str] = set()
+        while build := self._all("SELECT min(build) FROM rows WHERE build > ?", max(found, default=""))[0][0]:
+            found.add(build)
+        return found
+
     @contextlib.contextmanager
     def _change(self) -> Iterator[int]:
-        """Run a transaction, which has a number of its own: readers see by it what has changed."""
-        with self._transaction():
+        """Make changes, in a turn, that have a number of their own: readers see by it what has changed."""
+        with contextlib.nullcontext() if self._connection.in_transaction else self.turn():
             change = 1 + (self.fact("change") or 0)
             self._note({"change": change})
             yield change

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tocsin.views.view_row import Scalar, ViewRow
+from tocsin.views.view_row import RowRecord, Scalar, ViewRow
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,6 +89,58 @@ _PARTS = ".parts"
 def parts_of(build: str) -> str:
     """Name the build of the rows of the topic in the read model of a view that shows others."""
     return build + _PARTS
+
+
+@dataclass(frozen=True)
+class Amends:
+    """A record that the topic should have, because a later one took the place of what is right.
+
+    Attributes:
+        row: that is right; None if the one that is written should be removed.
+        identity, partition: of the row.
+        offset: of the record that is wrong.
+    """
+
+    row: StoredRow | None
+    identity: str
+    partition: int
+    offset: int
+
+
+class ReadBatch:
+    """The last word of a batch of records on each row.
+
+    Attributes:
+        final_before: windows that ended by then are final, as the store notes it.
+        builds: in the order in which they came.
+        rows: by build and identity.
+        removals: records that remove a row, by its identity.
+        stale: records of builds that are over, likewise.
+    """
+
+    def __init__(self, final_before: str | None) -> None:
+        """Begin with nothing read."""
+        self.final_before = final_before
+        self.builds: dict[str, None] = {}
+        self.rows: dict[tuple[str, str], StoredRow] = {}
+        self.removals: dict[str, RowRecord] = {}
+        self.stale: dict[str, RowRecord] = {}
+
+    @property
+    def touched(self) -> set[str]:
+        """Return identities of rows that the store may have to be asked for."""
+        return {*self.removals, *self.stale}
+
+    def put(self, row: StoredRow) -> None:
+        """Take `row` as the last version."""
+        self.rows[row.build, row.identity] = row
+        self.removals.pop(row.identity, None)
+        self.stale.pop(row.identity, None)
+
+    def remove(self, record: RowRecord) -> None:
+        """Take `record` as the end of its row."""
+        self.removals[record.key] = record
+        self.stale.pop(record.key, None)
 
 
 def name_of(values: Iterable[Scalar]) -> str:

@@ -17,15 +17,16 @@ from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import compute_job
+from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.views.sinks.sink_registry import missing_address, open_sink
-from tocsin.views.view_topic import ViewTopic, read_row_record
+from tocsin.views.view_topic import SharedViewTopic, ViewTopic, read_row_record
 
 _BATCH = 1000
 _POLL_SECONDS, _LOOK_SECONDS, _SINK_SECONDS = 0.1, 0.5, 5.0
@@ -64,18 +65,35 @@ class _FollowedReport:
 class ViewApplierJob:
     """Feeds an `Applier` until `stop` is set."""
 
-    def __init__(self, settings: Settings, view: str, reporter: Reporter, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        view: str,
+        reporter: Reporter,
+        stop: threading.Event,
+        topic: ViewTopic | None = None,
+    ) -> None:
         """Describe the job; nothing is opened yet.
 
+        Args:
+            settings: of the installation.
+            view: its name; with a dot and a number behind it, one of several jobs that share its partitions.
+            reporter: of the job.
+            stop: ends the job.
+            topic: to read instead of what is made for `view`.
+
         Raises:
-            ConfigError: there is no such view, or the address of its sink cannot be read.
+            ConfigError: there is no such view, the address of its sink cannot be read, or one job only can write it.
         """
+        view, _, number = view.partition(".")
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._spec = read_catalog(settings.project).view(view)
         self._sink, self._unwritten = open_sink(self._spec.shown, settings), missing_address(self._spec, settings)
         if self._unwritten:
             _log.warning("sink not written", reason=self._unwritten)
-        self._topic = ViewTopic(settings, view)
+        if number and self._spec.sink is SinkKind.INFLUX:
+            raise ConfigError.one(self._spec.path, "InfluxDB remembers no offsets, so one job alone must write it")
+        self._topic = topic or (SharedViewTopic(settings, view) if number else ViewTopic(settings, view))
         self._compute = _FollowedReport(settings, compute_job(view))
         self._insistence, self._batches = Insistence(reporter, stop), 0
         self._looked = self._sink_checked = float("-inf")
@@ -108,7 +126,7 @@ class ViewApplierJob:
         if time.monotonic() - self._sink_checked > _SINK_SECONDS:
             applier.check_sink()
             self._sink_checked = time.monotonic()
-        if not self._topic.is_following and not self._topic.follow(store.offsets()):
+        if not self._topic.is_following and not self._topic.follow_for(applier):
             _log.warning("topic recreated, applying from its start")
             applier.restart()
             return
@@ -120,6 +138,9 @@ class ViewApplierJob:
             except TransientError:
                 self._topic.again()
                 raise
+            if applier.is_set_back:
+                self._topic.again()
+                return
             self._topic.done(messages)
             self._batches += 1
         if time.monotonic() - self._looked > _LOOK_SECONDS:
@@ -130,17 +151,20 @@ class ViewApplierJob:
         """Learn how far the compute job is, and finish what follows from it."""
         report = self._compute.report
         ends = self._topic.look()
+        if not self._topic.is_leading:
+            self._mark = None
         if self._mark is not None and self._topic.has_reached(self._mark.ends):
             self._conclude(self._mark.report, applier)
             self._mark = None
         if report is not None and not applier.expect(report.build):
             self._topic.again()
-        elif self._mark is None and report is not None:
+        elif self._mark is None and report is not None and self._topic.is_leading:
             self._mark = _Mark(report, ends)
         self._tell(store, applier, report)
 
     def _conclude(self, report: JobReport, applier: Applier) -> None:
         """Act on what the compute job had reported when it had written what is applied by now."""
+        applier.refresh()
         if report.build and report.build != applier.current:
             if not report.is_build_complete:
                 return
@@ -165,9 +189,12 @@ class ViewApplierJob:
             "at": datetime.now(UTC).isoformat(),
             "rebuilding": rebuilds,
         }
-        store.note(freshness=freshness)
+        if self._topic.is_leading:
+            store.note(freshness=freshness)
         self._insistence.resumed()
-        refused = 0 if self._sink is None else self._sink.refused
+        counts = {**applier.counts, "refused": 0 if self._sink is None else self._sink.refused}
+        if isinstance(self._topic, SharedViewTopic):
+            counts["partitions"] = len(self._topic.partitions)
         self._reporter.update(
             state=JobState.RUNNING,
             reason="a new build is filling; readers see the one before" if rebuilds else self._unwritten,
@@ -178,5 +205,5 @@ class ViewApplierJob:
             lag_seconds=self._topic.lag_seconds,
             watermark=watermark,
             build=applier.current or "",
-            counts={name: float(count) for name, count in applier.counts.items()} | {"refused": float(refused)},
+            counts={name: float(count) for name, count in counts.items()},
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,6 +56,32 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
         """Give the key of its record: the columns of the key, then the start of the window, as JSON."""
         start = None if self.window_start is None else (self.window_start - _EPOCH) // timedelta(microseconds=1)
         return canonical_key(self.key, start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRecord:
+    """One record of the topic of a view.
+
+    Attributes:
+        topic, partition, offset: its place.
+        appended_at: when it was appended, UTC.
+        key: identity of the row.
+        value: the row as JSON; None when it is removed.
+        removes: of a removal that an applier wrote: the offset of the version that it was about.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    appended_at: datetime
+    key: str
+    value: bytes | None
+    removes: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int, datetime]:
+        """Return partition, offset and append time."""
+        return self.partition, self.offset, self.appended_at
 
 
 def canonical_key(key: dict[str, Scalar], window_start: int | None) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
+import structlog
 from confluent_kafka import Message
 
-from tocsin.kafka.reader import appended_at
+from tocsin.kafka.reader import SHARING, Offsets, appended_at
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.names import view_job
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings
-from tocsin.views.applier import Amends, RowRecord
+from tocsin.views.applier import Applier
+from tocsin.views.stored_row import Amends
+from tocsin.views.view_row import RowRecord
 
 _REMOVES = "removes"
+_log = structlog.get_logger()
 
 
 class ViewTopic(TopicFollower):
@@ -26,6 +30,15 @@ class ViewTopic(TopicFollower):
         super().__init__(settings, view_job(view), settings.names.view(view))
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=10.0)
 
+    @property
+    def is_leading(self) -> bool:
+        """Return whether it falls to this process to finish windows, switch builds and tell of freshness."""
+        return True
+
+    def follow_for(self, applier: Applier) -> bool:
+        """Read on where `applier` is; see `follow`."""
+        return self.follow(applier.positions())
+
     def amend(self, amends: Iterable[Amends]) -> None:
         """Write what the topic should have; returns when Kafka has it."""
         for one in amends:
@@ -33,6 +46,66 @@ class ViewTopic(TopicFollower):
             headers = {} if one.row is not None else {"headers": {_REMOVES: str(one.offset).encode()}}
             self._writer.write(self._reader.name, value, one.identity, partition=one.partition, **headers)
         self._writer.flush()
+
+
+class SharedViewTopic(ViewTopic):
+    """The topic of one view, of which several processes read some partitions each: those that Kafka assigns to them.
+
+    Attributes:
+        partitions: that are assigned to this process.
+    """
+
+    _CONFIG: ClassVar[dict[str, Any]] = ViewTopic._CONFIG | SHARING
+
+    def __init__(self, settings: Settings, view: str) -> None:
+        """See `ViewTopic`."""
+        super().__init__(settings, view)
+        self.partitions: set[int] = set()
+        self._all: list[int] = []
+        self._applier: Applier | None = None
+
+    @property
+    def is_leading(self) -> bool:
+        """See `ViewTopic`: whoever has the first partition."""
+        return 0 in self.partitions
+
+    def follow_for(self, applier: Applier) -> bool:
+        """See `ViewTopic`."""
+        if not self.follow(applier.positions()):
+            return False
+        if self._applier is None:
+            self._reader.share(self._take, self._give_up)
+        self._applier = applier
+        return True
+
+    def _start(self, offsets: Offsets) -> None:
+        self._all = list(offsets)
+        self._next = {partition: offsets[partition] for partition in self.partitions}
+        self._reader.seek(self._next)
+
+    def _take(self, partitions: list[int]) -> Offsets:
+        first, done = self._ends.bounds(partitions)[0], self._positions(partitions)
+        starts = {partition: max(low, done.get(partition, 0)) for partition, low in first.items()}
+        _log.info("partitions taken over", partitions=partitions)
+        self.partitions |= {*partitions}
+        self._next = (self._next or {}) | starts
+        return starts
+
+    def _give_up(self, partitions: list[int]) -> None:
+        _log.info("partitions given up", partitions=partitions)
+        self.partitions -= {*partitions}
+        self._next = {partition: at for partition, at in (self._next or {}).items() if partition in self.partitions}
+
+    def _expect_partitions(self, there: list[int], position: Offsets) -> None:
+        del position
+        self._all = there  # Kafka assigns new ones by itself
+
+    def _others(self) -> Offsets:
+        held = self._positions([])
+        return {partition: held.get(partition, 0) for partition in self._all if partition not in self.partitions}
+
+    def _positions(self, partitions: list[int]) -> Offsets:
+        return {} if self._applier is None else self._applier.positions(partitions)
 
 
 def read_row_record(message: Message) -> RowRecord:

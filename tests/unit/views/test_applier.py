@@ -201,3 +201,36 @@ def test_changes_come_in_order_and_whole(store: RowStore, path: Path) -> None:
     assert [row.name for row in rows] == ["b0", "b1", "b2", "b3", "b4", "a"]
     assert [row.values for row in reader.changed(0, "a")[0]] == [{"count": 2}]
     reader.close()
+
+
+def test_what_another_process_has_applied_is_not_applied_again(store: RowStore, path: Path) -> None:
+    sink, same_sink, other_store = MemorySink(), MemorySink(), RowStore(path)
+    first, second = Applier(view_spec(), store, sink), Applier(view_spec(), other_store, same_sink)
+    given = [record(view_row("a", n), n) for n in range(4)]
+    first.apply(given[:2])
+    same_sink.rows, same_sink.versions, same_sink.held = sink.rows, sink.versions, sink.held
+    second.positions([0])
+    second.apply([*given[2:], record(view_row("b", 1), 0, partition=1)])
+    sink.held = same_sink.held
+    first.apply([*given[2:], record(view_row("a", 4), 4)])  # had them in hand when the partition was taken from it
+    assert sink.versions == [("a", 1), ("a", 3), ("b", 1), ("a", 4)]
+    assert seen(path) == sink.counts() == {"a": 4, "b": 1}
+    assert (first.counts["taken"], second.counts["taken"]) == (2, 0)
+    assert first.counts["refills"] + second.counts["refills"] == 0
+    assert store.offsets() == sink.held == {0: 5, 1: 1}
+    other_store.close()
+
+
+def test_a_process_goes_back_with_the_one_that_lets_the_topic_be_read_again(store: RowStore, path: Path) -> None:
+    other_store = RowStore(path)
+    first, second = Applier(view_spec(), store, None), Applier(view_spec(), other_store, None)
+    first.apply([record(view_row("a", 1), 0), record(view_row("b", 1), 1)])
+    second.positions()
+    first.restart()
+    second.apply([record(view_row("a", 2), 2)])
+    assert second.is_set_back
+    assert (second.positions(), seen(path)) == ({}, {})
+    second.apply([record(view_row("a", 1), 0)])
+    assert not second.is_set_back
+    assert seen(path) == {"a": 1}
+    other_store.close()

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.views.view_scene import NOON, SECOND, MemorySink, record
 from tests.unit.views.view_scene import view_spec as words_spec
 from tocsin.model.view import ViewSpec
-from tocsin.views.applier import Applier, RowRecord
+from tocsin.views.applier import Applier
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore
-from tocsin.views.view_row import ViewRow
+from tocsin.views.view_row import RowRecord, ViewRow
 
 KEEP = 60 * SECOND
 

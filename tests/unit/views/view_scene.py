@@ -10,10 +10,9 @@ from typing import Any
 from tocsin.kafka.reader import Offsets
 from tocsin.model.detector import Stage
 from tocsin.model.view import SinkKind, ViewSpec
-from tocsin.views.applier import RowRecord
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
-from tocsin.views.view_row import ViewRow
+from tocsin.views.view_row import RowRecord, ViewRow
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

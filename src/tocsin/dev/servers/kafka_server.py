@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
+import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tocsin.dev.servers.ports import LOOPBACK, accepts
-from tocsin.model.errors import ConfigError
+from tocsin.dev.servers.ports import LOOPBACK, accepts, free_ports
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.provision.java import Java
+from tocsin.provision.java import Java, find_java
 from tocsin.provision.paths import here
+from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
 NAME = "kafka"
-_FORMAT_SECONDS = 60
+_FORMAT_SECONDS, _START_SECONDS = 60, 120
 
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -159,6 +163,32 @@ class Kafka:
         if not jars.is_dir():
             raise ConfigError.one(jars, "is not there; run: make setup")
         return (str(self.java.executable), "-cp", f"{jars}/*", *words)
+
+
+@contextlib.contextmanager
+def temporary_broker(folder: Path, purpose: str) -> Iterator[KafkaSettings]:
+    """Run a broker on free ports of loopback; `purpose` marks its process, `folder` keeps its data.
+
+    Raises:
+        ConfigError: its storage cannot be formatted.
+        TransientError: it does not start; says what it wrote last.
+    """
+    port, controller_port = free_ports(2)
+    instance = f"{purpose}-{port}"  # two brokers for one purpose do not end each other
+    server = Kafka(folder, folder / "kafka.log", port, controller_port, find_java())
+    runner = LocalRunner(instance, lambda _: server.log, tethered=True)
+    runner.start(server.launch(instance))
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while (missing := server.waiting_for()) is not None:
+            if time.monotonic() > deadline or not runner.list():
+                last = "\n".join(server.log.read_text().splitlines()[-20:])
+                raise TransientError(f"the broker lacks {missing}: {last}")
+            time.sleep(0.1)
+        yield server.client
+    finally:
+        for process in runner.list():
+            runner.stop(process, force=True)
 
 
 def _environment() -> dict[str, str]:
