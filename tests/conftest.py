@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what lives as long as the process: it would take an eighth of the time."""
+    """Spare the garbage collector what lives as long as the process: it would take part of the time."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 
