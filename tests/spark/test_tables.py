@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tests.rig.samples.segments import segments
 from tests.spark.conftest import Feed, moment, told
-from tests.spark.plans import plan_of
+from tests.spark.plans import SOURCE, plan_of
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.table import TableSpec
@@ -24,12 +25,24 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.sparkjob.events import parse_events
-from tocsin.sparkjob.query.stream_tables import check_settle
+from tocsin.sparkjob.query.stream_tables import StreamTables, check_settle
 from tocsin.tables.published_table import TableFolder
 from tocsin.tables.spark.joined_tables import FollowedTables, JoinedTables, no_rows
 from tocsin.tables.version_store import RowVersion
 
 WHERE = Path("detectors/d.py")
+FILE = """title = "Segments"
+owner = "crm@example.com"
+topic = "segments"
+key = "customer_id"
+
+[schema]
+customer_id = "string"
+segment = "string"
+
+[optional]
+usual = "double"
+"""
 TYPES = "customer_id string, segment string, usual double, valid_from timestamp, valid_to timestamp"
 
 
@@ -153,6 +166,22 @@ def test_each_batch_of_a_stream_reads_the_snapshot_in_force(
         assert send() == ["None"]
     finally:
         query.stop()
+
+
+def test_what_is_planned_after_a_pause_joins_the_newest_rows(spark: SparkSession, installed: Settings) -> None:
+    (installed.project / "tables" / "segments.toml").write_text(FILE)
+    folder = TableFolder(installed, read_catalog(installed.project).table("segments"))
+    folder.publish([version("a", "student", at("00"))], datetime.now(UTC))
+    declared = SimpleNamespace(path=WHERE, tables=("segments",))
+    tables = StreamTables(installed, declared, SOURCE, batch_seconds=5)
+    assert tables.newest() is None
+    run: Any = SimpleNamespace(spark=spark, is_stopping=False)
+    assert tables.opened(run)
+    tables.refresh()
+    folder.publish([version("a", "family", at("00"))], datetime.now(UTC))
+    newest = tables.newest()
+    assert newest is not None
+    assert newest.join(events(spark, ("a", "15")), "segments").collect()[0].segment == "family"
 
 
 def test_the_state_fits_whatever_snapshot_is_in_force(spark: SparkSession, installed: Settings) -> None:

@@ -59,7 +59,7 @@ class FlowRun(Mover):
 
     def make_rows(self, records: DataFrame) -> DataFrame:
         """Make what is written for `records` of the events topic."""
-        rows = apply_flow(self._flow, count_ticks(records), self._from, self._tables.tables)
+        rows = apply_flow(self._flow, count_ticks(records), self._from, self._tables.newest())
         return make_events(rows, self.spec, self.source, self._settings.names)
 
     def set_aside(self, record: SetAside) -> None:

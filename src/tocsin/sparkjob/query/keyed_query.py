@@ -229,7 +229,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         """Make the rows that the user's function gives for `records` of the events topic."""
         events = parse_events(records, self.source, self.used)
         prepared = prepare_events(events, self._declared, self._delay.decision.delay)
-        return self._call(prepared, self._tables.tables)
+        return self._call(prepared, self._tables.newest())
 
     def _try(self, records: DataFrame) -> None:
         """Do with records, as a batch, what the query does."""

@@ -69,9 +69,15 @@ class StreamTables:
                 run.wait(1.0)
         return self._session is run.spark
 
+    def newest(self) -> FollowedTables | None:
+        """Return them with the newest rows: what is planned next must not join those of a time when nothing ran."""
+        self._refreshed = 0.0
+        self.refresh()
+        return self.tables
+
     def refresh(self) -> None:
         """Let the next batch read the newest rows, and log when they are older than they should be; once a second."""
-        if self.tables is None or time.monotonic() - self._refreshed < _REFRESH_SECONDS:
+        if self.tables is None or time.monotonic() < self._refreshed + _REFRESH_SECONDS:
             return
         self._refreshed = time.monotonic()
         with contextlib.suppress(TransientError):
