@@ -110,13 +110,13 @@ def test_a_join_that_cannot_be_is_refused_in_words(
         join(tables, events(spark, ("a", "15")))
 
 
-def test_joining_a_table_leaves_real_time_mode_and_asks_for_no_slots(spark: SparkSession, tables: JoinedTables) -> None:
+def test_joining_a_table_keeps_real_time_mode(spark: SparkSession, tables: JoinedTables) -> None:
     def detect(given: DataFrame) -> DataFrame:
         joined = tables.join(given, "segments", on={"customer_id": "user_id"})
         return joined.groupBy("window", "user_id").agg(F.count("usual").alias("score"))
 
     plan = plan_of(spark, detect)
-    assert (plan.mode, plan.exchanges) == ("real-time", 2)
+    assert (plan.mode, plan.exchanges) == ("real-time", 3)
 
 
 @pytest.fixture

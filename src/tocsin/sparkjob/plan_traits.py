@@ -69,8 +69,8 @@ def _streams(node: Node) -> bool:
 
 
 def count_exchanges(tree: Node) -> int:
-    """Count the shuffles between the source and the sink; what joins a table is given to each task whole."""
-    joins = sum(node.kind == "Join" and joins_streams(node) for node in tree.walk())
+    """Count the shuffles between the source and the sink."""
+    joins = sum(node.kind == "Join" for node in tree.walk())
     return joins + sum(node.kind in _EXCHANGES for node in tree.walk())
 
 
