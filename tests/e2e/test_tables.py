@@ -96,6 +96,7 @@ class SpendingJobs(DetectJob):
         return {(one.entity["customer_id"], one.window_start or EPOCH): one.score for one in findings}
 
 
+@pytest.mark.long
 def test_findings_equal_a_recount_while_the_table_changes_and_jobs_are_killed(tmp_path: Path, broker: Broker) -> None:
     chance, jobs = random.Random(1), SpendingJobs(tmp_path, broker)
     try:
