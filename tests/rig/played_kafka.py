@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
 from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.reporter import Reporter
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
+
+
+class RunnableJob(Protocol):
+    """A job that runs until the event is set that it was made with."""
+
+    def run(self) -> None: ...
 
 
 @contextmanager
@@ -28,3 +37,19 @@ def written(settings: Settings, topic: str, partition: int = 0) -> list[tuple[by
     with TopicReader(settings, "test", topic) as reader:
         first, end = (bound[partition] for bound in reader.bounds([partition]))
         return [(message.key(), message.value()) for message in reader.records(partition, first, end)]
+
+
+@contextmanager
+def running_job(
+    settings: Settings, name: str, make: Callable[[Reporter, threading.Event], RunnableJob]
+) -> Iterator[Reporter]:
+    """Run the job called `name` in a thread until the end of the block; gives what it reports to."""
+    stop, reporter = threading.Event(), Reporter(settings, name)
+    job = threading.Thread(target=make(reporter, stop).run)
+    job.start()
+    try:
+        yield reporter
+    finally:
+        stop.set()
+        job.join()
+        reporter.close()

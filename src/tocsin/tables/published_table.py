@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,7 @@ class TableFolder:
         Raises:
             TransientError: the folder cannot be read; a retry helps.
         """
-        try:
-            found = state_file.read(self._root / "current.json", PublishedRows, None)
-        except OSError as error:
-            raise TransientError(f"{self._root}: {error}") from error
+        found = self._read()
         return found if found is not None and found.declared == self._declared else None
 
     def place(self, snapshot: PublishedRows) -> Path:
@@ -75,32 +72,39 @@ class TableFolder:
         Raises:
             TransientError: no room on the disk, or no right to write; what was in force still is.
         """
-        before = state_file.read(self._root / "current.json", PublishedRows, None)
-        snapshot = PublishedRows(1 + (before.number if before else 0), 0, complete_at, self._declared)
-        folder = self.place(snapshot)
         import pyarrow.parquet as pq
 
+        before = self._read()
+        snapshot = PublishedRows(1 + (before.number if before else 0), 0, complete_at, self._declared)
+        folder = self.place(snapshot)
         try:
             shutil.rmtree(folder, ignore_errors=True)  # what a crash left
             folder.mkdir(parents=True)
             table = self._arrow(versions)
             pq.write_table(table, folder / "rows.parquet")
-            snapshot = PublishedRows(snapshot.number, table.num_rows, complete_at, self._declared)
-            state_file.write(self._root / "current.json", PublishedRows, snapshot)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise TransientError(f"{folder}: {error}") from error
+        snapshot = self._put_in_force(replace(snapshot, rows=table.num_rows))
         self._remove_old(snapshot)
         return snapshot
 
     def confirm(self, snapshot: PublishedRows, complete_at: datetime) -> PublishedRows:
         """Note that nothing has changed since `snapshot` until `complete_at`; errors as for `publish`."""
-        confirmed = PublishedRows(snapshot.number, snapshot.rows, complete_at, self._declared)
+        return self._put_in_force(replace(snapshot, complete_at=complete_at))
+
+    def _read(self) -> PublishedRows | None:
         try:
-            state_file.write(self._root / "current.json", PublishedRows, confirmed)
+            return state_file.read(self._root / "current.json", PublishedRows, None)
         except OSError as error:
             raise TransientError(f"{self._root}: {error}") from error
-        return confirmed
+
+    def _put_in_force(self, snapshot: PublishedRows) -> PublishedRows:
+        try:
+            state_file.write(self._root / "current.json", PublishedRows, snapshot)
+        except OSError as error:
+            raise TransientError(f"{self._root}: {error}") from error
+        return snapshot
 
     def _arrow(self, versions: Iterable[RowVersion]) -> Any:
         import pyarrow as pa

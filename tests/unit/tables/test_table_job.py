@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rig.played_kafka import played_kafka
+from tests.rig.played_kafka import played_kafka, running_job
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import await_that
 from tocsin.kafka.record_writer import RecordWriter
@@ -73,17 +72,8 @@ def declare(project: Path, made_of: str) -> None:
         (project / path).write_text(text)
 
 
-@contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Reporter]:
-    stop, reporter = threading.Event(), Reporter(settings, "table:segments")
-    job = threading.Thread(target=TableJob(settings, "segments", reporter, stop).run)
-    job.start()
-    try:
-        yield reporter
-    finally:
-        stop.set()
-        job.join()
-        reporter.close()
+def running(settings: Settings) -> AbstractContextManager[Reporter]:
+    return running_job(settings, "table:segments", lambda *outside: TableJob(settings, "segments", *outside))
 
 
 def write(settings: Settings, topic: str, *records: tuple[str | None, Any]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.rig.played_kafka import played_kafka
+from tests.rig.played_kafka import played_kafka, running_job
 from tests.rig.waiting import await_that
 from tests.unit.views.view_scene import NOON, SECOND, declare_words, view_row
 from tocsin.kafka.record_writer import RecordWriter
@@ -31,17 +31,8 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
         yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
 
 
-@contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Reporter]:
-    stop, reporter = threading.Event(), Reporter(settings, "view:word_counts")
-    job = threading.Thread(target=ViewApplierJob(settings, "word_counts", reporter, stop).run)
-    job.start()
-    try:
-        yield reporter
-    finally:
-        stop.set()
-        job.join()
-        reporter.close()
+def running(settings: Settings) -> AbstractContextManager[Reporter]:
+    return running_job(settings, "view:word_counts", lambda *outside: ViewApplierJob(settings, "word_counts", *outside))
 
 
 def write(settings: Settings, *rows: ViewRow) -> None:
