@@ -138,15 +138,15 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
 def test_readers_that_share_a_view_lose_nothing_and_show_nothing_twice(broker: Broker, tmp_path: Path) -> None:
     before = topics_and_groups(broker)
     kafka = {"TOCSIN_KAFKA__BOOTSTRAP_SERVERS": broker.kafka.bootstrap_servers, "TOCSIN_STATE": str(tmp_path)}
-    words = ["experiment", "rescale", "--records", "6000", "--rate", "3000", "--jobs", "1,2,1", "--kill", "--json"]
+    words = ["experiment", "rescale", "--records", "9000", "--rate", "1500", "--jobs", "1,2,1", "--kill", "--json"]
     command = [str(here().venv / "bin" / "tocsin"), *words]
     how: Any = {"env": os.environ | kafka, "capture_output": True, "text": True, "timeout": patient(120)}
     done = subprocess.run(command, check=False, **how)
     assert done.returncode == 0, done.stderr
     report = RescaleReport.model_validate_json(done.stdout)
-    assert (report.records, report.lost, report.shown_twice) == (6000, 0, 0)
+    assert (report.records, report.lost, report.shown_twice) == (9000, 0, 0)
     assert [(step.action, step.jobs) for step in report.steps] == [("start", 1), ("add", 2), ("kill", 1)]
-    assert sum(step.records for step in report.steps) == 6000
+    assert [step.records for step in report.steps] == [3000, 3000, 3000]
     assert report.steps[1].partitions_moved > 0
     assert (topics_and_groups(broker), list(tmp_path.iterdir())) == (before, [])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import subprocess
 import sys
@@ -38,7 +39,7 @@ class RescalePlan:
     """What to try.
 
     Attributes:
-        records: to send, about the same share in each step: more in one in which partitions move for longer.
+        records: to send, the same share in each step, half of it at the least once the partitions have moved.
         jobs: readers in each step.
         rate: records to send per second.
         kills: whether readers are removed by SIGKILL, not SIGTERM.
@@ -141,15 +142,18 @@ class RescaleRun:
         self._readers.append((name, process))
 
     def _send(self, writer: RecordWriter, until: int) -> None:
-        """Send up to so many records in all, and further ones until the readers have settled."""
-        topic, begun, before = self._settings.names.view(VIEW), time.monotonic(), self._sent
-        while self._sent < until or not self._has_settled(time.monotonic() - begun):
-            most = until if self._sent < until else self._plan.records
-            due = min(most, before + int((time.monotonic() - begun) * self._plan.rate) + 1)
-            for number in range(self._sent, due):
+        """Send up to so many records in all, the second half of them once the readers have settled."""
+        topic, begun, half = self._settings.names.view(VIEW), time.monotonic(), (self._sent + until) // 2
+        due, looked_at, has_settled = float(self._sent), begun, False
+        while self._sent < until:
+            now = time.monotonic()
+            has_settled = has_settled or self._has_settled(now - begun)
+            due = min(due + (now - looked_at) * self._plan.rate, until if has_settled else half)
+            looked_at = now
+            for number in range(self._sent, math.ceil(due)):
                 row = ViewRow(key={"number": f"n{number:09}"}, values={"number": number}, build="experiment")
                 writer.write(topic, row.model_dump_json(), row.identity)
-            self._sent = due
+            self._sent = math.ceil(due)
             writer.poll()
             self._check()
             time.sleep(_LOOK_SECONDS)
