@@ -129,6 +129,10 @@ class Actual:
     exits: Mapping[str, int] = field(default_factory=dict)
     causes: Mapping[str, str] = field(default_factory=dict)
 
+    def runs(self, job: str, spec: str) -> bool:
+        """Return whether a process of `job` from `spec` lives; what a dead one has left, a JVM, does not count."""
+        return any(one.leader and (one.job, one.spec) == (job, spec) for one in self.live)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Past:

@@ -122,10 +122,10 @@ class _Round:
         """Settle what became of the processes that were there at the last call."""
         stopping = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
         past = replace(past, asked=stopping)
-        own = [p for p in live if p.spec == past.spec]
-        if not own and past.expected:
+        if past.expected and not self._actual.runs(job, past.spec):
             runs_on = any(p.leader and p.pid not in stopping for p in live)
             return self._failed(job, past, self._actual.exits.get(job), runs_on)
+        own = [p for p in live if p.spec == past.spec]
         started = min((p.started_at for p in own if p.pid not in stopping), default=self._now)
         patience = (
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after

@@ -125,7 +125,7 @@ class Supervisor:
         """
         with hold(self._lock):
             history = read_history(self._memory)
-            there = {(process.labels.job, process.labels.spec) for process in self._runner.list()}
+            there = {(process.labels.job, process.labels.spec) for process in self._runner.list() if process.leader}
             gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
             for job in gone:
                 self._note(job, What.END, "ended with the stack")
@@ -189,10 +189,10 @@ class Supervisor:
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         codes = {job: self._runner.exit_code(job) for job in history.jobs}
         live = [self._live_one(process) for process in processes]
-        there = {(one.job, one.spec) for one in live}
-        gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
-        causes = {job: self._cause(job, past) for job, past in gone.items()}
-        return Actual(live=live, exits={job: code for job, code in codes.items() if code is not None}, causes=causes)
+        actual = Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
+        pasts = history.jobs.items()
+        gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
+        return replace(actual, causes={job: self._cause(job, past) for job, past in gone.items()})
 
     def _cause(self, job: str, past: Past) -> str:
         """Why the process of `past` failed, as it said itself; empty when it said nothing."""

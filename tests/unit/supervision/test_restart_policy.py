@@ -282,6 +282,20 @@ def test_what_has_lost_its_leader_is_ended_before_a_start() -> None:
     assert [type(action) for action in world.tick()] == [Start]
 
 
+def test_a_process_that_died_has_failed_though_its_jvm_lives_on() -> None:
+    world = World({JOB: Desired("v1")})
+    world.run(5)
+    (one,) = world.running(JOB)
+    world.live[one.pid] = replace(one, leader=False)
+    reason = "ended without an exit code: killed by the kernel (out of memory) or by somebody"
+    assert world.tick() == [
+        Change(JOB, Condition.RESTARTING, reason),
+        Stop(JOB, one.pid, "lost its leader", force=True),
+    ]
+    assert len(world.history.jobs[JOB].failures) == 1
+    assert [type(action) for action in world.tick()] == [Start]
+
+
 def test_heavy_jobs_start_one_after_another_and_light_ones_at_once() -> None:
     desired = {f"detector:{n}": Desired("v1", heavy=True) for n in range(3)} | {"notifier": Desired("v1")}
     world = World(desired, pace=Pace(stagger=5))

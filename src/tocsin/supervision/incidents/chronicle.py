@@ -78,8 +78,8 @@ class Look:
 
     def events(self) -> list[tuple[str, Event]]:
         """List the events, each with its job: ends, then what is done about them, in order."""
-        alive = {(process.job, process.spec) for process in self.actual.live}
-        ended = [job for job, past in self.before.jobs.items() if past.expected and (job, past.spec) not in alive]
+        pasts, runs = self.before.jobs, self.actual.runs
+        ended = [job for job, past in pasts.items() if past.expected and not runs(job, past.spec)]
         before = {job: past.works for job, past in self.before.jobs.items()}
         started = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
         events = [(job, self._end(job)) for job in ended]

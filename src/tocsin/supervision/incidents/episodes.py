@@ -59,8 +59,12 @@ class _Ended:
     count: int = 1
 
     def is_told_again_by(self, event: Event) -> bool:
-        """Return whether `event` is about the same process: one that was asked ends by force, or is found gone."""
-        return self.restarted_at is None and self.event.what is What.STOP and event.what is not What.REFUSED
+        """Return whether `event` is about the same process.
+
+        One that was asked ends by force, or is found gone; what one leaves that ended by itself, its JVM, is ended.
+        """
+        same = event.what is not What.REFUSED if self.event.what is What.STOP else event.forced
+        return self.restarted_at is None and self.event.what is not What.REFUSED and same
 
 
 def episodes(events: Sequence[Event]) -> list[Episode]:
@@ -108,11 +112,12 @@ def last_restart(episodes: Sequence[Episode]) -> Restart | None:
 
 def _episode(one: _Ended) -> Episode:
     event = one.event
-    forced = "; it did not stop when asked, and was killed" if one.forced and not event.forced else ""
+    asked = event.what is What.STOP
+    forced = "; it did not stop when asked, and was killed" if asked and one.forced and not event.forced else ""
     return Episode(
         at=event.at,
         failed=event.failed or event.what is What.REFUSED,
-        asked=event.what is What.STOP,
+        asked=asked,
         cause=printable(event.reason + forced + (f"; {one.count} times" if one.count > 1 else "")),
         exit_code=event.exit_code,
         ran_seconds=event.ran_seconds,

@@ -56,6 +56,8 @@ def test_one_process_ends_once_however_often_that_is_told() -> None:
     (one,) = episodes([start(1), stop(10), stop(30, "was asked to stop", forced=True), crash(31), start(40), works(40)])
     assert one.cause == "a restart was asked for; it did not stop when asked, and was killed"
     assert (one.at, one.back_seconds, one.failed) == (10, 30, False)
+    (one,) = episodes([start(1), crash(10), stop(10, "lost its leader", forced=True), start(12), works(40)])
+    assert (one.cause, one.at, one.back_seconds, one.failed) == ("it broke", 10, 30, True)
 
 
 def test_where_two_ran_the_other_one_was_there_at_once() -> None:
