@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.rig.broker import Broker
+from tests.rig.checkpoints import Logs
 from tests.rig.ingest_topics import assert_ticks_are_true
 from tests.rig.installation import Installation
 from tests.rig.waiting import await_that
@@ -55,6 +57,28 @@ class Lines:
         by_identity = {(e["raw_topic"], e["raw_partition"], e["raw_offset"]): e["word"] for e in self.written()}
         return Counter(by_identity.values())
 
+    def repeated(self) -> int:
+        """How many words came out once more."""
+        written = self.written()
+        return len(written) - len({(e["raw_topic"], e["raw_partition"], e["raw_offset"]) for e in written})
+
+    @contextlib.contextmanager
+    def endless(self) -> Iterator[None]:
+        """Lines keep coming inside the block, so that each batch has some."""
+        enough = threading.Event()
+
+        def keep_sending() -> None:
+            while not enough.wait(0.05):
+                self.send(30)
+
+        sending = threading.Thread(target=keep_sending)
+        sending.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            sending.join()
+
     def await_all(self) -> None:
         await_that(lambda: self.counted().total() >= self.words.total(), 90, lambda: f"{self.counted()} {self.words}")
         assert self.counted() == self.words
@@ -72,22 +96,25 @@ def running(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterato
         yield one
 
 
+def kill_between_writing_and_committing(installation: Installation, what: str) -> None:
+    logs = Logs.of(installation.settings.checkpoint(WORDS))
+    assert logs is not None
+    assert any(logs.await_flushed() and installation.kill_if(logs.is_pending, WORDS, what) for _ in range(10))
+
+
 def test_words_are_counted_once_though_the_flow_is_killed_under_load(running: Installation) -> None:
     lines = Lines(running)
     lines.send(500)
     lines.await_all()
     for what in ("all", "jvm"):
-        sending = threading.Thread(target=lines.send, args=(3_000,))
-        before = len(lines.written())
-        sending.start()
-        await_that(lambda before=before: len(lines.written()) > before + 500, 60)  # type: ignore[misc]  # of a loop
-        running.kill(WORDS, what)
-        running.await_end(WORDS)
-        sending.join()
+        repeated = lines.repeated()
+        with lines.endless():
+            kill_between_writing_and_committing(running, what)
+            running.await_end(WORDS)
         running.start(WORDS)
         running.await_ready(WORDS)
         lines.await_all()
-    assert len(lines.written()) > lines.words.total(), "no kill came between writing and committing"
+        assert lines.repeated() > repeated, "the batch is run again"
     sources = {(e["source"], e["raw_topic"].rpartition(":")[2]) for e in lines.written()}
     assert sources == {("words", running.settings.names.raw("lines"))}
 
