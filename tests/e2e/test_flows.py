@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.rig.broker import Broker
-from tests.rig.checkpoints import Logs
 from tests.rig.ingest_topics import assert_ticks_are_true
 from tests.rig.installation import Installation
 from tests.rig.waiting import await_that
@@ -96,12 +95,6 @@ def running(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterato
         yield one
 
 
-def kill_between_writing_and_committing(installation: Installation, what: str) -> None:
-    logs = Logs.of(installation.settings.checkpoint(WORDS))
-    assert logs is not None
-    assert any(logs.await_flushed() and installation.kill_if(logs.is_pending, WORDS, what) for _ in range(10))
-
-
 def test_words_are_counted_once_though_the_flow_is_killed_under_load(running: Installation) -> None:
     lines = Lines(running)
     lines.send(500)
@@ -109,7 +102,7 @@ def test_words_are_counted_once_though_the_flow_is_killed_under_load(running: In
     for what in ("all", "jvm"):
         repeated = lines.repeated()
         with lines.endless():
-            kill_between_writing_and_committing(running, what)
+            running.kill_between_flush_and_commit(WORDS, what)
             running.await_end(WORDS)
         running.start(WORDS)
         running.await_ready(WORDS)

@@ -27,7 +27,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
 )
 
 from tests.rig.broker import Broker
-from tests.rig.checkpoints import Logs
 from tests.rig.ingest_topics import WAIT, Identity, Topics, place
 from tests.rig.installation import READY_SECONDS, STOP_SECONDS, Installation, jvms_of
 from tests.rig.observed import INGEST
@@ -224,9 +223,7 @@ def test_a_record_that_ends_the_query_is_set_aside(live: LiveIngest) -> None:
 
 def kill_between_flush_and_commit(installation: Installation) -> None:
     """Kill the JVM alone: Python ends because of it."""
-    logs = Logs.of(installation.settings.checkpoint(INGEST))
-    assert logs is not None
-    assert any(logs.await_flushed() and installation.kill_if(logs.is_pending, INGEST, "jvm") for _ in range(10))
+    installation.kill_between_flush_and_commit(INGEST, "jvm")
 
 
 def kill_within_a_batch(installation: Installation) -> None:

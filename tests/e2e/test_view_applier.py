@@ -17,6 +17,7 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
+from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import running
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
@@ -34,31 +35,11 @@ from tocsin.views.rest.view_api import Rows
 from tocsin.views.view_row import ViewRow
 
 ROWS, KEYS, SECONDS = 20_000, 200, 60.0
-VIEW = '''"""Counts words."""
-from tocsin import view
-@view(source="words", key="word", window=None, sink="redis", owner="search@example.com", stage="live")
-def view(events):
-    return events
-'''
-SOURCE = """title = "Words"
-owner = "search@example.com"
-format = "json"
-key = "word"
-event_time = "at"
-event_time_format = "iso8601"
-lateness = "10 seconds"
-
-[schema]
-at = "timestamp"
-word = "string"
-"""
 
 
 @pytest.fixture
 def settings(tmp_path: Path, broker: Broker) -> Settings:
-    for path, text in (("views/words_seen.py", VIEW), ("sources/words.toml", SOURCE)):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text(text)
+    declare_words(tmp_path, "words_seen", window=None, sink="redis")
     kafka = broker.kafka.model_copy(update={"topic_prefix": f"{tmp_path.name}."})
     found = Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
     ensure_topics(found, read_catalog(tmp_path))

@@ -17,6 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.rig.broker import Broker
+from tests.rig.checkpoints import Logs
 from tests.rig.observed import Observed, low_limits
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited
@@ -155,6 +156,12 @@ class Installation(Observed):
                 self.kill(job, what)
                 return True
         return False
+
+    def kill_between_flush_and_commit(self, job: str, what: str = "all") -> None:
+        """Kill `job` when all that a batch has written is out, and the batch is not committed: it is run again."""
+        logs = Logs.of(self.settings.checkpoint(job))
+        assert logs is not None
+        assert any(logs.await_flushed() and self.kill_if(logs.is_pending, job, what) for _ in range(10))
 
     def leader(self, job: str) -> psutil.Process:
         """The Python process of `job`."""

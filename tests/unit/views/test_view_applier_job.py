@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.played_kafka import played_kafka, running_job
+from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
-from tests.unit.views.view_scene import NOON, SECOND, declare_words, view_row
+from tests.unit.views.view_scene import NOON, SECOND, view_row
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobReport, JobState
@@ -26,7 +27,7 @@ from tocsin.views.view_row import ViewRow
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    declare_words(tmp_path)
+    declare_words(tmp_path, keep="60 seconds")
     with played_kafka("views.word_counts", "job-metrics") as kafka:
         yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
 

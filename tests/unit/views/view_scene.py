@@ -18,33 +18,6 @@ NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-VIEW = '''"""Counts words."""
-from tocsin import view
-@view(source="words", key="word", window="10 seconds", keep="60 seconds", owner="search@example.com", stage="live")
-def view(events):
-    return events
-'''
-SOURCE = """title = "Words"
-owner = "search@example.com"
-format = "json"
-key = "word"
-event_time = "at"
-event_time_format = "iso8601"
-lateness = "10 seconds"
-
-[schema]
-at = "timestamp"
-word = "string"
-"""
-
-
-def declare_words(project: Path) -> None:
-    """Write the files of the view and its source."""
-    for path, text in (("views/word_counts.py", VIEW), ("sources/words.toml", SOURCE)):
-        (project / path).parent.mkdir()
-        (project / path).write_text(text)
-
-
 def view_spec(**fields: Any) -> ViewSpec:
     known: dict[str, Any] = {
         "name": "word_counts",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
 from tests.unit.supervision.dummies import OBEDIENT, launch
-from tests.unit.views.view_scene import SOURCE, VIEW
 from tocsin.dev.servers import server_set
 from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
@@ -39,20 +39,12 @@ class Asleep:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for folder in ("views", "sources"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "sources" / "words.toml").write_text(SOURCE)
     return Settings(project=tmp_path, state=tmp_path / "state")
-
-
-def declare(settings: Settings, name: str, sink: str, stage: str = "live") -> None:
-    text = VIEW.replace("owner=", f'sink="{sink}", owner=').replace('"live"', f'"{stage}"')
-    (settings.project / "views" / f"{name}.py").write_text(text)
 
 
 def test_only_sinks_that_running_views_name_and_nobody_else_serves_are_needed(settings: Settings) -> None:
     for name, sink, stage in (("a", "sqlite", "live"), ("b", "redis", "draft"), ("c", "postgres", "shadow")):
-        declare(settings, name, sink, stage)
+        declare_words(settings.project, name, sink=sink, stage=stage)
     catalog = read_catalog(settings.project)
     assert needed_kinds(settings, catalog) == [SinkKind.POSTGRES]
     served = settings.model_copy(update={"views": ViewSettings(postgres="postgresql://elsewhere/x")})
@@ -79,7 +71,7 @@ def test_a_server_that_is_not_installed_is_named_with_its_command_and_holds_noth
     try:
         servers.tick()
         assert [part.name for part in servers.lines() if part.failing] == []
-        declare(settings, "a", "influx")
+        declare_words(settings.project, "a", sink="influx")
         await_that(lambda: servers.tick() is False and any(part.failing for part in servers.lines()))
         (missing,) = [part for part in servers.lines() if part.failing]
         assert (missing.name, missing.ready) == ("influx", False)
@@ -96,7 +88,7 @@ def test_a_view_that_is_added_gets_its_topic(settings: Settings, monkeypatch: py
     servers = Servers(settings, settings.local_id, kafka, SinkServers(settings, PORTS))
     try:
         await_that(lambda: servers.tick() and made)
-        declare(settings, "a", "sqlite")
+        declare_words(settings.project, "a", sink="sqlite")
         await_that(lambda: servers.tick() and len(made) > 1)
         servers.tick()
         assert made == [set(), {"a"}]

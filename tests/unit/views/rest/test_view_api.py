@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.views.view_scene import NOON, declare_words, record, view_row, view_spec
+from tests.rig.samples.words import declare_words
+from tests.unit.views.view_scene import NOON, record, view_row, view_spec
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
@@ -75,7 +76,7 @@ class Api:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    declare_words(tmp_path)
+    declare_words(tmp_path, keep="60 seconds")
     found = Api(Settings(project=tmp_path, state=tmp_path / "state"))
     yield found
     if found.store is not None:
