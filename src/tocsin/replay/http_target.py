@@ -78,6 +78,9 @@ class HttpTarget:
         path = self._base + quote(event.values[self._requests.path], _SAFE)
         self._pool.submit(self._ask, self._method(event), path, ticket)
 
+    def poll(self) -> None:
+        """Do nothing: answers settle their tickets in threads of their own."""
+
     def finish(self) -> None:
         """Wait for the answers to all that was sent, and leave."""
         self._pool.shutdown()

@@ -30,12 +30,14 @@ class ReplayRange(BaseModel, frozen=True):
     Attributes:
         start, end: event times from `start` up to, not including, `end`; UTC.
         starts, ends: offsets by partition.
+        position: up to where all is settled, in partitions where that is beyond `starts`.
     """
 
     start: datetime
     end: datetime
     starts: Offsets
     ends: Offsets
+    position: Offsets = {}
 
 
 @dataclass(frozen=True)

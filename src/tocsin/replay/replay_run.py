@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, Self
 
@@ -20,7 +20,7 @@ from tocsin.replay.outcomes import Counted, Progress, Ticket
 from tocsin.replay.recorded import RecordedEvent, ReplayRange, find_range, read_range
 from tocsin.runtime import state_file
 
-_COMMIT_SECONDS = 1.0
+_KEEP_SECONDS = 1.0
 
 
 class Target(Protocol):
@@ -34,8 +34,11 @@ class Target(Protocol):
     def send(self, event: RecordedEvent, ticket: Ticket) -> None:
         """Send `event`, now or as soon as it can; `ticket` is settled when that is done."""
 
+    def poll(self) -> None:
+        """Settle what is done meanwhile; called at least each second while no event is due."""
+
     def finish(self) -> None:
-        """Wait until all tickets are settled."""
+        """Wait until all tickets are settled that can be."""
 
 
 class ReplayPace(BaseModel, frozen=True):
@@ -56,7 +59,7 @@ class ReplayPace(BaseModel, frozen=True):
 
 
 class Replay:
-    """One replay of a source. Its consumer group is its own, so nobody else's reading moves.
+    """One replay of a source. It commits nothing to Kafka, so nobody else's reading moves.
 
     Attributes:
         range: what is replayed; that of the first run when this one goes on from there.
@@ -87,8 +90,8 @@ class Replay:
         earlier = None if restart else state_file.read(self._file, ReplayRange, None)
         self.resumed = earlier is not None
         self.range = earlier or find_range(self._topic, source, *wanted)
-        committed = self._topic.committed(self.range.ends) if self.resumed else {}
-        self._position = {p: max(start, committed.get(p, 0)) for p, start in self.range.starts.items()}
+        # Not in Kafka: an offset that an earlier run of the same call has committed would be taken for one of this run.
+        self._position = self.range.starts | self.range.position
 
     def count(self, target: Target, pace: ReplayPace) -> Counted:
         """Count what is left to send, without sending it."""
@@ -111,26 +114,40 @@ class Replay:
 
         Raises:
             TransientError: Kafka or the target cannot be reached; the next run goes on.
+            OSError: the state folder cannot be written.
         """
-        state_file.write(self._file, ReplayRange, self.range)
-        committed = time.monotonic()
+
+        def keep_up() -> None:
+            target.poll()
+            self._keep(progress)
+
+        self._keep(progress)
+        clock = _Clock(pace, stop, keep_up)
         try:
-            for event, reason in _paced(read_range(self._topic, self.range, self._position), pace, target, stop):
+            for event in read_range(self._topic, self.range, self._position):
+                reason = target.refuses(event)
+                if reason is None and not clock.wait_for(event.time):
+                    break
                 ticket = progress.begin(event)
                 if reason is not None:
                     progress.leave_out(ticket, reason)
                 else:
                     target.send(event, ticket)
-                if time.monotonic() - committed > _COMMIT_SECONDS:
-                    self._topic.commit(progress.position())
-                    committed = time.monotonic()
+                clock.turn()
         finally:
-            target.finish()
-            self._topic.commit(progress.position())
+            try:
+                target.finish()
+            finally:
+                self._keep(progress)
         if stop.is_set():
             return False
         self._file.unlink(missing_ok=True)
         return True
+
+    def _keep(self, progress: Progress) -> None:
+        """Write down up to where all is settled: the next run goes on from there."""
+        position = self.range.position | progress.position()
+        state_file.write(self._file, ReplayRange, self.range.model_copy(update={"position": position}))
 
     def __enter__(self) -> Self:
         return self
@@ -144,21 +161,29 @@ def name_of(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
-def _paced(
-    events: Iterator[RecordedEvent], pace: ReplayPace, target: Target, stop: threading.Event
-) -> Iterator[tuple[RecordedEvent, str | None]]:
-    """Hold each event back until it is due, but for those that the target refuses; yields the reason with these."""
-    began, first = time.monotonic(), None
-    sent = 0
-    for event in events:
-        if stop.is_set():
-            return
-        reason = target.refuses(event)
-        if reason is None:
-            first = first or event.time
-            due = (event.time - first).total_seconds() / pace.speed if pace.speed else 0.0
-            due = max(due, sent / pace.rate if pace.rate else 0.0)
-            if (ahead := began + due - time.monotonic()) > 0 and stop.wait(ahead):
-                return
-            sent += 1
-        yield event, reason
+class _Clock:
+    """Holds each event back until it is due, and does something each second, also while none is due."""
+
+    def __init__(self, pace: ReplayPace, stop: threading.Event, each_second: Callable[[], None]) -> None:
+        self._pace, self._stop, self._each_second = pace, stop, each_second
+        self._began = self._turned = time.monotonic()
+        self._first: datetime | None = None
+        self._sent = 0
+
+    def wait_for(self, moment: datetime) -> bool:
+        """Wait until the event of `moment` is due; false if the replay is to stop instead."""
+        self._first = self._first or moment
+        speed, rate = self._pace.speed, self._pace.rate
+        due = (moment - self._first).total_seconds() / speed if speed else 0.0
+        due = self._began + max(due, self._sent / rate if rate else 0.0)
+        while not self._stop.is_set() and (ahead := due - time.monotonic()) > 0:
+            self._stop.wait(min(ahead, _KEEP_SECONDS))
+            self.turn()
+        self._sent += 1
+        return not self._stop.is_set()
+
+    def turn(self) -> None:
+        """Do what is done each second, if one has passed."""
+        if time.monotonic() - self._turned > _KEEP_SECONDS:
+            self._each_second()
+            self._turned = time.monotonic()

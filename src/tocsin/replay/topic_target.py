@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import RAW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -42,6 +42,7 @@ class TopicTarget:
             what = "is a topic of this installation; take raw.<another source>, or a topic of your own"
             raise ConfigError.one(topic, what)
         self.name, self._source, self._progress = topic, source, progress
+        self._trouble = ""
         self._writer = RecordWriter(settings, RAW_BYTES, config={"linger.ms": 5, "compression.type": "lz4"})
         if not self._writer.has_topic(topic):
             raise ConfigError.one(topic, "does not exist; `tocsin dev up` creates the topics of all sources")
@@ -54,11 +55,15 @@ class TopicTarget:
         """Hand over `event`.
 
         Raises:
-            TransientError: Kafka takes nothing; a retry helps.
+            TransientError: Kafka takes nothing; running the replay again sends what is missing.
         """
+        self._judge()
         began = time.monotonic()
 
         def acknowledge(error: KafkaError | None, _: Message) -> None:
+            if error is not None and error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                self._trouble = error.str()  # the ticket stays open, so the next run sends it again
+                return
             outcome = "written" if error is None else REFUSED
             self._progress.settle(ticket, outcome, time.monotonic() - began, error.str() if error else "")
 
@@ -71,10 +76,24 @@ class TopicTarget:
         if not self._writer.write(self.name, value, key, on_delivery=acknowledge, headers=headers):
             self._progress.settle(ticket, REFUSED, 0.0, "it is longer than Kafka takes")
 
+    def poll(self) -> None:
+        """Hear what Kafka has stored.
+
+        Raises:
+            TransientError: it has not stored something; running the replay again sends what is missing.
+        """
+        self._writer.poll()
+        self._judge()
+
     def finish(self) -> None:
         """Wait until all is written.
 
         Raises:
-            TransientError: it cannot be; running the replay again helps.
+            TransientError: it cannot be; running the replay again sends what is missing.
         """
         self._writer.flush()
+        self._judge()
+
+    def _judge(self) -> None:
+        if self._trouble:
+            raise TransientError(f"not all events reached {self.name}: {self._trouble}")

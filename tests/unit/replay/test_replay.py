@@ -1,18 +1,16 @@
 """A replay: events of a range in order, each once, at their pace, to a server or a topic, and on after a stop."""
 
-import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rig.played_kafka import played_kafka, written
+from tests.rig.staging_host import StagingHost, staging_host
 from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.record_writer import RecordWriter
@@ -46,52 +44,10 @@ def event(offset: int, second: float = 0.0, **more: Any) -> bytes:
     return json.dumps(origin | {"at": moment, "path": f"/{offset}", "method": "GET"} | more).encode()
 
 
-class Server(ThreadingHTTPServer):
-    """Answers with 200, or what the path says; notes the requests and when they came."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[float, str, str]] = []
-        self.hangs = threading.Event()
-        self.goes_on = threading.Event()
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    @property
-    def paths(self) -> list[str]:
-        return [path for _, _, path in self.asked]
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        server.asked.append((time.monotonic(), self.command, self.path))
-        if server.hangs.is_set():
-            server.goes_on.wait(20)
-        self.send_response(500 if "broken" in self.path else 200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    do_POST = do_GET
-
-    def handle(self) -> None:
-        with contextlib.suppress(OSError):  # whoever asked has gone
-            super().handle()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.goes_on.set()
-        server.shutdown()
-        thread.join()
+def server() -> Iterator[StagingHost]:
+    with staging_host() as host:
+        yield host
 
 
 @pytest.fixture
@@ -122,12 +78,8 @@ def replay(
     return progress
 
 
-def url_of(server: Server) -> str:
-    return f"http://127.0.0.1:{server.server_address[1]}"
-
-
 def test_each_event_is_sent_once_in_the_order_of_time(
-    settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(
         settings,
@@ -141,7 +93,7 @@ def test_each_event_is_sent_once_in_the_order_of_time(
         (2, b"no event"),
         (2, event(9, 3600)),
     )
-    progress = replay(settings, monkeypatch, url_of(server) + "/base")
+    progress = replay(settings, monkeypatch, server.url + "/base")
     assert server.paths == [f"/base/{n}" for n in (0, 1, 2, 3, 4, 3, 0)]
     report = progress.report(PLANNED, is_done=True)
     assert (report.outcomes, report.has_failed) == ({"200": 7}, False)
@@ -150,7 +102,7 @@ def test_each_event_is_sent_once_in_the_order_of_time(
 
 
 def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
-    settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others: list[dict[str, Any]] = [
         {"method": "POST"},
@@ -160,11 +112,11 @@ def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
     ]
     fill(settings, *((0, event(n, n, **other)) for n, other in enumerate([*others, {"path": "/a b\r\nX: y?é=1"}])))
     with opened(settings, monkeypatch) as run:
-        counted = run.count(HttpTarget(url_of(server), Requests(), Progress()), ReplayPace(rate=0.5))
+        counted = run.count(HttpTarget(server.url, Requests(), Progress()), ReplayPace(rate=0.5))
     assert (counted.events, counted.seconds) == (1, 2.0)
     assert counted.left_out == {"method POST": 1, "method DELETE": 1, "without a path": 2}
     assert server.asked == []
-    progress = replay(settings, monkeypatch, url_of(server), allowed=frozenset({"GET", "POST"}))
+    progress = replay(settings, monkeypatch, server.url, allowed=frozenset({"GET", "POST"}))
     assert [(method, path) for _, method, path in server.asked] == [
         ("POST", "/0"),
         ("GET", "/a%20b%0D%0AX:%20y?%C3%A9=1"),
@@ -173,20 +125,20 @@ def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
 
 
 def test_events_keep_their_distance_and_the_rate_its_cap(
-    settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, *((0, event(n, second)) for n, second in enumerate((0, 0.8, 0.8, 0.8))))
-    replay(settings, monkeypatch, url_of(server), ReplayPace(speed=2, rate=10))
+    replay(settings, monkeypatch, server.url, ReplayPace(speed=2, rate=10))
     moments = [moment for moment, _, _ in server.asked]
     assert moments[1] - moments[0] > 0.35
     assert moments[3] - moments[0] > 0.35
     server.asked.clear()
-    replay(settings, monkeypatch, url_of(server), ReplayPace(speed=0, rate=10))
+    replay(settings, monkeypatch, server.url, ReplayPace(speed=0, rate=10))
     assert server.asked[3][0] - server.asked[0][0] > 0.25
 
 
 def test_a_replay_that_was_broken_off_goes_on(
-    settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, *((n % 2, event(n, n)) for n in range(10)))
     stop = threading.Event()
@@ -199,23 +151,23 @@ def test_a_replay_that_was_broken_off_goes_on(
 
     progress = Progress()
     with opened(settings, monkeypatch) as run:
-        assert not run.run(Stopping(url_of(server), Requests(), progress), FAST, progress, stop)
+        assert not run.run(Stopping(server.url, Requests(), progress), FAST, progress, stop)
     fill(settings, (0, event(99, 99)))  # came later, and belongs to the range of a new replay alone
     with opened(settings, monkeypatch) as run:
         assert run.resumed
-    replay(settings, monkeypatch, url_of(server))
+    replay(settings, monkeypatch, server.url)
     assert sorted(server.paths) == sorted(f"/{n}" for n in range(10))
     with opened(settings, monkeypatch) as run:
         assert not run.resumed
 
 
 def test_a_server_that_hangs_or_fails_is_told_and_many_times_in_a_row_ends_it(
-    settings: Settings, server: Server, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, (0, event(0, path="/broken")), *((0, event(n, n)) for n in range(1, 60)))
     server.hangs.set()
     progress = Progress()
-    target = HttpTarget(url_of(server), Requests(connections=20, timeout_seconds=0.2), progress)
+    target = HttpTarget(server.url, Requests(connections=20, timeout_seconds=0.2), progress)
     with opened(settings, monkeypatch) as run, pytest.raises(TransientError, match="20 requests in a row"):
         run.run(target, FAST, progress, threading.Event())
     report = progress.report(PLANNED, is_done=False)
@@ -224,9 +176,9 @@ def test_a_server_that_hangs_or_fails_is_told_and_many_times_in_a_row_ends_it(
     server.hangs.clear()
     server.goes_on.set()
     server.asked.clear()
-    rest = replay(settings, monkeypatch, url_of(server))
+    rest = replay(settings, monkeypatch, server.url)
     assert rest.outcomes == {"200": 60 - report.outcomes["no answer"]}
-    assert replay(settings, monkeypatch, url_of(server)).report(PLANNED, is_done=True).has_failed
+    assert replay(settings, monkeypatch, server.url).report(PLANNED, is_done=True).has_failed
 
 
 @pytest.mark.parametrize("url", ["staging", "ftp://staging", "http://", "http://staging?x=1"])
