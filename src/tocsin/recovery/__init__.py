@@ -1,0 +1,1 @@
+"""Backups of an installation, and restoring them."""
