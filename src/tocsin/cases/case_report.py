@@ -1,0 +1,208 @@
+"""Define what a run of cases has found out, as its process sends it and `tocsin test --json` writes it.
+
+Times are UTC, as the case writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import BaseModel
+
+from tocsin.model.finding import Finding, next_rung
+
+_SAME = 1e-9
+
+
+class Way(StrEnum):
+    """The ways in which events reach a detector."""
+
+    BATCH = "batch"
+    ONE_BATCH = "one-batch"
+    EACH_EVENT = "each-event"
+    SHUFFLED = "shuffled"
+    RESTARTED = "restarted"
+    REAL_TIME = "real-time"
+
+
+class CaseFinding(BaseModel, frozen=True):
+    """A finding of a case.
+
+    Attributes:
+        finding_id: its identity; the same in all ways.
+        entity, level, score, at_least: see `Finding`.
+        start, end: of its window; both the time of the event for a detector of single events.
+    """
+
+    finding_id: str
+    entity: dict[str, str]
+    level: str
+    score: float
+    at_least: bool = False
+    start: datetime | None = None
+    end: datetime | None = None
+
+    @classmethod
+    def of(cls, finding: Finding, moved: timedelta) -> CaseFinding:
+        """Take what `finding` says of a case that was `moved` in time."""
+        start, end = finding.window_start or finding.event_time_max, finding.window_end or finding.event_time_max
+        return cls(
+            **finding.model_dump(include={"finding_id", "entity", "level", "score", "at_least"}),
+            start=start and start - moved,
+            end=end and end - moved,
+        )
+
+    def agrees(self, other: CaseFinding) -> bool:
+        """Return whether level and score are those of `other`, which is exact; `at_least` is a lower bound."""
+        if self.level != other.level:
+            return False
+        if self.at_least:
+            return self.score <= other.score < next_rung(int(self.score))
+        return math.isclose(self.score, other.score, rel_tol=_SAME, abs_tol=_SAME)
+
+    def __str__(self) -> str:
+        least = "at least " if self.at_least else ""
+        where = window_text(self.start, self.end)
+        return f"{self.level}  {entity_text(self.entity)}  {where}  score {least}{self.score:g}"
+
+
+class CaseProblem(BaseModel, frozen=True):
+    """One difference in a case.
+
+    Attributes:
+        way: in which it was seen first.
+        others: ways with the same difference.
+        expected, found: what should be and what is, in words; empty for nothing.
+        why: where no finding differs, what went wrong.
+    """
+
+    way: Way
+    others: tuple[Way, ...] = ()
+    expected: str = ""
+    found: str = ""
+    why: str = ""
+
+
+class CaseOutcome(BaseModel):
+    """What became of one case.
+
+    Attributes:
+        name: of the case.
+        file, line: where it is written; of a generated one, the case that it is made of.
+        is_generated: it was made from the limits.
+        timeline: its events in words.
+        windows: the windows that hold events, with their number.
+        found: the findings of the first way.
+        problems: all differences; empty if it passed.
+    """
+
+    name: str
+    file: str
+    line: int
+    is_generated: bool = False
+    timeline: list[str] = []
+    windows: list[str] = []
+    found: list[CaseFinding] = []
+    problems: list[CaseProblem] = []
+
+
+class WayOutcome(BaseModel):
+    """How one way went: the seconds that it took, or why it was not taken."""
+
+    way: Way
+    seconds: float = 0.0
+    skipped: str = ""
+
+
+class MutantOutcome(BaseModel):
+    """A change of the detector that a case should notice.
+
+    Attributes:
+        line: of the detector's file.
+        change: in words.
+        killed_by: name of the first case that fails with it, or why it cannot run; empty if it survived.
+    """
+
+    line: int
+    change: str
+    killed_by: str = ""
+
+
+class DetectorOutcome(BaseModel):
+    """What became of the cases of one detector.
+
+    Attributes:
+        detector: its name.
+        faults: what must be fixed before its cases can run.
+        cases, ways, mutants: see there.
+        notes: what was left out, and why.
+    """
+
+    detector: str
+    faults: list[str] = []
+    cases: list[CaseOutcome] = []
+    ways: list[WayOutcome] = []
+    mutants: list[MutantOutcome] = []
+    notes: list[str] = []
+
+    @property
+    def failed(self) -> list[CaseOutcome]:
+        """The cases that did not pass."""
+        return [case for case in self.cases if case.problems]
+
+    @property
+    def survivors(self) -> list[MutantOutcome]:
+        """The mutants that no case noticed."""
+        return [mutant for mutant in self.mutants if not mutant.killed_by]
+
+    @property
+    def is_well(self) -> bool:
+        """Return whether all passed and no mutant survived."""
+        return not (self.faults or self.failed or self.survivors)
+
+
+class TestReport(BaseModel):
+    """What became of all detectors.
+
+    Attributes:
+        detectors: those that were run.
+        seconds: that it took.
+        was_warm: Spark ran already.
+    """
+
+    __test__ = False  # pytest takes it for a class of tests
+
+    detectors: list[DetectorOutcome]
+    seconds: float
+    was_warm: bool = False
+
+
+def entity_text(entity: dict[str, str]) -> str:
+    """Write an entity for people."""
+    return ", ".join(f"{name}={value}" for name, value in entity.items())
+
+
+def clock(moment: datetime) -> str:
+    """Write a time for people: without what is zero, and with its day if that is none of the first week."""
+    text = f"{moment:%H:%M:%S.%f}".rstrip("0").rstrip(".")
+    return text if moment.date().isoformat() == "2026-01-05" else f"{moment:%Y-%m-%d} {text}"
+
+
+def window_text(start: datetime | None, end: datetime | None) -> str:
+    """Write a window, or the time of an event, for people."""
+    if start is None or end is None or start == end:
+        return clock(start) if start else ""
+    return f"{clock(start)} to {clock(end)}"
+
+
+def joined_problems(problems: Iterable[CaseProblem]) -> list[CaseProblem]:
+    """Say once what was seen in several ways."""
+    same: dict[tuple[str, str, str], CaseProblem] = {}
+    for one in problems:
+        key = (one.expected, one.found, one.why)
+        known = same.get(key)
+        same[key] = one if known is None else known.model_copy(update={"others": (*known.others, one.way)})
+    return list(same.values())

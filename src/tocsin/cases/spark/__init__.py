@@ -1,0 +1,1 @@
+"""Run cases: in batches, in streams, in real-time mode."""

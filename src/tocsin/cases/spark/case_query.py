@@ -1,0 +1,119 @@
+"""Make the query of a detector for its cases, by the functions of which its job and its backfill make theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.detect.spark.expected_windows import ClosedByBatch
+from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.plan import DetectorPlan, read_plan
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.step_query import detector_function
+from tocsin.model.detector import DetectorSpec, Span
+from tocsin.model.durations import EPOCH
+from tocsin.model.finding import Finding, Origin
+from tocsin.model.table import FROM, UNTIL, TableSpec
+from tocsin.project.catalog import Catalog
+from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
+from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
+
+_END = datetime(9999, 1, 1, tzinfo=UTC)
+TableRow = tuple[dict[str, Any], datetime, datetime]
+"""The columns of a row, and the times from which and until which it holds."""
+
+
+@dataclass(frozen=True)
+class LatestFindings:
+    """The last version of each finding, by its identity."""
+
+    findings: dict[str, Finding]
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> LatestFindings:
+        """Read records of the findings topic, in the order in which they were written."""
+        read = [Finding.model_validate_json(value) for value in values]
+        return cls({one.finding_id: one for one in read})
+
+
+class CaseQuery:
+    """The query of one detector.
+
+    Attributes:
+        spec: its declaration.
+        source: of its events.
+        plan: of its query on a stream.
+        used: the columns of events that it reads.
+        function: loaded from its file.
+        table_specs: declarations of the tables that it joins.
+        tables: their rows; none until `set_tables`.
+        spans: the windows of each case, in its lane; set where entities are expected.
+    """
+
+    def __init__(self, spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> None:
+        """Load and plan it.
+
+        Raises:
+            ConfigError: it cannot be loaded or planned; a retry does not help.
+        """
+        self.spec, self.source = spec, catalog.only_source(spec)
+        self._spark = spark
+        self.table_specs = [catalog.table(name) for name in spec.tables]
+        self.function = detector_function(spec, self.source)
+        self.spans: list[Span] = []
+        self.tables = no_rows(spark, catalog, spec.tables, spec.path)
+        rows = self._rows(no_records(spark), self.source.lateness, None)
+        self.plan: DetectorPlan = read_plan(rows, spec)
+        self.used = used_columns(rows, [self.source])[self.source.name]
+
+    def set_tables(self, rows: Mapping[str, list[TableRow]]) -> None:
+        """Put rows of tables in force, by table."""
+        if self.table_specs:
+            frames = {spec.name: (spec, self._frame(spec, rows.get(spec.name, []))) for spec in self.table_specs}
+            self.tables = JoinedTables(self.spec.path, frames)
+
+    def stream(self, records: DataFrame, delay: timedelta, *, ladder: bool = False) -> DataFrame:
+        """Make findings of a stream of records of the events topic, as the detector's job does; see `written`."""
+        rows = self._rows(records, delay, self.used)
+        return rows if self.spec.expect is not None else make_findings(rows, self.spec, Emission(ladder=ladder))
+
+    def written(self, rows: DataFrame, batch: int, checkpoint: Path) -> list[str]:
+        """Collect the findings of a micro-batch `rows` of `stream`, whose query has this `checkpoint`."""
+        kept = rows.persist()  # of expected entities it is read twice
+        try:
+            closed = ClosedByBatch(self.spec, checkpoint, within=self.spans, tables=self.tables)
+            made = kept if self.spec.expect is None else closed.make_findings(kept, batch)
+            return [] if made is None else [row.value for row in made.select("value").collect()]
+        finally:
+            kept.unpersist()
+
+    def batch(self, documents: list[dict[str, Any]]) -> LatestFindings:
+        """Find in `documents`, records of the events topic, as a backfill does.
+
+        Raises:
+            StreamOnly: it finds on the stream alone.
+        """
+        values = [(json.dumps(one),) for one in documents]
+        records = self._spark.createDataFrame(values, "value string").coalesce(1)
+        read = EventReader(lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables)
+        # An exact reader leaves nothing out, and all timers fire.
+        wanted = Range(start=EPOCH, end=_END, run_id="", origin=Origin.STREAM, spans=self.spans)
+        return LatestFindings.of(
+            row.value for row in find_in_range(self._spark, read, self.spec, [self.source], wanted).collect()
+        )
+
+    def _rows(self, records: DataFrame, delay: timedelta, used: frozenset[str] | None) -> DataFrame:
+        events = parse_events(records, self.source, used)
+        return self.function(prepare_events(events, self.spec, delay), self.tables)
+
+    def _frame(self, spec: TableSpec, rows: list[TableRow]) -> DataFrame:
+        kinds = spec.columns | {FROM: "timestamp", UNTIL: "timestamp"}
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+        values = [(*(columns_.get(name) for name in spec.columns), since, until) for columns_, since, until in rows]
+        return self._spark.createDataFrame(values, columns)

@@ -1,0 +1,180 @@
+"""Run all cases of one detector in all ways, and judge what was found."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tocsin.cases.boundaries import boundary_cases
+from tocsin.cases.case_events import span_of
+from tocsin.cases.case_language import CodePlace
+from tocsin.cases.case_report import CaseFinding, CaseOutcome, CaseProblem, DetectorOutcome, Way, WayOutcome
+from tocsin.cases.case_verdicts import judge
+from tocsin.cases.lanes import Lanes, make_lanes
+from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
+from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, read_cases, table_rows
+from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.cases.spark.stream_ways import StreamWays
+from tocsin.cases.timeline_text import timeline_lines, window_lines
+from tocsin.detect.spark.plan import StreamOnly
+from tocsin.model.errors import ConfigError
+from tocsin.project.catalog import Catalog
+from tocsin.sparkjob.failures import in_a_line
+from tocsin.sparkjob.query.work import REAL_TIME
+
+Documents = list[list[dict[str, Any]]]
+
+
+class CaseRun:
+    """The cases of one detector, in one Spark session."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, name: str, folder: Path) -> None:
+        """Read and prepare them; `folder` is for files of the run.
+
+        Raises:
+            ConfigError: with everything that is wrong with the detector or its cases.
+        """
+        self._spark, self._folder = spark, folder
+        self.query = CaseQuery(spark, catalog.detector(name), catalog)
+        self.cases = prepare(spark, read_cases(self.query.spec), self.query)
+        self.outcome = DetectorOutcome(detector=name)
+        self._raised: dict[int, str] = {}
+
+    def run(self, ways: Iterable[Way], real_time: Callable[[], RealTimeWay]) -> DetectorOutcome:
+        """Run all cases in `ways`; `real_time` starts what real-time mode needs."""
+        self._add_boundaries()
+        lanes, made = self._laid_out(self.cases)
+        found: dict[Way, LatestFindings] = {}
+        for way in ways:
+            begin = time.monotonic()
+            try:
+                found[way] = self._run_way(way, made, lanes, real_time)
+                self.outcome.ways.append(WayOutcome(way=way, seconds=time.monotonic() - begin))
+            except _Skipped as skipped:
+                self.outcome.ways.append(WayOutcome(way=way, skipped=str(skipped)))
+            except ConfigError:
+                raise
+            except Exception as error:  # whatever the code of a detector raises is told of its cases
+                self._blame(way, made, lanes, in_a_line(error))
+                return self.outcome
+        self._judge(lanes, found)
+        return self.outcome
+
+    def batch(self, cases: Sequence[PreparedCase], query: CaseQuery) -> list[dict[str, CaseFinding]]:
+        """Find in `cases` by one batch; the findings of each."""
+        lanes, made = self._laid_out(cases, query)
+        return _by_case(query.batch([one for case in made for one in case]), lanes)
+
+    def _laid_out(self, cases: Sequence[PreparedCase], query: CaseQuery | None = None) -> tuple[Lanes, Documents]:
+        query = query or self.query
+        lanes = make_lanes([[event.time for event in one.events] for one in cases], query.spec, query.source.lateness)
+        query.set_tables(table_rows(cases, query, lanes))
+        if query.spec.expect is not None:
+            spans = [span_of(one.events, query.spec) for one in cases]
+            moved = ((lanes.offset(lane), span) for lane, span in enumerate(spans))
+            query.spans = [(first + offset, after + offset) for offset, (first, after) in moved]
+        return lanes, documents(cases, query, lanes)
+
+    def _add_boundaries(self) -> None:
+        """Add the cases that follow from the limits and from a case that fires."""
+        if not self.query.plan.score.counts or self.query.plan.has_sessions or self.query.spec.window is None:
+            self.outcome.notes.append("no boundary cases: only a score that counts events in windows has such limits")
+            return
+        try:
+            found = self.batch(self.cases, self.query)
+        except Exception:  # the first way tells it better
+            return
+        made, why = boundary_cases(
+            self.query.spec, self.query.source, [(one.case, one.events) for one in self.cases], found
+        )
+        self.cases = [*self.cases, *(PreparedCase(case, events, is_generated=True) for case, events in made)]
+        self.outcome.notes += why
+
+    def _run_way(self, way: Way, made: Documents, lanes: Lanes, real_time: Callable[[], RealTimeWay]) -> LatestFindings:
+        if way is Way.BATCH:
+            try:
+                return self.query.batch([one for case in made for one in case])
+            except StreamOnly as error:
+                raise _Skipped(error.faults[0].what) from None
+        if way is Way.REAL_TIME:
+            if self.query.plan.mode != REAL_TIME:
+                raise _Skipped(self.query.plan.reason)
+            return real_time().run(self.query, made)
+        folder = self._folder / way.value
+        shutil.rmtree(folder, ignore_errors=True)
+        streams = StreamWays(self._spark, self.query, lanes, folder)
+        run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
+        return run(made)
+
+    def _judge(self, lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
+        cases = {way: _by_case(one, lanes) for way, one in found.items()}
+        for lane, prepared in enumerate(self.cases):
+            ways = {way: one[lane] for way, one in cases.items()}
+            first = next(iter(ways.values()), {})
+            outcome = self._outcome(prepared)
+            outcome.found = list(first.values())
+            outcome.problems = judge(prepared.case, ways)
+            self.outcome.cases.append(outcome)
+
+    def _outcome(self, prepared: PreparedCase) -> CaseOutcome:
+        place: CodePlace = prepared.case.place
+        return CaseOutcome(
+            name=prepared.case.name,
+            file=place.file,
+            line=place.line,
+            is_generated=prepared.is_generated,
+            timeline=timeline_lines(prepared.events),
+            windows=[] if self.query.plan.has_sessions else window_lines(prepared.events, self.query.spec),
+        )
+
+    def _blame(self, way: Way, made: Documents, lanes: Lanes, error: str) -> None:
+        """Find the case, and the event, that lets the query fail."""
+        for lane, prepared in enumerate(self.cases):
+            outcome = self._outcome(prepared)
+            why = self._failure(made[lane])
+            if why:
+                event = self._culprit(made[lane])
+                if event is not None:
+                    why += f"; an event of line {prepared.events[event].place.line} alone does it"
+                outcome.problems = [CaseProblem(way=way, why=why)]
+            self.outcome.cases.append(outcome)
+        if not self.outcome.failed:
+            self.outcome.faults.append(f"{self.query.spec.path}: {way}: {error}")
+
+    def _culprit(self, events: list[dict[str, Any]]) -> int | None:
+        """Find an event that lets the query fail alone, by halves; None if it takes several."""
+        first, last = 0, len(events)
+        while last - first > 1:
+            middle = (first + last) // 2
+            if self._failure(events[first:middle]):
+                last = middle
+            elif self._failure(events[middle:last]):
+                first = middle
+            else:
+                return None
+        return first
+
+    def _failure(self, events: list[dict[str, Any]]) -> str:
+        try:
+            self.query.batch(events)
+        except Exception as error:  # as above
+            return in_a_line(error)
+        return ""
+
+
+class _Skipped(Exception):
+    """The detector never runs this way; says why."""
+
+
+def _by_case(found: LatestFindings, lanes: Lanes) -> list[dict[str, CaseFinding]]:
+    """Sort findings by the case in whose lane they lie."""
+    cases: list[dict[str, CaseFinding]] = [{} for _ in range(lanes.count)]
+    for id_, finding in found.findings.items():
+        lane = lanes.lane_of(finding.moment)
+        cases[lane][id_] = CaseFinding.of(finding, lanes.offset(lane))
+    return cases

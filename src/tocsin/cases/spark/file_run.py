@@ -1,0 +1,179 @@
+"""Run a detector on a file: read by the rules of ingest, found in as by a backfill, and nothing kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F
+
+from tocsin.cases.worker_link import LONGEST_ANSWER, FileReport, FileRequest, LeftOutRows
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.history.land.past_rows import form_of, stage
+from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.spark.sealed_days import with_tick
+from tocsin.history.spark.table_versions import tables_of_days
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.errors import ConfigError
+from tocsin.model.finding import Finding
+from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.columns import any_null
+from tocsin.sparkjob.events import IDENTITY, event_columns
+
+_TELL_SECONDS = 2.0
+_NUMBERS_TOLD = 5
+_MOST_WINDOWS = 2_000_000
+_NO_EVENT = "not_an_event"
+_RUN = "file"
+_EDGES = {"first": F.min, "last": F.max}
+
+
+def run_on_file(
+    spark: SparkSession, settings: Settings, request: FileRequest, folder: Path, tell: Callable[[str], object]
+) -> FileReport:
+    """Run the detector of `request` on its file; files of the run lie in `folder`, which the caller removes.
+
+    Raises:
+        ConfigError: the detector cannot run on a file, or the file cannot be read.
+        TocsinError: a table that it joins cannot be had.
+    """
+    begin, tell = time.monotonic(), _now_and_then(tell)
+    catalog = read_catalog(settings.project)
+    spec = catalog.detector(request.detector)
+    source = catalog.only_source(spec)
+    report = FileReport(detector=spec.name, version=spec.version, source=source.name)
+    rules, staged = rules_for_files(settings, source) if not request.is_events else (), folder / "rows.parquet"
+    file, form = (file_digest(request.file), datetime.now(UTC)), form_of(request.file)
+    report.rows = stage(request.file, form, source.max_bytes, staged, lambda count: tell(f"{count:,} rows read"))
+    tell(f"parsing {report.rows:,} rows")
+    if request.is_events:
+        read = _recorded_events(spark.read.parquet(str(staged)), source)
+    else:
+        read = parsed_rows(spark, staged, file, as_read(source, form, request.file), rules)
+    kept = read.drop("value").persist(StorageLevel.DISK_ONLY)
+    try:
+        _count(kept, report)
+        if report.events:
+            tell(f"detecting in {report.events:,} events")
+            _find(_events_of(kept, request, source), settings, (spec, source), report, request)
+    finally:
+        kept.unpersist()
+    report.seconds = time.monotonic() - begin
+    return report
+
+
+def _recorded_events(rows: DataFrame, source: Source) -> DataFrame:
+    """Read records of an events topic, as `event`; a tick is ignored, what has no identity or no time is no event."""
+    kinds = ", ".join(f"`{name}` {kind}" for name, kind in event_columns(source).items())
+    event = F.from_json(F.col("value").cast("string"), kinds)
+    read = rows.select(F.col("row").alias("offset"), event.alias("event"), "value")
+    lacks = any_null([F.col("event").getField(name) for name in (*IDENTITY, "event_time")])
+    is_tick = F.coalesce(F.col("event").getField("tick"), F.lit(False))
+    reasons = F.when(lacks & ~is_tick, F.lit(_NO_EVENT)).otherwise(F.lit(""))
+    return read.withColumns(
+        {"event_time": F.col("event").getField("event_time"), "ignored": is_tick, "reasons": reasons}
+    )
+
+
+def _events_of(read: DataFrame, request: FileRequest, source: Source) -> DataFrame:
+    if not request.is_events:
+        return with_tick(good_events(read, source))
+    # A topic holds an event again that was written before a crash and after it.
+    return read.where("reasons = '' AND NOT ignored").select("event.*").dropDuplicates([*IDENTITY, "event_time"])
+
+
+def _count(read: DataFrame, report: FileReport) -> None:
+    """Count the events of `read`, and what is left out."""
+    is_event = (F.col("reasons") == "") & ~F.col("ignored")
+    reasons = F.when(F.col("ignored"), F.array(F.lit("ignored"))).otherwise(F.split("reasons", ","))
+    (all_of,) = read.agg(
+        F.count_if(is_event).alias("events"),
+        *(F.unix_micros(of(F.when(is_event, F.col("event_time")))).alias(name) for name, of in _EDGES.items()),
+    ).collect()
+    report.events = all_of["events"]
+    if report.events:
+        report.first, report.last = (EPOCH + all_of[name] * MICROSECOND for name in _EDGES)
+    if report.events == report.rows:
+        return
+    left_out = read.where(~is_event).select("offset", F.explode(reasons).alias("reason"))
+    number = F.row_number().over(Window.partitionBy("reason").orderBy("offset"))
+    firsts: dict[str, list[int]] = {}
+    for row in left_out.withColumn("number", number).where(F.col("number") <= _NUMBERS_TOLD).collect():
+        firsts.setdefault(row["reason"], []).append(row["offset"])
+    for row in left_out.groupBy("reason").count().orderBy(F.desc("count"), "reason").collect():
+        report.left_out.append(
+            LeftOutRows(reason=row["reason"], count=row["count"], rows=sorted(firsts[row["reason"]]))
+        )
+
+
+def _take(found: DataFrame, report: FileReport, most: int) -> None:
+    """Count the findings, and take the first `most` of them that fit into an answer."""
+    at = F.coalesce(*[F.get_json_object("value", f"$.{name}") for name in ("window_start", "event_time_max")])
+    level = F.get_json_object("value", "$.level")
+    counts = found.agg(F.count(F.lit(1)).alias("total"), F.count_if(level == "urgent").alias("urgent")).collect()[0]
+    report.total, report.urgent = counts["total"], counts["urgent"]
+    size = 0
+    for row in found.orderBy(at, "key").limit(most).toLocalIterator():
+        size += len(row["value"].encode())
+        if size > LONGEST_ANSWER // 4:
+            break
+        report.findings.append(Finding.model_validate_json(row["value"]))
+
+
+def _now_and_then(tell: Callable[[str], object]) -> Callable[[str], object]:
+    """Call `tell` only some seconds after the last time."""
+    last = time.monotonic()
+
+    def tell_now_and_then(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL_SECONDS:
+            last = time.monotonic()
+            tell(text)
+
+    return tell_now_and_then
+
+
+def _end_of_silence(file: Path, spec: DetectorSpec, covered: tuple[datetime, datetime]) -> datetime:
+    """Find the time up to which windows begin that the `covered` time holds whole; one wrong time makes it decades."""
+    assert spec.window is not None
+    (first, after), step = covered, spec.slide or spec.window
+    if (count := (after - first) // step) > _MOST_WINDOWS:
+        what = f"has events from {first:%Y-%m-%d %H:%M} to {after:%Y-%m-%d %H:%M}: {count:,} windows to look through, "
+        what += f"and {_MOST_WINDOWS:,} are the most; leave out lines with a wrong time, or take fewer days"
+        raise ConfigError.one(file, what)
+    return after - spec.window
+
+
+def _find(
+    events: DataFrame,
+    settings: Settings,
+    detector: tuple[DetectorSpec, Source],
+    report: FileReport,
+    request: FileRequest,
+) -> None:
+    spec, source = detector
+    assert report.first is not None
+    assert report.last is not None
+    first, after = report.first, report.last + MICROSECOND
+    # What is missing can be told only of windows that the file covers.
+    end = after if spec.expect is None or spec.window is None else _end_of_silence(request.file, spec, (first, after))
+    days = [first.date() + timedelta(days=n) for n in range((report.last.date() - first.date()).days + 1)]
+    watched = Observation()
+    reader = EventReader(
+        lambda *_: events, is_exact=True, tables=lambda spark: tables_of_days(spark, settings, spec, days)
+    )
+    wanted = Range(start=first, end=end, run_id=_RUN, observed=watched)
+    found = find_in_range(events.sparkSession, reader, spec, [source], wanted).persist(StorageLevel.DISK_ONLY)
+    try:
+        _take(found, report, request.most)
+        if spec.has_step:
+            report.failed_in_step = watched.get["failed_in_step"]
+    finally:
+        found.unpersist()

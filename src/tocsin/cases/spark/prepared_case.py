@@ -1,0 +1,161 @@
+"""Prepare the cases of a detector: work out their timelines, and list everything that is wrong with them at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tocsin.cases.case_events import DeclaredEvent, check_expectations, make_event, written_events
+from tocsin.cases.case_language import Case, ExpectedFinding, Timeline
+from tocsin.cases.lanes import Lanes
+from tocsin.cases.spark.case_query import CaseQuery, TableRow
+from tocsin.cases.spark.raw_lines import read_lines
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.table import TableSpec
+from tocsin.project.code.case_code import CASES
+from tocsin.sparkjob.declared_function import load_declared
+
+
+@dataclass(frozen=True)
+class PreparedCase:
+    """A case that can run.
+
+    Attributes:
+        case: as written, or generated.
+        events: of its timeline, in the order of their times.
+        is_generated: it was made from the limits of the detector.
+    """
+
+    case: Case
+    events: Sequence[DeclaredEvent]
+    is_generated: bool = False
+
+
+def read_cases(spec: DetectorSpec) -> list[Case]:
+    """Read the cases in the file of `spec`.
+
+    Raises:
+        ConfigError: the file cannot be run, there are none, or something else than cases is among them.
+    """
+    cases = load_declared(spec.path, CASES)
+    if not cases:
+        raise ConfigError.one(spec.path, "has no cases; docs/testing.md shows how to write some", key=CASES)
+    if not isinstance(cases, list | tuple) or not all(isinstance(one, Case) for one in cases):
+        raise ConfigError.one(spec.path, "must be a list of Case(...)", key=CASES)
+    faults = [
+        Fault(str(spec.path), f"there are {count} cases with the name '{name}'", key=CASES)
+        for name, count in Counter(one.name for one in cases).items() if count > 1
+    ]  # fmt: skip
+    for case in cases:
+        is_right = {
+            "events": ("at(...)", isinstance(case.events, Timeline)),
+            "expect": ("a list of email(...) and urgent(...)", _holds(case.expect, list | tuple, ExpectedFinding)),
+            "tables": (
+                "a dict of at(...)",
+                _holds(case.tables, dict, str) and _holds([*case.tables.values()], list, Timeline),
+            ),
+        }
+        faults += [Fault(case.place.file, f"must be {shown}", key=what, line=case.place.line)
+                   for what, (shown, right) in is_right.items() if not right]  # fmt: skip
+    if faults:
+        raise ConfigError(faults)
+    return list(cases)
+
+
+def _holds(values: Any, kind: Any, of: Any) -> bool:
+    return isinstance(values, kind) and all(isinstance(one, of) for one in values)
+
+
+def prepare(spark: SparkSession, cases: Iterable[Case], query: CaseQuery) -> list[PreparedCase]:
+    """Work out `cases`.
+
+    Raises:
+        ConfigError: with everything that is wrong with them.
+    """
+    faults: list[Fault] = []
+    prepared: list[PreparedCase] = []
+    for case in cases:
+        try:
+            events = _events(spark, case, query)
+            found = check_expectations(case, query.spec, events, has_sessions=query.plan.has_sessions)
+            faults += found + _table_faults(case, query)
+            prepared.append(PreparedCase(case, events))
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(list(dict.fromkeys(faults)))
+    return prepared
+
+
+def documents(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> list[list[dict[str, Any]]]:
+    """Write the events of each case as records of the events topic, each case in its lane."""
+    made: list[list[dict[str, Any]]] = []
+    offset = 0
+    for lane, prepared in enumerate(cases):
+        moved = lanes.offset(lane)
+        numbered = enumerate(prepared.events, offset)
+        made.append([event.document(query.source, number, moved) for number, event in numbered])
+        offset += len(prepared.events)
+    return made
+
+
+def table_rows(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> dict[str, list[TableRow]]:
+    """Make the rows of tables that the cases name; those of a case hold until its lane ends."""
+    rows: dict[str, list[TableRow]] = {spec.name: [] for spec in query.table_specs}
+    for lane, prepared in enumerate(cases):
+        end = lanes.begin + lanes.offset(lane + 1)
+        for spec in query.table_specs:
+            timeline = prepared.case.tables.get(spec.name)
+            written = [] if timeline is None else sorted(timeline.events(), key=lambda one: str(one.time))
+            rows[spec.name] += _versions(spec, written, lanes.offset(lane), end)
+    return rows
+
+
+def _versions(spec: TableSpec, written: Sequence[Any], moved: timedelta, end: Any) -> list[TableRow]:
+    made: list[TableRow] = []
+    until: dict[tuple[Any, ...], Any] = {}
+    for event in reversed(written):
+        key = tuple(event.columns.get(name) for name in spec.key)
+        made.append((dict(event.columns), event.time + moved, until.get(key, end)))
+        until[key] = event.time + moved
+    return made
+
+
+def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredEvent]:
+    written = written_events(case, query.spec)
+    events = read_lines(spark, [one for one in written if one.text is not None], query.source)
+    faults: list[Fault] = []
+    for one in written:
+        try:
+            events += [make_event(one, query.source, query.used)] if one.text is None else []
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(list(dict.fromkeys(faults)))
+    return sorted(events, key=lambda event: event.time)
+
+
+def _table_faults(case: Case, query: CaseQuery) -> list[Fault]:
+    """List what is wrong with the rows of tables of `case`."""
+    specs = {spec.name: spec for spec in query.table_specs}
+    faults = [
+        Fault(case.place.file, f"is no table that {query.spec.name} joins", key=name, line=case.place.line,
+              nearest=nearest(name, specs))
+        for name in case.tables if name not in specs
+    ]  # fmt: skip
+    for name, spec in specs.items():
+        for row in case.tables[name].events() if name in case.tables else []:
+            unknown = [column for column in row.columns if column not in spec.columns]
+            missing = [column for column in spec.columns if column not in spec.optional | row.columns.keys()]
+            where, line = row.place.file, row.place.line
+            faults += [Fault(where, f"is no column of table '{name}'", key=column, line=line,
+                             nearest=nearest(column, spec.columns)) for column in unknown]  # fmt: skip
+            faults += [Fault(where, f"is missing in a row of table '{name}'", key=column, line=line)
+                       for column in missing]  # fmt: skip
+    return faults

@@ -1,0 +1,104 @@
+"""Run a detector in real-time mode, on a broker: what its job writes when it is not behind."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
+from tocsin.kafka.reader import TopicReader
+from tocsin.model.errors import TransientError
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.failures import cause
+from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.sparkjob.query_plan import set_trigger
+from tocsin.sparkjob.session import findings_sink, kafka_options
+
+BATCH_SECONDS = 1
+_SECONDS = 60
+_NUMBERS = itertools.count(1)
+
+
+class RealTimeWay:
+    """Runs cases in real-time mode, each time on topics of its own."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, kafka: KafkaSettings, folder: Path) -> None:
+        """Use the broker of `kafka` instead of that of `settings`, and keep checkpoints below `folder`."""
+        self._spark, self._base, self._kafka, self._folder = spark, settings, kafka, folder
+
+    def run(self, query: CaseQuery, cases: Sequence[Sequence[dict[str, Any]]]) -> LatestFindings:
+        """Run the events of `cases`, one case after the other.
+
+        Raises:
+            TransientError: the broker or the query does not get on.
+        """
+        number = next(_NUMBERS)
+        settings = self.settings_of(number)
+        topic = settings.names.events(query.source.name)
+        values = [json.dumps(one).encode() for case in cases for one in case]
+        self._fill(settings, topic, values)
+        records = self._spark.readStream.format("kafka").options(
+            **kafka_options(settings), subscribe=topic, startingOffsets="earliest"
+        )
+        ladder = query.plan.score.counts
+        rows = query.stream(records.load(), query.source.lateness, ladder=ladder)
+        writer = rows.writeStream.format("kafka").options(**findings_sink(settings)).outputMode(query.plan.output)
+        writer = writer.option("checkpointLocation", str(self._folder / f"real-time.{number}"))
+        running = set_trigger(writer, query.plan, REAL_TIME, BATCH_SECONDS).start()
+        try:
+            _await_end(running, topic, len(values))
+        finally:
+            running.stop()
+        return LatestFindings.of(self._findings(settings))
+
+    def settings_of(self, number: int) -> Settings:
+        """Give the settings of one run: its broker, and topics of its own."""
+        # A copy, since new settings would be read from the environment, and lead to the broker of the installation.
+        kafka = self._kafka.model_copy(update={"topic_prefix": f"cases-{number}."})
+        return self._base.model_copy(update={"state": self._folder, "kafka": kafka})
+
+    def _fill(self, settings: Settings, topic: str, values: list[bytes]) -> None:
+        admin = AdminClient(settings.kafka.for_librdkafka())  # it must live until it has answered
+        topics = [NewTopic(name, num_partitions=1) for name in (topic, settings.names.findings)]
+        for made in admin.create_topics(topics).values():
+            made.result(_SECONDS)
+        producer = Producer(settings.kafka.for_librdkafka())
+        for value in values:
+            producer.produce(topic, value, partition=0)
+            producer.poll(0)
+        if producer.flush(_SECONDS):
+            raise TransientError("the broker for the cases took no records")
+
+    def _findings(self, settings: Settings) -> list[str]:
+        with TopicReader(settings, "cases", settings.names.findings) as topic:
+            return [(message.value() or b"").decode() for message in topic.read(*topic.bounds())]
+
+
+def _await_end(running: StreamingQuery, topic: str, count: int) -> None:
+    """Return when a batch has ended that has read all records."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        progress = running.lastProgress
+        if progress is not None and _read(progress, topic) >= count:
+            return
+        if not running.isActive:
+            raise TransientError(f"the query in real-time mode has ended: {cause(running)[:500]}")
+        if time.monotonic() > deadline:
+            raise TransientError(f"the query in real-time mode has not read {count} events in {_SECONDS} s")
+        time.sleep(0.05)
+
+
+def _read(progress: Any, topic: str) -> int:
+    end = progress["sources"][0]["endOffset"]
+    offsets = json.loads(end) if isinstance(end, str) else end
+    return int((offsets or {}).get(topic, {}).get("0", 0))

@@ -1,0 +1,139 @@
+"""Run a detector on streams of micro-batches: its checkpoint and its watermark work as in its job."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.cases.lanes import Lanes
+from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
+from tocsin.model.source import tick_value
+
+SINGLE_EVENTS = 8
+"""So many of a case come one by one; of more, the first ones come at once. A batch costs 0.3 CPU-seconds."""
+
+Document = dict[str, Any]
+Batch = Sequence[Document]
+
+
+class Feed:
+    """An events topic as a folder: each batch is a file."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        """Make the folder."""
+        self._spark, self._folder, self._files = spark, folder, 0
+        folder.mkdir(parents=True)
+
+    def records(self) -> DataFrame:
+        """Read it as a stream, one batch at a time."""
+        reader = self._spark.readStream.format("text").option("maxFilesPerTrigger", 1)
+        return reader.schema("value string").load(str(self._folder))
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch."""
+        self._write([json.dumps(one) for one in batch])
+
+    def close(self, end: datetime) -> None:
+        """Add what closes all windows: two ticks, since a batch has the watermark of the one before."""
+        for _ in range(2):
+            self._write([tick_value(end).decode()])
+
+    def _write(self, lines: list[str]) -> None:
+        self._files += 1
+        draft = self._folder / f".{self._files:05d}"
+        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.utime(draft, (self._files, self._files))  # Spark reads the oldest first
+        draft.replace(self._folder / f"{self._files:05d}.json")
+
+
+class StreamWays:
+    """Runs the cases of one detector as streams.
+
+    Each case is a list of records of the events topic in the order of their times, in a lane of its own.
+    """
+
+    def __init__(self, spark: SparkSession, query: CaseQuery, lanes: Lanes, folder: Path) -> None:
+        """Keep all files below `folder`, which must not exist."""
+        self._spark, self._query, self._lanes, self._folder = spark, query, lanes, folder
+        self._written: list[str] = []
+
+    def one_batch(self, cases: Sequence[Batch]) -> LatestFindings:
+        """Run all events as one micro-batch."""
+        return self._run("one-batch", [[one for case in cases for one in case]], self._query.source.lateness)
+
+    def each_event(self, cases: Sequence[Batch]) -> LatestFindings:
+        """Run one event of each case in a micro-batch, the cases side by side."""
+        parts = [[case[: len(case) - SINGLE_EVENTS + 1], *([one] for one in case[len(case) - SINGLE_EVENTS + 1 :])]
+                 if len(case) > SINGLE_EVENTS else [[one] for one in case] for case in cases]  # fmt: skip
+        batches = [[one for part in row for one in part] for row in zip_longest(*parts, fillvalue=[])]
+        return self._run("each-event", batches, self._wide)
+
+    def shuffled(self, cases: Sequence[Batch]) -> LatestFindings:
+        """Run each event up to the lateness later than it happened, in some micro-batches, case after case."""
+        batches: list[list[Document]] = [[]]
+        for number, case in enumerate(cases):
+            chance = random.Random(number)
+            late = self._query.source.lateness.total_seconds()
+            # A tick says that all has come which is older than the lateness, so it is not late itself.
+            arrivals = {id(one): _seconds(one) + chance.random() * late * ("tick" not in one) for one in case}
+            arrived = sorted(case, key=lambda one: arrivals[id(one)])
+            # The watermark moves between two batches, so one ends in the middle of each case.
+            middle = (len(arrived) + 1) // 2
+            batches[-1] += arrived[:middle]
+            batches.append(arrived[middle:])
+        return self._run("shuffled", batches, self._query.source.lateness)
+
+    def restarted(self, cases: Sequence[Batch]) -> LatestFindings:
+        """Stop in the middle of each case, then go on from the checkpoint, with one event that comes a second time."""
+        halves = [(case[: (len(case) + 1) // 2], case[(len(case) + 1) // 2 :]) for case in cases]
+        feed = Feed(self._spark, self._folder / "restarted")
+        feed.add([one for first, _ in halves for one in first])
+        self._until_read(feed, "restarted", self._wide)
+        feed.add([one for first, rest in halves for one in [*first[-1:], *rest]])
+        feed.close(self._lanes.end + self._wide)
+        self._until_read(feed, "restarted", self._wide)
+        return self._taken()
+
+    @property
+    def _wide(self) -> timedelta:
+        """Give a delay as that of a job that drains a backlog as long as all lanes."""
+        return self._query.source.lateness + (self._lanes.end - self._lanes.begin)
+
+    def _run(self, name: str, batches: Sequence[Batch], delay: timedelta) -> LatestFindings:
+        feed = Feed(self._spark, self._folder / name)
+        for batch in batches:
+            feed.add(batch)
+        feed.close(self._lanes.end + delay)
+        self._until_read(feed, name, delay)
+        return self._taken()
+
+    def _until_read(self, feed: Feed, name: str, delay: timedelta) -> None:
+        rows = self._query.stream(feed.records(), delay)
+        checkpoint = self._folder / f"{name}.checkpoint"
+
+        def take(rows: DataFrame, batch: int) -> None:
+            self._written += self._query.written(rows, batch, checkpoint)
+
+        writer = rows.writeStream.foreachBatch(take).outputMode(self._query.plan.output)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def _taken(self) -> LatestFindings:
+        written, self._written = self._written, []
+        return LatestFindings.of(written)
+
+
+def _seconds(document: Document) -> float:
+    return datetime.fromisoformat(document["event_time"]).timestamp()

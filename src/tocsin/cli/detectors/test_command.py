@@ -1,0 +1,124 @@
+"""`tocsin test`: run the cases of detectors in all ways, and show what differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, note
+
+if TYPE_CHECKING:
+    from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
+    from tocsin.project.catalog import Catalog
+
+_Names = Annotated[list[str] | None, typer.Argument(help="Detectors; all that have cases if left out.")]
+_Ways = Annotated[
+    str | None,
+    typer.Option(help="Run these alone, with commas: batch, one-batch, each-event, shuffled, restarted, real-time."),
+]
+_Mutate = Annotated[
+    bool, typer.Option("--mutate", help="Also change each detector in small ways; a case must notice each of them.")
+]
+_NoWorker = Annotated[
+    bool, typer.Option("--no-worker", help="Start Spark for this run alone, and end it with the run.")
+]
+
+
+def test(
+    names: _Names = None,
+    ways: _Ways = None,
+    mutate: _Mutate = False,
+    no_worker: _NoWorker = False,
+    json: options.Json = False,
+) -> None:
+    """Run the cases of detectors as a batch, on streams and in real-time mode; all must agree. Needs no Kafka.
+
+    Spark stays ready for the next run, and ends after ten minutes without one. Exit code 1 when a case fails, a
+    mutant survives, or a case cannot run.
+    """
+    from tocsin.cases.worker_link import TestRequest, run_cases
+    from tocsin.project.settings import load_settings
+
+    settings = load_settings()
+    asked = _names(names or [])
+    request = TestRequest(project=settings.project, names=asked, ways=_ways(ways), mutate=mutate)
+    report = run_cases(settings, request, keep=not no_worker)
+    if json:
+        as_json(report)
+    else:
+        _show(report)
+    if not all(one.is_well for one in report.detectors):
+        raise typer.Exit(1)
+
+
+def _names(names: list[str]) -> list[str]:
+    from tocsin.cases.case_presence import has_cases
+    from tocsin.model.errors import ConfigError
+    from tocsin.project.catalog import load_project
+
+    settings, catalog = load_project()
+    if names:
+        return [catalog.detector(name).name for name in names]  # says which names there are
+    _tell_broken(catalog)
+    found = [name for name, spec in sorted(catalog.detectors.items()) if has_cases(spec)]
+    if not found:
+        what = "holds no detector with cases; docs/testing.md shows how to write some"
+        raise ConfigError.one(settings.project / "detectors", what)
+    return found
+
+
+def _tell_broken(catalog: Catalog) -> None:
+    broken = [place for place in sorted(catalog.broken) if place.startswith("detectors/")]
+    if broken:
+        note(f"not tested, since broken: {', '.join(broken)}; run: tocsin check", style="yellow")
+
+
+def _ways(text: str | None) -> list[Way]:
+    from tocsin.cases.case_report import Way
+
+    if text is None:
+        return list(Way)
+    asked = [one.strip() for one in text.split(",")]
+    unknown = [one for one in asked if one not in list(Way)]
+    if unknown:
+        known = ", ".join(Way)
+        raise typer.BadParameter(f"'{unknown[0]}' is none of {known}", param_hint="'--ways'")
+    return [way for way in Way if way in asked]
+
+
+def _show(report: TestReport) -> None:
+    for outcome in report.detectors:
+        _show_detector(outcome)
+    cases = [case for one in report.detectors for case in one.cases]
+    failed = [case for case in cases if case.problems]
+    said = f"{counted(len(cases), 'case')} of {counted(len(report.detectors), 'detector')}"
+    said += f", {len(failed)} failed" if failed else " passed"
+    line(f"{said}, in {report.seconds:.1f} s{'' if report.was_warm else ' with the start of Spark'}")
+
+
+def _show_detector(outcome: DetectorOutcome) -> None:
+    from tocsin.cases.case_text import case_lines
+
+    for fault in outcome.faults:
+        line(fault, style="red")
+    for text in (text for case in outcome.failed for text in case_lines(outcome.detector, case)):
+        line(text, style="bold red" if text.startswith("FAILED") else "")
+    taken = [one.way for one in outcome.ways if not one.skipped]
+    passed = len(outcome.cases) - len(outcome.failed)
+    if outcome.cases:
+        generated = sum(case.is_generated for case in outcome.cases)
+        more = f", {generated} of them made from the limits" if generated else ""
+        line(f"{outcome.detector}: {passed} of {counted(len(outcome.cases), 'case')} passed{more}; {', '.join(taken)}",
+             style="" if outcome.failed else "green")  # fmt: skip
+    for way in outcome.ways:
+        if way.skipped:
+            line(f"  not {way.way}: {way.skipped}")
+    for text in outcome.notes:
+        line(f"  {text}")
+    if outcome.mutants:
+        killed = len(outcome.mutants) - len(outcome.survivors)
+        line(f"  {killed} of {counted(len(outcome.mutants), 'mutant')} noticed")
+    for mutant in outcome.survivors:
+        line(f"  no case notices {mutant.change} (line {mutant.line})", style="red")

@@ -1,0 +1,138 @@
+"""`tocsin test` and pytest: one process keeps Spark and a broker for both, says what differs, and shows no log."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.rig.tutorial_steps import follow
+
+ROOT = Path(__file__).parents[2]
+TEST_FILE = """
+import pytest
+from tocsin.testing import DetectorCase, RunCase, detector_cases, run_case
+
+
+@pytest.mark.parametrize("case", detector_cases("single"), ids=str)
+def test_single(case: DetectorCase, run_case: RunCase) -> None:
+    run_case(case)
+"""
+SINGLE = '''"""Logins of one user."""
+from pyspark.sql import functions as F
+
+from tocsin import Case, Levels, at, detector, urgent
+
+
+@detector(source="logins", entity="user_id", window=None, levels=Levels(urgent=1), owner="a@example.com", runbook="r",
+          stage="draft")
+def detect(events):
+    return events.select("*", F.when(F.col("user_id") == "root", 2).otherwise(1).alias("score"))
+
+
+COLUMNS = {"ip_address": "192.0.2.1", "action": "login failed"}
+CASES = [
+    Case("root", events=at("12:00:00", user_id="root", **COLUMNS), expect=[urgent(user_id="root")]),
+    Case("wrong", events=at("12:00:00", user_id="alice", **COLUMNS), expect=[urgent(user_id="alice")]),
+]
+'''
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Path]:
+    """A project with a folder for temporary files of its own, whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        for name in ("sources", "detectors"):
+            shutil.copytree(ROOT / name, Path(folder) / name)
+        (Path(folder) / "tmp").mkdir()
+        try:
+            yield Path(folder)
+        finally:
+            for place in (Path(folder) / "tmp").glob("*/*.sock"):
+                stop(place)
+
+
+def stop(place: Path) -> None:
+    process = psutil.Process(int(place.with_suffix(".lock").read_text()))
+    children = process.children(recursive=True)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(place))
+        link.sendall(b'{"stop":true}\n')
+    gone, alive = psutil.wait_procs([process, *children], timeout=60)
+    assert alive == [], "it ends with all that it has started"
+    assert len(gone) > 2
+
+
+def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TOCSIN_PROJECT": str(project), "TMPDIR": str(project / "tmp")}
+    environment["TOCSIN_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:1"  # the broker of the installation is never asked
+    return subprocess.run(
+        [sys.executable, "-m", *words], env=environment, cwd=project, capture_output=True, text=True, timeout=500,
+        check=False,
+    )  # fmt: skip
+
+
+def test_real_time_mode_agrees_and_a_second_run_finds_spark_ready(project: Path) -> None:
+    done = run(project, "tocsin.cli", "test", "failed_logins", "--ways", "batch,real-time", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    (outcome,) = report["detectors"]
+    assert [(way["way"], way["skipped"]) for way in outcome["ways"]] == [("batch", ""), ("real-time", "")]
+    assert len(outcome["cases"]) == 10
+    assert report["was_warm"] is False
+    file = project / "detectors" / "failed_logins.py"
+    file.write_text(file.read_text().replace("email=50", "email=70"))
+    done = run(project, "tocsin.cli", "test", "--ways", "batch")
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("FAILED failed_logins: 60 failures of one user in six seconds (")
+    assert lines[1:] == [
+        "  events   12:00:00  user_id='mallory', action='login failed'  x 60 every 0.1 s until 12:00:05.9",
+        "  windows  12:00:00 to 12:00:10  60 events",
+        "  batch:",
+        "    expected email  user_id=mallory  window at 12:00:00  score 60",
+        "    found    nothing",
+        "failed_logins: 9 of 10 cases passed, 6 of them made from the limits; batch",
+        lines[-1],
+    ]
+    assert lines[-1].startswith("10 cases of 1 detector, 1 failed, in ")
+    assert "start of Spark" not in lines[-1]
+
+
+def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> None:
+    """Without Kafka; Spark is ready from the test before."""
+    folder = project / "shop"
+    folder.mkdir()
+    told = follow(range(1, 6), folder, {"TMPDIR": str(project / "tmp"), "TOCSIN_PROJECT": str(folder)})
+    assert re.search(r"^server_errors: (\d+) of \1 cases passed", told, re.MULTILINE)
+    assert re.search(r"^  (\d+) of \1 mutants noticed", told, re.MULTILINE)
+    assert "1,201 rows, 1,200 events of requests" in told
+    assert "left out, not_json: 1 row (1201)" in told
+    found = re.findall(r"^\S+ \S+ \+30 s +(\S+) +(\S+) +(\d+)", told, re.MULTILINE)
+    lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()[:-1]]
+    errors = Counter((one["route"], one["at"][14:16], int(one["at"][17:19]) // 30)
+                     for one in lines if one["status"] >= 500)  # fmt: skip
+    assert found == [(route, "email", str(count)) for (route, *_), count in errors.items() if count > 20]
+    assert len(found) == 1
+
+
+def test_pytest_has_a_test_for_each_case(project: Path) -> None:
+    (project / "detectors" / "single.py").write_text(SINGLE)
+    (project / "test_single.py").write_text(TEST_FILE)
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_single.py")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout
+    assert "FAILED single: wrong (" in done.stdout
+    assert "batch, one-batch, each-event, shuffled, restarted, real-time:" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,20 @@
+"""A small source and a detector of it, for tests of cases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from tocsin.model.detector import DetectorSpec, Levels, Stage
+from tocsin.model.source import Source
+
+SOURCE = Source(
+    name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",
+    columns={"user_id": "string", "timestamp": "timestamp", "action": "string", "amount": "double", "tries": "int",
+             "ok": "boolean", "seen": "timestamp"},
+    optional=frozenset({"amount", "seen"}),
+)  # fmt: skip
+SPEC = DetectorSpec(
+    name="d", path=Path("detectors/d.py"), sources=("logins",), entity=("user_id",), window=timedelta(seconds=10),
+    levels=Levels(email=50), owner="o@example.com", runbook="r", stage=Stage.LIVE, title="t", doc="t", version="v",
+)  # fmt: skip
