@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,7 +22,7 @@ from tocsin.model.names import file_name
 from tocsin.runtime import state_file
 
 _Job = TypeVar("_Job")
-_Offsets = Mapping[int, int]
+_Offsets = Mapping[Any, int]  # by place
 
 log = structlog.get_logger()
 
@@ -121,11 +121,11 @@ class RequestedDrain:
     ) -> None:
         """Finish the drain if there is one and `position`, where a restart would resume, has reached its end.
 
-        Its end is that of the topic when the drain was first seen and the ingest had no backlog: never before what had
+        Its end is that of the topics when the drain was first seen and the ingest had no backlog: never before what had
         come in when it was asked. While Kafka does not answer, nothing is finished.
 
         Args:
-            bounds: see `TopicReader.bounds`.
+            bounds: see `TopicSet.bounds`.
             ingest_lag: how far behind the ingest says it is; 0 when it keeps up or says nothing.
             position: what the last finished batch has committed.
         """
@@ -140,7 +140,7 @@ class RequestedDrain:
             self._asked_at = requested_at
             if requested_at is not None:
                 log.info("drain started", until=self._ends)
-        if requested_at is not None and all(position.get(partition, 0) >= end for partition, end in self._ends.items()):
+        if requested_at is not None and all(position.get(place, 0) >= end for place, end in self._ends.items()):
             if finish_drain(self._state, self._job, requested_at):
                 log.info("drain finished", position=position)
             self._asked_at = None

@@ -60,6 +60,24 @@ def score_of(plan: Node) -> Score:
     return kind_of(expression)
 
 
+def never_fires(plan: Node, limit: float) -> bool:
+    """Return whether the column `score` of `plan` is a number less the count of the events, and so never above `limit`.
+
+    The count is at least one wherever there is a row.
+    """
+    expression = expand(plan, "score")
+    while expression is not None and expression.kind in _KEEPS_COUNTING and expression.children:
+        expression = expression.children[0]
+    if expression is None or expression.kind != "Subtract":
+        return False
+    most, count = expression.children
+    of_all = [inner for inner in count.walk() if inner.kind == "Count" and inner.children[0].kind == "Literal"]
+    is_count = {inner.kind for inner in count.walk()} <= {"Count", "Literal", *_KEEPS_COUNTING}
+    number = next((inner.fields.get("value") for inner in most.walk() if inner.kind == "Literal"), None)
+    is_number = {inner.kind for inner in most.walk()} <= {"Literal", "Cast"}
+    return bool(of_all) and is_count and is_number and number is not None and float(number) - 1 <= limit
+
+
 def expand(plan: Node, column: str) -> Node | None:
     """Find the expression behind `column`, with columns of lower operators replaced by their expressions."""
     for node in plan.walk():

@@ -3,69 +3,111 @@
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import structlog
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tocsin.detect.drain_request import RequestedDrain
 from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
-from tocsin.detect.spark.findings import OBSERVATION, WRITTEN, Emission, make_findings
+from tocsin.detect.spark.expected_windows import ClosedByBatch
+from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
+from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
 from tocsin.model.names import detector_job
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, keep_version
-from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints, unread_upstream
-from tocsin.sparkjob.query.drain import SLACK
+from tocsin.runtime.code_versions import catalog_in_force, keep_version
+from tocsin.sparkjob.declared_function import QueryFunction
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint, remove_other_checkpoints
+from tocsin.sparkjob.query.drain import SLACK, unread_upstream
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
+from tocsin.sparkjob.query.poison import SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import REAL_TIME, Run
 from tocsin.sparkjob.session import findings_sink
+
+log = structlog.get_logger()
 
 
 class Detection(KeyedQuery[DetectorPlan]):
     """Runs `detector:<name>`; see `tocsin.sparkjob.query.work.Work`."""
 
-    function = "detect"
-    observations = (OBSERVATION, WRITTEN)
+    observations = (OBSERVATION, WRITTEN, NULL_ENTITY, STEPS)
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = catalog_in_force(settings)
         self.spec = catalog.detector(name)
-        self._feeders = catalog.upstream(self.spec.source)
-        self._ingest_lag = FeederLag(settings, self._feeders)
-        super().__init__(
-            settings, detector_job(name), self.spec, catalog.source(self.spec.source), self._ingest_lag
-        )  # fmt: skip
+        self.function = self.spec.function
+        chains = [catalog.upstream(source) for source in self.spec.sources]
+        self._feeders = list(dict.fromkeys(one for chain in chains for one in chain if one.is_query))
+        self._ingest_lag = FeederLag(settings, *chains)
+        super().__init__(settings, detector_job(name), self.spec, catalog.sources_of(self.spec), self._ingest_lag)
+        self._lateness = max(source.lateness for source in self.sources)
+        self._memory = self.spec.memory_span + self._lateness + SLACK
         self.writes = (settings.names.findings,)
         self.left_out |= {"null_entity": 0, "null_score": 0, "too_long": 0}
-        self._closed = ClosedWindows(self._ingest_lag, self.spec.window or timedelta(0), self.source.lateness)
+        self._closed = ClosedWindows(self._ingest_lag, self.spec.window or timedelta(0), self._lateness)
         self._requested_drain = RequestedDrain(settings.state, self.job)
-        self._exact = ExactScores(settings, self.spec, self.source, self._folder)
+        self._exact = ExactScores(settings, self.spec, self.sources, self._folder)
+
+    def _load(self) -> QueryFunction:
+        return detector_function(self.spec, self.sources[0], text=self._text)
 
     def _plan_of(self, rows: DataFrame) -> DetectorPlan:
-        return read_plan(rows, self.spec, self.source)
+        return read_plan(rows, self.spec, self.sources)
 
     def _checkpoint_name(self) -> str:
         return self.plan.fingerprint
 
     def _open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
-        memory = (self.spec.window or timedelta(0)) + self.source.lateness + SLACK
         unread = functools.partial(unread_upstream, self._settings, self._feeders)
-        checkpoint = open_checkpoint(self._folder, name, run.topic, memory, unread)
-        versions = keep_version(self._settings, self.spec, self._text, name)
+        needed = Needed(self._memory, self.plan.reach)
+        checkpoint = open_checkpoint(self._folder, name, run.topics, needed, unread)
+        versions = keep_version(self._settings, self.job, self.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
             remove_other_checkpoints(self._folder, {version.fingerprint for version in versions})
         return checkpoint
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
+        if self.spec.expect is not None:
+            return rows  # of each batch findings are made once it is complete
         if checkpoint is None:
             return make_findings(rows, self.spec, Emission())
         ladder = self.plan.score.counts and mode == REAL_TIME
-        return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=checkpoint.publish_from))
+        return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=self._publish_from(checkpoint)))
+
+    def _publish_from(self, checkpoint: Checkpoint) -> datetime | None:
+        """Tell from when on findings are published: with `step`, from when its state is whole, or is nobody else's."""
+        since, memory = checkpoint.publish_from, self.spec.forget_after
+        if since is None or memory is None or checkpoint.wanted is None:
+            return since
+        return min(since + memory, checkpoint.wanted + self._memory)
+
+    def _writer(self, records: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
+        if self.spec.expect is None:
+            return super()._writer(records, checkpoint)
+        closed = ClosedByBatch(self.spec, checkpoint.query, checkpoint.publish_from, tables=self._tables.tables)
+        return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed))
+
+    def _write_batch(self, closed: ClosedByBatch, rows: DataFrame, batch: int) -> None:
+        # They are read more than once, and all of them even if nothing comes of it: that writes down Spark's state.
+        kept = rows.persist(StorageLevel.DISK_ONLY)
+        try:
+            made = closed.make_findings(kept, batch)
+            if made is not None:
+                made.write.format("kafka").options(**self._sink()).save()
+        finally:
+            kept.unpersist()
+        if closed.nobody and not self._remark:
+            log.warning("nobody expected", reason=closed.nobody)
+        self._remark = f"{closed.nobody}, so nobody is expected; " if closed.nobody else ""
 
     def _sink(self) -> dict[str, str]:
         return findings_sink(self._settings)
@@ -75,7 +117,14 @@ class Detection(KeyedQuery[DetectorPlan]):
         self._closed.begin(run, mode, self.plan.score.kind, is_draining=self._delay.decision.is_draining)
 
     def _take_figures(self, figures: dict[str, Any], progress: BatchProgress) -> None:
+        if faults := json.loads(figures.pop(FAULTS, None) or "[]"):
+            self._poison.add([_set_aside(**one) for one in faults])
         self._exact.note_batch(figures, progress.next_watermark(self._delay.decision.delay.total_seconds()))
+
+    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
+        """Report of silence the watermark up to which it is found: the next batch finds what the next one closes."""
+        further = super().count_batch(progress)
+        return further if self.spec.expect is None else further | {"watermark": progress.watermark}
 
     def poll(self, run: Run) -> str | None:
         """Report what is closed, make closed windows exact, and see `KeyedQuery`."""
@@ -85,5 +134,12 @@ class Detection(KeyedQuery[DetectorPlan]):
 
     def _restart_reason(self, run: Run) -> str | None:
         if run.reporter.leads:
-            self._requested_drain.look(run.topic.bounds, self._ingest_lag, run.position)
+            self._requested_drain.look(run.topics.bounds, self._ingest_lag, run.position)
         return None
+
+
+def _set_aside(place: str, fault: str) -> SetAside:
+    """Describe the event, or the timer, at `place` that `step` failed on."""
+    log.error("event left out by step", place=place, error=fault)
+    topic, partition, offset = place.rsplit("/", 2)
+    return SetAside(topic=topic, partition=int(partition), offset=int(offset), error=fault, at=datetime.now(UTC))

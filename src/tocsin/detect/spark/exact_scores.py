@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tocsin.detect.spark.findings import ABOVE
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import EPOCH, MICROSECOND
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -27,8 +29,6 @@ from tocsin.sparkjob.session import findings_sink, kafka_options
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 _ATTEMPTS = 3
-_MICROSECOND = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class OpenWindows(BaseModel, frozen=True):
             return self, None
         if self.start + window > watermark:
             return None, self
-        later = max(self.start, watermark - window + _MICROSECOND)
+        later = max(self.start, watermark - window + MICROSECOND)
         return self.model_copy(update={"end": watermark}), self.model_copy(update={"start": later})
 
 
@@ -63,20 +63,20 @@ class ExactScores:
     alone. What is open is kept in a file, so a restart in between loses nothing.
 
     Attributes:
-        used: the columns that the detector uses, see `used_columns`; None for all.
+        used: the columns that the detector uses, by source; see `used_columns`.
         tables: that it joins; None without any.
     """
 
-    def __init__(self, settings: Settings, spec: DetectorSpec, source: Source, folder: Path) -> None:
+    def __init__(self, settings: Settings, spec: DetectorSpec, sources: Sequence[Source], folder: Path) -> None:
         """Go on with what `folder` says is open."""
-        self._settings, self._spec, self._source = settings, spec, source
+        self._settings, self._spec, self._sources = settings, spec, sources
         self._path = folder / "lower-bounds.json"
-        self.used: frozenset[str] | None = None
+        self.used: dict[str, frozenset[str]] = {}
         self.tables: JoinedTables | None = None
         # Not of another version: its windows are not ours, and the nightly backfill does them.
         known = state_file.read(self._path, OpenWindows, None)
         self._open = known if known is not None and known.version == spec.version else None
-        self._watermark = _EPOCH
+        self._watermark = EPOCH
         self._thread: threading.Thread | None = None
         self._computed: OpenWindows | None = None
         self._failed = 0
@@ -85,7 +85,7 @@ class ExactScores:
         """Take the edges of what was above the highest limit out of the `figures` of a batch that has ended."""
         start, end = (figures.pop(name, None) for name in ABOVE)
         if start is not None and end is not None:
-            edges = {"start": _EPOCH + start * _MICROSECOND, "end": _EPOCH + end * _MICROSECOND}
+            edges = {"start": EPOCH + start * MICROSECOND, "end": EPOCH + end * MICROSECOND}
             self._keep(OpenWindows(version=self._spec.version, **edges).joined(self._open))
         self._watermark = watermark or self._watermark
 
@@ -132,28 +132,29 @@ class ExactScores:
         ids = sorted(self._lower_bounds(closed))
         if not ids:
             return 0
-        end = closed.end - (self._spec.window or timedelta(0)) + _MICROSECOND
+        end = closed.end - (self._spec.window or timedelta(0)) + MICROSECOND
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
-        read = EventReader(lambda one: self._events(one, closed.start), tables=lambda _: self.tables)
-        rows = find_in_range(spark, read, self._spec, self._source, wanted).where(F.col("key").isin(ids))
+        read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self.tables)
+        rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
         return len(ids)
 
-    def _events(self, spark: SparkSession, since: datetime) -> DataFrame:
+    def _events(self, spark: SparkSession, source: Source, since: datetime) -> DataFrame:
         """Read each event since then, once: one is appended at most `max_ahead` before its event time."""
         options = {
-            "subscribe": self._settings.names.events(self._source.name),
-            "startingTimestamp": str(int((since - self._source.max_ahead).timestamp() * 1000)),
+            "subscribe": self._settings.names.events(source.name),
+            "startingTimestamp": str(int((since - source.max_ahead).timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",
         }
         records = spark.read.format("kafka").options(**kafka_options(self._settings), **options).load()
-        return parse_events(records, self._source, self.used).dropDuplicates([*IDENTITY, "event_time"])
+        events = parse_events(records, source, self.used.get(source.name))
+        return events.dropDuplicates([*IDENTITY, "event_time"])
 
     def _lower_bounds(self, closed: OpenWindows) -> set[str]:
         """Read the identities of the findings in `closed` that are lower bounds."""
         found = set()
         with TopicReader(self._settings, f"exact:{self._spec.name}", self._settings.names.findings) as topic:
-            starts, (_, ends) = topic.since(closed.start - self._source.max_ahead), topic.bounds()
+            starts, (_, ends) = topic.since(closed.start - max(one.max_ahead for one in self._sources)), topic.bounds()
             for message in topic.read(starts, ends):
                 value = message.value() or b""
                 if b'"at_least":true' in value:

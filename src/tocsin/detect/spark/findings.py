@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
+from tocsin.detect.stepper import MOST_FAULTS, UNTOLD
 from tocsin.model.detector import DetectorSpec, Levels
 from tocsin.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
 from tocsin.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
@@ -18,6 +20,9 @@ from tocsin.sparkjob.events import IDENTITY
 
 OBSERVATION = "findings"
 WRITTEN = "written"
+STEPS = "steps"
+FAULTS = "step_faults"
+"""Observed with `step`: some of the events that it failed on, as JSON."""
 ABOVE = ("above_start", "above_end")
 """Observed with the ladder: first start and last end of windows above the highest limit, microseconds since 1970."""
 
@@ -34,12 +39,14 @@ class Emission:
             that is emitted at each of its values.
         publish_from: windows that start before it are left out (events before it were not read); None for all.
         origin, run_id: put into each finding.
+        observed: takes what a batch tells of `step`; None for a stream, where the observation `steps` has it.
     """
 
     ladder: bool = False
     publish_from: datetime | None = None
     origin: Origin = Origin.STREAM
     run_id: str = ""
+    observed: Observation | None = None
 
 
 def rungs(highest: float) -> Iterator[int]:
@@ -53,11 +60,13 @@ def rungs(highest: float) -> Iterator[int]:
 def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> DataFrame:
     """Make records of those of `rows` above a limit: `key` (finding_id), `value` (JSON of a `Finding`).
 
-    `rows` is what `detect` of `spec` returned. Those whose entity or score is null or not finite are left out, and
+    `rows` is what the function of `spec` returned. Those whose entity or score is null or not finite are left out, and
     counted by the observation `findings` as `null_entity` and `null_score`. What senders decide about is bounded as the
     contract says; a finding that is longer than its topic takes all the same is left out, and counted by the
     observation `written` as `too_long`.
     """
+    if spec.has_step:
+        return _bounded(_found_by_step(rows, emission))
     named = any_null([F.col(name) for name in spec.entity])
     score = F.col("score").cast("double")
     valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
@@ -71,6 +80,28 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     document = _document(rows, spec, emission, score)
     fields = emitted.select(_finding_id(spec).alias("finding_id"), *document)
     written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), JSON_TIMES).alias("value"))
+    return _bounded(written)
+
+
+def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
+    """Make records of the outcomes of `step`, which has made their JSON but for what is known of this run."""
+    failed = F.col("fault").isNotNull()
+    faults = F.slice(F.collect_list(F.when(F.col("fault") != UNTOLD, F.struct("place", "fault"))), 1, MOST_FAULTS)
+    counted = rows.observe(
+        emission.observed or STEPS,
+        F.count_if("unscored").alias("null_score"),
+        F.count_if(failed).alias("failed_in_step"),
+        F.to_json(faults).alias(FAULTS),
+    )
+    found = counted.where(F.col("key").isNotNull())
+    if emission.publish_from is not None:
+        found = found.where(F.col("at") >= F.unix_micros(F.lit(emission.publish_from)))
+    start = json.dumps({"origin": emission.origin.value, "run_id": emission.run_id})
+    return found.select("key", F.concat(F.lit(f"{start[:-1]}, "), F.expr("substring(value, 2)")).alias("value"))
+
+
+def _bounded(written: DataFrame) -> DataFrame:
+    """Leave out, and count, what is longer than the topic of findings takes."""
     fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
     return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
 from tocsin.detect.rows_above import correct_score
-from tocsin.detect.scores import Score, score_of
+from tocsin.detect.scores import Score, never_fires, score_of
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.plan_traits import count_exchanges, fingerprint_of, has_sessions, keeps_state
+from tocsin.sparkjob.plan_traits import (
+    count_exchanges,
+    find_unrepeatable,
+    fingerprint_of,
+    has_sessions,
+    has_stream_joins,
+    keeps_state,
+)
 from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of
+from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of, refusal_of, source_faults
+
+_NEVER = (
+    "can never be reached: the score falls with each event, and a window without events has no row; "
+    "let score be the count, and add expect=Entities([...], minimum=...)"
+)
 
 
 class StreamOnly(ConfigError):
@@ -37,17 +51,18 @@ class DetectorPlan(QueryPlan):
     has_sessions: bool = False
 
 
-def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None) -> DetectorPlan:
-    """Read the plan behind `found`, which `detect` of `spec` has returned (streaming or static).
+def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = ()) -> DetectorPlan:
+    """Read the plan behind `found`, which the function of `spec` has returned (streaming or static).
 
-    Its patterns are tried on what can stand in records of `source`, if that is given; this can take seconds.
+    Its patterns are tried on what can stand in records of `sources`, if these are given; this can take seconds.
 
     Raises:
-        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, or a per-event detector
-            keeps state. All faults at once; a retry does not help.
-        ConfigError: a record of `source` could stop one of its patterns.
+        ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, a per-event detector
+            keeps state (all faults at once), or a record of `sources` could stop a pattern; a retry does not help.
     """
     tree = analysed(found)
+    if spec.has_step:
+        return _step_plan(tree, spec, sources[0] if sources else None, found.sparkSession)
     score = _score(tree, spec)
     faults = column_faults(found.schema, spec)
     if score.kind is None and not any(fault.key == "score" for fault in faults):
@@ -56,19 +71,54 @@ def read_plan(found: DataFrame, spec: DetectorSpec, source: Source | None = None
         faults.append(Fault(str(spec.path), what, key="score"))
     if spec.window is None and keeps_state(tree):
         faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
+    if called := find_unrepeatable(tree):
+        what = f"calls {called}: a backfill, or an event that is read again, would get another score; use event_time"
+        faults.append(Fault(str(spec.path), what, key="detect"))
+    mode, output, reason = _mode(tree, score)
+    wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
+    faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
     if faults:
         raise ConfigError(faults)
-    if source is not None:
-        check_function(tree, found.sparkSession, (spec.path, "detect"), source)
-    mode, output, reason = _mode(tree, score)
+    if sources:
+        check_function(tree, found.sparkSession, (spec.path, "detect"), max(sources, key=lambda one: one.max_bytes))
     return DetectorPlan(
         mode=mode,
         reason=reason,
         output=output,
         score=score,
         exchanges=count_exchanges(tree),
-        fingerprint=fingerprint_of(tree, output, found.sparkSession),
+        fingerprint=fingerprint_of(tree, output + _seen_by(spec), found.sparkSession),
         has_sessions=has_sessions(tree),
+        reach=reach,
+    )
+
+
+def _seen_by(spec: DetectorSpec) -> str:
+    """Say what decides which entities have been seen: a change makes those that a checkpoint remembers wrong."""
+    within = spec.expect.seen_within if spec.expect is not None else None
+    return "" if within is None else f" seen within {within} by {spec.code}"
+
+
+def _silence_faults(tree: Node, spec: DetectorSpec) -> list[Fault]:
+    """List what keeps a detector from finding who sends nothing."""
+    if spec.expect is not None and has_sessions(tree):
+        return [Fault(str(spec.path), "needs windows of a fixed length: a session ends by silence", key="expect")]
+    if spec.expect is None and never_fires(tree, spec.levels.lowest):
+        return [Fault(str(spec.path), _NEVER, key="levels")]
+    return []
+
+
+def _step_plan(tree: Node, spec: DetectorSpec, source: Source | None, spark: SparkSession) -> DetectorPlan:
+    """Make the plan of `step`, whose state follows from its code, and from the columns that it receives."""
+    columns = () if source is None else sorted(source.columns.items())
+    state = (spec.code, spec.sources[0], spec.entity, spec.forget_after, columns)
+    return DetectorPlan(
+        mode=MICRO_BATCH,
+        reason="step takes one event after the other behind the watermark, in Python, and real-time mode runs none",
+        output="append",
+        score=Score(ScoreKind.FINAL, False, "the score belongs to a single event"),
+        exchanges=count_exchanges(tree),
+        fingerprint=fingerprint_of(Node("TransformWithStateInPySpark", {"step": repr(state)}), "append", spark),
     )
 
 
@@ -104,6 +154,8 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 
 def _score(tree: Node, spec: DetectorSpec) -> Score:
     """Take the declared kind of score, else the derived one."""
+    if spec.expect is not None:
+        return Score(ScoreKind.FINAL, False, "what is missing is known when a window has closed")
     derived = correct_score(tree, score_of(tree), spec.entity)
     if spec.window is None:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")
@@ -112,10 +164,23 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
     return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
 
 
+def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:
+    """List what is wrong with a detector that joins events which lie up to `reach` apart."""
+    if not reach:
+        return []
+    faults = [Fault(str(spec.path), refusal, key="detect")] if (refusal := refusal_of(found, output)) else []
+    if spec.notify and reach >= spec.page_within:
+        what = f"must be longer than {reach}, how far apart joined events may lie: a window is known that much later, "
+        faults.append(Fault(str(spec.path), what + "and an older one notifies nobody at once", key="page_within"))
+    return faults
+
+
 def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
     """Find mode, output mode and reason."""
     if has_sessions(tree):
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
+    if has_stream_joins(tree):
+        return MICRO_BATCH, "append", "it joins two streams: each finding is made when its window has closed"
     if score.kind is ScoreKind.FINAL:
         return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
     mode, reason = mode_of(tree)

@@ -7,14 +7,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
+from tocsin.detect.spark.step_query import detector_function
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import no_records, parse_events, prepare_events
+from tocsin.runtime.time_limit import time_limit
+from tocsin.sparkjob.events import planned_events
 from tocsin.tables.spark.joined_tables import no_rows
 
 
@@ -26,18 +27,19 @@ def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tupl
         faults += _pattern_faults(spark, project, source)
     for name, spec in catalog.detectors.items():
         try:
-            found[name] = _plan(spark, spec, catalog)
+            found[name] = plan_of(spark, spec, catalog)
         except ConfigError as error:
             faults += error.faults
     return found, faults
 
 
-def _plan(spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> DetectorPlan:
-    source = catalog.source(spec.source)
-    events = prepare_events(parse_events(no_records(spark), source), spec, source.lateness)
-    return read_plan(
-        DeclaredFunction(spec.path, "detect")(events, no_rows(spark, catalog, spec.tables, spec.path)), spec, source
-    )
+def plan_of(spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> DetectorPlan:
+    """Read the plan of the detector `spec`; ConfigError with all that Spark or Tocsin refuses in it."""
+    sources = catalog.sources_of(spec)
+    events = planned_events(spark, sources, spec, spec.path)
+    rows = detector_function(spec, sources[0])(events, no_rows(spark, catalog, spec.tables, spec.path))
+    with time_limit(spec.path):
+        return read_plan(rows, spec, sources)
 
 
 def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:

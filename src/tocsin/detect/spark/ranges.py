@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.detect.spark.expected_windows import Known, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import check_range, read_plan
-from tocsin.model.detector import DetectorSpec, reach
+from tocsin.detect.spark.step_query import detector_function
+from tocsin.model.detector import DetectorSpec, Span, reach
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import prepare_events
+from tocsin.sparkjob.events import by_source, prepare_events
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 
@@ -23,48 +24,61 @@ from tocsin.tables.spark.joined_tables import JoinedTables
 class Range:
     """The windows to compute: those that begin from `start` up to, not including, `end`, in UTC.
 
-    Without windows: the events of that time. `run_id` and `origin` are put into each finding.
+    Without windows: the events, and timers, of that time. `run_id` and `origin` are put into each finding, and
+    `observed` takes what is told of `step`. Only windows of `spans` are looked through for silence, if there are any.
     """
 
     start: datetime
     end: datetime
     run_id: str
     origin: Origin = Origin.BACKFILL
+    observed: Observation | None = None
+    spans: Sequence[Span] = ()
 
 
 @dataclass(frozen=True)
 class EventReader:
-    """A source of events: a session to a DataFrame of events, each once, with the column `tick`.
+    """Reads events: session and source to a DataFrame of its events, each once, with the column `tick`.
 
     `is_exact` says that no event and no window lies outside of the range, so nothing has to be left out. `tables` makes
     the tables that the detector joins.
     """
 
-    events: Callable[[SparkSession], DataFrame]
+    events: Callable[[SparkSession, Source], DataFrame]
     is_exact: bool = False
     tables: Callable[[SparkSession], JoinedTables | None] = lambda _: None
 
 
 def find_in_range(
-    spark: SparkSession, read: EventReader, spec: DetectorSpec, source: Source, wanted: Range
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
 ) -> DataFrame:
     """Make records of the findings topic of what `read` holds of the range `wanted` of the detector `spec`.
 
     Raises:
         ConfigError: the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
     """
-    events, time = read.events(spark), F.col("event_time")
-    if not read.is_exact:
-        last = wanted.end + reach(spec, wanted.end)
-        events = events.where((time >= F.lit(wanted.start)) & (time < F.lit(last)))
-    prepared = prepare_events(events, spec, source.lateness, once=True)
-    rows = DeclaredFunction(spec.path, "detect")(prepared, read.tables(spark))
+    time, last = F.col("event_time"), wanted.end + reach(spec, wanted.end)
+
+    def events_of(source: Source) -> DataFrame:
+        events = read.events(spark, source)
+        if not read.is_exact:
+            first = wanted.start - spec.looks_back
+            events = events.where((time >= F.lit(first)) & (time < F.lit(last)))
+        return prepare_events(events, spec, source.lateness, once=True, is_only=len(sources) == 1)
+
+    function = detector_function(spec, sources[0], until=wanted.end)
+    tables = read.tables(spark)
+    rows = function(by_source(sources, spec.path, spec, events_of), tables)
     check_range(read_plan(rows, spec), spec)
-    if not read.is_exact:
+    if not read.is_exact and spec.expect is None:  # those of expected entities are chosen by the windows
         rows = rows.where(_begins(wanted, spec))
-    return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id))
+    if spec.expect is not None:
+        rows = fill_in(rows, spec, wanted.spans or [(wanted.start, wanted.end)], Known(tables))
+    return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id, observed=wanted.observed))
 
 
 def _begins(wanted: Range, spec: DetectorSpec) -> Column:
+    if spec.has_step:
+        return (F.col("at") >= F.unix_micros(F.lit(wanted.start))) & (F.col("at") < F.unix_micros(F.lit(wanted.end)))
     moment = F.col("event_time") if spec.window is None else F.col("window.start")
     return (moment >= F.lit(wanted.start)) & (moment < F.lit(wanted.end))

@@ -1,0 +1,163 @@
+"""Find who sends too little, or nothing: give each expected entity a row in each window, also where nothing came.
+
+A window without events has no row in any aggregate. So the rows that `detect` has made of closed windows are joined to
+all windows that have closed, and the score turned round: what is missing. On a stream the watermark says which windows
+have closed, batch by batch; it moves by ticks where nothing comes in (docs/adr/0040).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.seen_entities import SeenEntities, expected_since, seen_in
+from tocsin.model.detector import DetectorSpec, Span
+from tocsin.model.durations import EPOCH, MICROSECOND, exact_text
+from tocsin.sparkjob.query.progress import watermark_of
+from tocsin.tables.spark.joined_tables import JoinedTables
+
+FILLS_BACK = timedelta(days=1)
+"""A stream looks for silence in windows that ended so long before its watermark, at most; a backfill in all."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What tells who is expected, beside the declaration.
+
+    Attributes:
+        tables: those that the detector joins.
+        seen: who was seen before the rows that are filled in; see `seen_in`.
+    """
+
+    tables: JoinedTables | None = None
+    seen: DataFrame | None = None
+
+
+def fill_in(rows: DataFrame, spec: DetectorSpec, spans: Sequence[Span], known: Known | None = None) -> DataFrame:
+    """Make one row for each expected entity and window of `spans`.
+
+    `rows` are those of closed windows that `detect` of `spec` has returned. Those of other entities and windows are
+    left out. `score` becomes what is missing; columns beside it are null where there was no row.
+    """
+    assert spec.expect is not None
+    assert spec.window is not None
+    expected = _expected(rows, spec, _windows(rows, spec, spans), known or Known())
+    texts = rows.withColumns({name: F.col(name).cast("string") for name in spec.entity})
+    found = F.coalesce(F.col("score").cast("double"), F.lit(0.0))
+    joined = expected.join(texts, ["window", *spec.entity], "left")
+    return joined.withColumn("score", F.lit(float(spec.expect.minimum)) - found)
+
+
+def _expected(rows: DataFrame, spec: DetectorSpec, windows: DataFrame, known: Known) -> DataFrame:
+    """Give each of `windows` those who are expected in it."""
+    assert spec.expect is not None
+    if spec.expect.table:
+        assert known.tables is not None
+        return known.tables.holding(spec.expect.table, windows)
+    if spec.expect.seen_within is not None:
+        seen = seen_in(rows, spec)
+        return expected_since(seen if known.seen is None else seen.unionByName(known.seen), spec, windows)
+    columns = ", ".join(f"`{name}` string" for name in spec.entity)
+    names = rows.sparkSession.createDataFrame(list(spec.expect.names), columns)
+    return windows.crossJoin(F.broadcast(names))
+
+
+def _windows(rows: DataFrame, spec: DetectorSpec, spans: Sequence[Span]) -> DataFrame:
+    """List the windows of `spans`, at multiples of their slide since 1970, as Spark's are."""
+    assert spec.window is not None
+    slide = (spec.slide or spec.window) // MICROSECOND
+    listed = rows.sparkSession.createDataFrame(_numbers(spec, spans), "first bigint, last bigint")
+    number = listed.select(F.explode(F.sequence("first", "last")).alias("number"))
+    start = number.select((F.col("number") * slide).alias("begin"))
+    edges = F.struct(
+        F.timestamp_micros("begin").alias("start"),
+        F.timestamp_micros(F.col("begin") + F.lit(spec.window // MICROSECOND)).alias("end"),
+    )
+    return start.select(edges.alias("window"))
+
+
+def _numbers(spec: DetectorSpec, spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """List the first and the last window of each of `spans` that holds one, by number; see `_number`."""
+    assert spec.window is not None
+    slide = (spec.slide or spec.window) // MICROSECOND
+    numbers = ((_number(first, slide), _number(after, slide) - 1) for first, after in spans)
+    return [(first, last) for first, last in numbers if first <= last]
+
+
+def _number(moment: datetime, slide: int) -> int:
+    """Count the windows, `slide` microseconds apart, that begin from 1970 on and before `moment`."""
+    return -(-((moment - EPOCH) // MICROSECOND) // slide)
+
+
+class ClosedByBatch:
+    """Fills in the windows that each micro-batch of a query in append mode closes.
+
+    Spark emits in batch N the windows that ended after the watermark of batch N - 1, and up to that of N. It has
+    written both down before the batch begins. So a batch that runs again after a crash closes the same windows.
+
+    Attributes:
+        nobody: why nobody was expected in the windows that were closed last; empty where somebody was.
+    """
+
+    def __init__(
+        self,
+        spec: DetectorSpec,
+        query: Path,
+        publish_from: datetime | None = None,
+        within: Sequence[Span] = (),
+        tables: JoinedTables | None = None,
+    ) -> None:
+        """Follow the checkpoint in `query`, of which nothing that starts before `publish_from` is published.
+
+        Where it is known beforehand which windows there are, `within` names them. `tables` are those that are joined.
+        """
+        self._spec, self._query, self._publish_from, self._within = spec, query, publish_from, within
+        self._tables, self._seen = tables, SeenEntities(spec, query)
+        self.nobody = ""
+
+    def make_findings(self, rows: DataFrame, batch: int) -> DataFrame | None:
+        """Make findings of what `batch` closes; see `fill_in`."""
+        filled = self.fill_in(rows, batch)
+        return None if filled is None else make_findings(filled, self._spec, Emission())
+
+    def fill_in(self, rows: DataFrame, batch: int) -> DataFrame | None:
+        """Fill in what `batch` closes; `rows` are what it emits. None when it closes nothing."""
+        first = rows.agg(F.min(F.unix_micros("window.start")).alias("start")).collect()[0]["start"]
+        before, now = (watermark_of(self._query, number) for number in (batch - 1, batch))
+        if now is None:
+            return None
+        window = self._spec.window or timedelta(0)
+        end = now - window + MICROSECOND
+        if before is not None:
+            start: datetime | None = before - window + MICROSECOND
+        elif self._within:
+            start = self._within[0][0]
+        else:
+            start = None if first is None else EPOCH + first * MICROSECOND
+        since = [moment for moment in (start, self._publish_from) if moment is not None]
+        if not since:
+            return None  # no event yet
+        spans = [(max(*since, first), min(after, end)) for first, after in self._within or [(end - FILLS_BACK, end)]]
+        closes = bool(_numbers(self._spec, spans))
+        if not closes and first is None:
+            return None
+        known = self._known(rows, batch, now, has_rows=first is not None)
+        return fill_in(rows, self._spec, spans, known) if closes else None
+
+    def _known(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> Known:
+        """Find out who is expected in what `batch` closes, and note if it is nobody."""
+        expect = self._spec.expect
+        assert expect is not None
+        if expect.seen_within is not None:
+            seen, is_any = self._seen.take(rows, batch, now, has_rows=has_rows)
+            self.nobody = "" if is_any else f"no entity was seen within {exact_text(expect.seen_within)}"
+            return Known(seen=seen)
+        if self._tables is not None and expect.table:
+            self.nobody = f"table '{expect.table}' has no rows in force" if self._tables.is_empty(expect.table) else ""
+        return Known(self._tables)

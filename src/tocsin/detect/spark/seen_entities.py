@@ -1,0 +1,100 @@
+"""Expect whom a detector has seen: each entity with a row in one of the last windows, on a stream and on history.
+
+On a stream, the last window of each is written down beside the checkpoint with the batch that has closed it. A batch
+that runs again after a crash goes on from what the one before it has written.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.runtime import state_file
+from tocsin.sparkjob.columns import any_null
+from tocsin.sparkjob.query.progress import batches_in
+
+MOST_SEEN = 50_000
+"""So many entities are remembered on a stream: of more, those that were seen last."""
+
+_KEPT = 3
+_Seen = list[tuple[list[str], int]]
+
+log = structlog.get_logger()
+
+
+def seen_in(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
+    """List who has a row, as texts, and in which window (`seen`): its number when they are counted from 1970 on."""
+    assert spec.window is not None
+    names = [F.col(name).cast("string").alias(name) for name in spec.entity]
+    number = F.unix_micros("window.start") / (spec.window // MICROSECOND)
+    return rows.where(~any_null(names)).select(*names, number.cast("bigint").alias("seen"))
+
+
+def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> DataFrame:
+    """Give each of `windows` (column `window`) those who were `seen` in an earlier one that is not too long ago."""
+    assert spec.expect is not None
+    assert spec.expect.seen_within is not None
+    assert spec.window is not None
+    number = (F.unix_micros("window.start") / (spec.window // MICROSECOND)).cast("bigint")
+    numbered = windows.withColumn("number", number)
+    bounds = numbered.agg(F.min("number").alias("first"), F.max("number").alias("last"))
+    # One stretch of windows for each time an entity was seen, up to when it was seen next: none is expected twice.
+    following = F.lead("seen").over(Window.partitionBy(*spec.entity).orderBy("seen"))
+    stretches = seen.distinct().withColumn("next", following).crossJoin(F.broadcast(bounds))
+    begin = F.greatest(F.col("seen") + 1, F.col("first"))
+    within = F.col("seen") + spec.expect.seen_within // spec.window
+    end = F.least(within, F.coalesce("next", "last"), F.col("last"))
+    numbers = stretches.withColumns({"begin": begin, "end": end}).where("begin <= end")
+    expected = numbers.select(*spec.entity, F.explode(F.sequence("begin", "end")).alias("number"))
+    return expected.join(F.broadcast(numbered), "number").select("window", *spec.entity)
+
+
+class SeenEntities:
+    """Those that a stream has seen, in files of the folder `seen` beside its checkpoint."""
+
+    def __init__(self, spec: DetectorSpec, query: Path) -> None:
+        """Go on with what is there."""
+        self._spec, self._folder = spec, query / "seen"
+
+    def take(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> tuple[DataFrame, bool]:
+        """Return who was seen before `batch`, whose watermark is `now`, and whether anybody was up to its end.
+
+        What its `rows` add is written down first.
+        """
+        before = self._read(batch)
+        columns = ", ".join(f"`{name}` string" for name in self._spec.entity)
+        pairs = [(*names, last) for names, last in before]
+        frame = rows.sparkSession.createDataFrame(pairs, f"{columns}, seen bigint")
+        if has_rows:
+            before = self._write(seen_in(rows, self._spec).unionByName(frame), batch, now)
+        return frame, any(last >= self._oldest(now) for _, last in before)
+
+    def _read(self, batch: int) -> _Seen:
+        number = max((one for one in batches_in(self._folder) if one < batch), default=None)
+        return [] if number is None else state_file.load(self._folder / str(number), _Seen)
+
+    def _write(self, seen: DataFrame, batch: int, now: datetime) -> _Seen:
+        last = seen.groupBy(*self._spec.entity).agg(F.max("seen").alias("seen"))
+        recent = last.where(F.col("seen") >= self._oldest(now)).orderBy(F.desc("seen"), *self._spec.entity)
+        found = [(list(row[:-1]), row[-1]) for row in recent.limit(MOST_SEEN + 1).collect()]
+        if len(found) > MOST_SEEN:
+            log.warning("too many entities: those unseen for longest are not expected", most=MOST_SEEN)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        state_file.write(self._folder / str(batch), _Seen, found[:MOST_SEEN])
+        for number in sorted(batches_in(self._folder))[:-_KEPT]:
+            (self._folder / str(number)).unlink(missing_ok=True)
+        return found
+
+    def _oldest(self, now: datetime) -> int:
+        """Number the first window that may still count for one that has not closed at `now`."""
+        expect, window = self._spec.expect, self._spec.window
+        assert expect is not None
+        assert expect.seen_within is not None
+        assert window is not None
+        return (now - EPOCH - expect.seen_within) // window - 1

@@ -1,0 +1,127 @@
+"""The query of a detector with `step`: events in, what comes of them out, on a stream and on history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.detect.spark.step_processor import OUTCOMES, StepProcessor, outcome_columns
+from tocsin.detect.step_program import StepProgram
+from tocsin.detect.stepper import KeyState, PlacedEvent, StepOutcome, Stepper, StepTask
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import Source
+from tocsin.sparkjob.columns import JSON_TIMES, any_null
+from tocsin.sparkjob.declared_function import DeclaredFunction, QueryFunction
+from tocsin.sparkjob.events import IDENTITY, SourceEvents
+from tocsin.tables.spark.joined_tables import JoinedTables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NULL_ENTITY = "null_entity"
+_ROWS = 1_000
+_PLACE = (("topic", ""), ("partition", 0), ("offset", 0))  # with what stands for null: a record may be anybody's
+_ORDER = tuple(name for name, _ in _PLACE)
+
+
+def detector_function(
+    spec: DetectorSpec, source: Source, *, until: datetime | None = None, text: bytes | None = None
+) -> QueryFunction:
+    """Load the function of `spec`: `detect`, or `step` made a function of DataFrames.
+
+    Args:
+        spec: of the detector.
+        source: whose events it reads.
+        until: on a static DataFrame, timers before it fire; None for those alone that an event follows.
+        text: of its file; None for what it holds now.
+
+    Raises:
+        ConfigError: its file cannot be run.
+    """
+    if not spec.has_step:
+        declared = DeclaredFunction(spec.path, spec.function, text)
+        if spec.expect is not None and spec.expect.table and not declared.takes_tables:
+            return lambda events, _: declared(events)
+        return declared
+    if len(spec.sources) > 1:
+        raise ConfigError.one(spec.path, "declares several sources; step reads one", key="source")
+    return _StepFunction(StepTask.of(spec, source.columns, text), until)
+
+
+class _StepFunction:
+    def __init__(self, task: StepTask, until: datetime | None) -> None:
+        self._task = task
+        StepProgram(task.path, task.text)  # what is wrong with it is told here, and not by a worker
+        self._until = None if until is None else (until - EPOCH) // MICROSECOND - 1
+
+    def __call__(self, events: DataFrame | SourceEvents, tables: JoinedTables | None = None) -> DataFrame:
+        """Run it: columns are `OUTCOMES`. Events with a null in the entity are counted and left out."""
+        assert isinstance(events, DataFrame), "step has one source"
+        entity = [F.col(name) for name in self._task.entity]
+        named = any_null(entity)
+        counted = events.observe(NULL_ENTITY, F.count_if(named).alias("null_entity")).where(~named)
+        keys = [f"entity_{number}" for number in range(len(entity))]
+        rows = counted.select(
+            *(column.cast("string").alias(name) for column, name in zip(entity, keys, strict=True)),
+            "event_time",
+            F.unix_micros("event_time").alias("at"),
+            *(
+                F.coalesce(F.col(name), F.lit(none)).alias(short)
+                for name, (short, none) in zip(IDENTITY, _PLACE, strict=True)
+            ),
+            F.to_json(F.struct(*self._task.columns), JSON_TIMES).alias("columns"),
+        )
+        if events.isStreaming:
+            grouped = rows.groupBy(*keys)
+            return grouped.transformWithState(StepProcessor(self._task), OUTCOMES, "Append", "EventTime")
+        ordered = rows.repartition(*keys).sortWithinPartitions(*keys, "at", *_ORDER)
+        run = _PartitionRun(self._task, len(keys), self._until)
+        return ordered.select(*keys, "at", *_ORDER, "columns").mapInArrow(run, OUTCOMES)
+
+
+class _PartitionRun:
+    """Runs `step` over one partition of history, sorted by entity, time and identity: one batch of rows in memory."""
+
+    def __init__(self, task: StepTask, keys: int, until: int | None) -> None:
+        self._task, self._keys, self._until = task, keys, until
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Make `OUTCOMES` of the rows in `batches`."""
+        found: list[StepOutcome] = []
+        for outcome in self._outcomes(_rows(batches)):
+            found.append(outcome)
+            if len(found) == _ROWS:
+                yield _batch(found)
+                found = []
+        yield _batch(found)
+
+    def _outcomes(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[StepOutcome]:
+        stepper = Stepper(self._task)
+        for key, events in groupby(rows, lambda row: row[: self._keys]):
+            kept = KeyState()
+            for row in events:
+                yield from stepper.take(key, kept, PlacedEvent(*row[self._keys :]))
+            if self._until is not None:
+                yield from stepper.pass_time(key, kept, self._until)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _batch(found: list[StepOutcome]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - 80 MB and 5 s, which other detectors need not spend
+
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+    fields = [(name, kinds[kind]) for name, kind in (column.split() for column in OUTCOMES.split(", "))]
+    columns = zip(*map(outcome_columns, found), strict=True) if found else [[] for _ in fields]
+    arrays = [pa.array(list(values), kind) for values, (_, kind) in zip(columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in fields])
