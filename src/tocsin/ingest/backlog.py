@@ -6,7 +6,7 @@ partition for late and drop them, so it first widens the delay of its watermark,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tocsin.kafka.job_reports import ReportReader
@@ -43,10 +43,13 @@ def not_ready(
 
 
 class FeederLag:
-    """Reads the reports of the jobs through which events come, the last of them first. For one thread."""
+    """Reads the reports of the jobs through which events of some sources come. For one thread."""
 
-    def __init__(self, settings: Settings, feeders: Iterable[Feeder]) -> None:
-        self._settings, self._jobs = settings, [feeder.job for feeder in feeders]
+    def __init__(self, settings: Settings, *chains: Sequence[Feeder]) -> None:
+        """Read those of `chains`, one of each source."""
+        self._settings = settings
+        self._jobs = list(dict.fromkeys(feeder.job for chain in chains for feeder in chain))
+        self._last = [chain[0].job if chain else "" for chain in chains]
         self._reports: ReportReader | None = None
 
     def __call__(self) -> timedelta:
@@ -56,9 +59,11 @@ class FeederLag:
         return timedelta(seconds=max(behind, default=0.0))
 
     def complete_through(self) -> datetime | None:
-        """Return `complete_through` of the last; None while it drains, is silent, or Kafka does not answer."""
-        report = self._report(self._jobs[0]) if self._jobs else None
-        return report.complete_through if report is not None and report.state is JobState.RUNNING else None
+        """Return the earliest `complete_through` of the last ones; None while one drains, is silent, or Kafka is."""
+        reports = [self._report(job) for job in self._last]
+        known = [one.complete_through for one in reports if one is not None and one.state is JobState.RUNNING]
+        moments = [moment for moment in known if moment is not None]
+        return min(moments) if moments and len(moments) == len(reports) else None
 
     def _report(self, job: str) -> JobReport | None:
         try:

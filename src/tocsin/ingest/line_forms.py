@@ -8,6 +8,7 @@ may stand the header of a syslog line (RFC 5424), with structured data, `-`, or 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
 """Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""
@@ -37,17 +38,38 @@ def syslog_header(line: bytes) -> re.Match[bytes] | None:
     return _HEADER.match(line)
 
 
-def logfmt_value(line: bytes, column: str) -> bytes | None:
-    """Read one column of a logfmt line as Spark does (`tocsin.ingest.spark.parse`); None when it has no value."""
-    header = syslog_header(line)
+def logfmt_reader(column: str) -> Callable[[bytes], bytes | None]:
+    """Make a function that reads one column of a logfmt line as Spark does (`tocsin.ingest.spark.parse`).
+
+    It returns None for a line in which the column has no value.
+    """
     if column in SYSLOG_COLUMNS:
-        value = header[SYSLOG_COLUMNS.index(column) + 1] if header else b"-"
-        return None if value == b"-" else value
+        group = SYSLOG_COLUMNS.index(column) + 1
+
+        def of_header(line: bytes) -> bytes | None:
+            header = syslog_header(line)
+            return None if header is None or header[group] == b"-" else header[group]
+
+        return of_header
     name = column.encode()
-    for pair in _PAIR.finditer(line[header.end() :] if header else line):
-        if pair[1] == name:
-            return unquoted(pair[2]).strip(b" \t\r\n") or None
-    return None
+    # The name stands first, where the engine can look for it as a whole, and then what may not stand before it.
+    first = re.compile(
+        rb'%b=(?<![^ \t\r\n]%b=)(?:"([^"\\]*+)"|([^ \t\r\n"]++)(?![^ \t\r\n])|)' % (re.escape(name), re.escape(name))
+    )
+
+    def of_fields(line: bytes) -> bytes | None:
+        header = syslog_header(line)
+        fields = line[header.end() :] if header else line
+        found = first.search(fields)
+        if found is None:
+            return None
+        if found.lastindex is not None and fields.find(b'"', 0, found.start()) < 0:
+            return found[found.lastindex].strip(b" \t\r\n") or None
+        # It has escapes, or is part of another value in quotes: only the fields one by one tell.
+        pairs = (pair[2] for pair in _PAIR.finditer(fields) if pair[1] == name)
+        return unquoted(next(pairs, b"")).strip(b" \t\r\n") or None
+
+    return of_fields
 
 
 def logfmt_fields(line: bytes) -> dict[str, bytes]:

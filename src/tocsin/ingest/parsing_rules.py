@@ -28,6 +28,12 @@ INGESTED_AT_HEADER = "tocsin-ingested-at"
 BATCH_HEADER = "tocsin-batch"
 """On raw records that a sender may repeat: `<32 hex digits of a batch>/<index in it>`, the identity of the event."""
 
+BATCH_PLACE = r"^([0-9a-f]{32})/([0-9]{1,9})$"
+"""What that header must look like, for Java and Python; any other is none."""
+
+BATCH = "batch:"
+"""So the `raw_topic` of an event begins that came in a batch which its sender may repeat."""
+
 REPLAYS_HEADER = "tocsin-replays"
 """On replayed raw records: how often this record has been replayed, as a decimal number."""
 
@@ -81,10 +87,11 @@ def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, st
         `expectations` (what is expected of its events) and `parser` (the code that applies all of it; its comments and
         docstrings do not count).
     """
+    schema = [list(source.columns.items()), sorted(source.optional), source.key, source.schema_version]
     parts: dict[str, object] = {
-        "format": (sorted(source.formats), source.pattern, source.pair_separator, source.key_separator),
-        "schema": (list(source.columns.items()), sorted(source.optional), source.key, source.schema_version),
-        "event_time": (source.event_time, source.event_time_format, source.max_ahead.total_seconds()),
+        "format": (sorted(source.formats), source.patterns, source.pair_separator, source.key_separator, source.ignore),
+        "schema": [*schema, [(name, one.by, one.digest) for name, one in source.enrich.items()]],
+        "event_time": (source.event_time, source.event_time_format, source.time_zone, source.max_ahead.total_seconds()),
         "limits": source.max_bytes,
     }
     digests = {name: _digest(repr(part)) for name, part in parts.items()}
@@ -100,9 +107,8 @@ def rules_version(parts: dict[str, str]) -> str:
 @cache
 def _parser() -> str:
     folder = Path(__file__).parent
-    return _digest(
-        "".join(_code(folder / name) for name in ("spark/parse.py", "spark/record_place.py", "line_forms.py"))
-    )
+    modules = ("spark/parse.py", "spark/enrich.py", "spark/event_times.py", "spark/record_place.py", "line_forms.py")
+    return _digest("".join(_code(folder / name) for name in modules))
 
 
 def _code(path: Path) -> str:

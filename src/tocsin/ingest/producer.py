@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, Message
 
-from tocsin.ingest.line_forms import logfmt_value
+from tocsin.ingest.line_forms import logfmt_reader
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import RAW_BYTES
@@ -53,33 +53,39 @@ def key_reader(source: Source) -> KeyOf:
     A None is no fault: the record goes to any partition, and the ingest job judges it. The key is cheap to read, and
     only keeps the records of one user in one partition and in order.
     """
-    plain = _pattern(source)
-    group = numbered_groups(source.pattern)[1].get(source.key, 0) if source.pattern else 1
-    may_be_json, is_logfmt = Format.JSON in source.formats, Format.LOGFMT in source.formats
+    plain = column_groups(source, source.key)
+    may_be_json = Format.JSON in source.formats
+    of_logfmt = logfmt_reader(source.key) if Format.LOGFMT in source.formats else None
 
     def key_of(line: bytes) -> bytes | None:
         if may_be_json and (source.formats == (Format.JSON,) or line.lstrip()[:1] == b"{"):
             return _json_key(line, source.key)
-        if is_logfmt:
-            return logfmt_value(line.strip(b" \t\r\n"), source.key)
-        match = plain.search(line) if plain is not None else None
-        key = match.group(group) if match and group else None
+        if of_logfmt is not None:
+            return of_logfmt(line.strip(b" \t\r\n"))
+        matches = ((pattern.search(line), group) for pattern, group in plain)
+        key = next((match.group(group) if group else None for match, group in matches if match), None)
         return (key or b"").strip() or None
 
     return key_of
 
 
-def _pattern(source: Source) -> re.Pattern[bytes] | None:
+def column_groups(source: Source, column: str) -> list[tuple[re.Pattern[bytes], int]]:
+    """List the patterns of a line that is no JSON and no logfmt, and which of their groups is `column`; 0 for none.
+
+    Those from the first one on that only Java can read are left out.
+    """
     if Format.KEY_VALUE in source.formats:
         pair, colon = re.escape(source.pair_separator), re.escape(source.key_separator.rstrip())
-        text = rf"(?:\A\s*|{pair}){re.escape(source.key)}{colon}(.*?)(?:{pair}|\Z)"
-        return re.compile(text.encode(), re.DOTALL)
-    if Format.REGEX not in source.formats:
-        return None
-    try:
-        return re.compile(rf"\A(?:{numbered_groups(source.pattern or '')[0]})\Z".encode())
-    except re.error:  # good Java, but no Python: no key then
-        return None
+        text = rf"(?:\A\s*|{pair}){re.escape(column)}{colon}(.*?)(?:{pair}|\Z)"
+        return [(re.compile(text.encode(), re.DOTALL), 1)]
+    found = []
+    for pattern in source.patterns:
+        plain, groups = numbered_groups(pattern)
+        try:
+            found.append((re.compile(rf"\A(?:{plain})\Z".encode()), groups.get(column, 0)))
+        except re.error:  # a later pattern would read lines that are for this one
+            break
+    return found
 
 
 def _json_key(line: bytes, column: str) -> bytes | None:

@@ -8,25 +8,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections import deque
+import re
 from datetime import datetime
 from typing import Annotated
 
 from confluent_kafka import Message
 from pydantic import Base64Bytes, BaseModel, Field
 
-from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
+from tocsin.ingest.parsing_rules import BATCH, BATCH_HEADER, BATCH_PLACE, Reason, rule_parts, rules_version
 from tocsin.kafka.reader import TopicReader, appended_at
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import MUCH_QUARANTINED
 from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
-
-RATIO_RECORDS = 1_000
-"""The ratio is taken over at least so many of the latest records."""
 
 
 class RawPlace(BaseModel, frozen=True):
@@ -89,6 +85,15 @@ class QuarantinedRecord(BaseModel, frozen=True, extra="ignore"):
     headers_count: int | None = None
     headers_length: int | None = None
     headers_sha256: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """`raw_topic`, `raw_partition` and `raw_offset` of the event that it is after a replay."""
+        value = next((header.value for header in self.headers if header.key == BATCH_HEADER), None)
+        batch = re.match(BATCH_PLACE, (value or b"").decode(errors="replace"))
+        if batch is None:
+            return self.origin.topic, self.origin.partition, self.origin.offset
+        return f"{BATCH}{batch[1]}", 0, int(batch[2])
 
     @property
     def truncated(self) -> bool:
@@ -164,30 +169,3 @@ def _part(name: str, value: bytes | None, limit: int) -> dict[str, object]:
         return {}
     beginning = base64.b64encode(value[:limit]).decode()
     return {name: beginning, f"{name}_length": len(value), f"{name}_sha256": hashlib.sha256(value).hexdigest()}
-
-
-class QuarantineRatio:
-    """Counts, batch by batch, how much of the latest records went to quarantine."""
-
-    def __init__(self) -> None:
-        self._batches: deque[tuple[int, int]] = deque()
-        self._records = self._bad = 0
-
-    def add(self, records: int, bad: int) -> None:
-        """Count a batch of `records`, `bad` of them quarantined; forget batches beyond the latest 1,000 records."""
-        self._batches.append((records, bad))
-        self._records, self._bad = self._records + records, self._bad + bad
-        while self._records - self._batches[0][0] >= RATIO_RECORDS:
-            old_records, old_bad = self._batches.popleft()
-            self._records, self._bad = self._records - old_records, self._bad - old_bad
-
-    @property
-    def value(self) -> float:
-        """From 0 to 1; 0 before 1,000 records."""
-        return self._bad / self._records if self._records >= RATIO_RECORDS else 0.0
-
-    def sentence(self) -> str:
-        """Say in a sentence that much goes to quarantine; empty if it does not."""
-        if self.value <= MUCH_QUARANTINED:
-            return ""
-        return f"{self.value:.1%} of the last {self._records} records went to quarantine"

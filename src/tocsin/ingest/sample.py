@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _SECONDS, _MILLISECONDS = (1e8, 1e10), (1e11, 1e13)
 _NAMED_TIME = re.compile(r"time|date|(^|_)(ts|at)$", re.IGNORECASE)
+_NAMED_ENTITY = re.compile(
+    r"(^|_)(user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$)", re.IGNORECASE
+)
 
 
 def read_schema(path: Path) -> SampleSchema:
@@ -31,17 +35,20 @@ def read_schema(path: Path) -> SampleSchema:
             start = file.read(_BYTES)
     except OSError as error:
         raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
-    lines = [line for line in start.split(b"\n")[: -1 if len(start) == _BYTES else None] if line.strip()][:_LINES]
+    if b"\0" in start:  # which is UTF-8, but no text
+        raise ConfigError.one(path, "is not text in UTF-8")
+    every = [line for line in start.split(b"\n")[: -1 if len(start) == _BYTES else None] if line.strip()]
+    lines, goes_on = every[:_LINES], len(start) == _BYTES or len(every) > _LINES
     if not lines:
         raise ConfigError.one(path, "holds no line" if len(start) < _BYTES else "begins with a line of over a megabyte")
     try:
         texts = [line.decode("utf-8") for line in lines]
     except UnicodeDecodeError as error:
         raise ConfigError.one(path, "is not text in UTF-8") from error
-    return _schema(path, texts)
+    return _schema(path, texts, goes_on=goes_on)
 
 
-def _schema(path: Path, lines: list[str]) -> SampleSchema:
+def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     form, records = _records(path, lines)
     names = list(dict.fromkeys(name for record in records for name in record if _COLUMN.fullmatch(name)))
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
@@ -51,8 +58,7 @@ def _schema(path: Path, lines: list[str]) -> SampleSchema:
     texts = [name for name, kind in always.items() if name != time and kind in ("string", "int", "bigint")]
     if not texts:
         raise ConfigError.one(path, "has no column in all lines that could be the key")
-    # The fewest different values beyond one: a user or a path rather than the text of a message or a constant.
-    key = min(texts, key=lambda name: (len(set(map(str, values[name]))) == 1, len(set(map(str, values[name])))))
+    key = min(texts, key=lambda name: _unlikely_key(name, set(map(str, values[name])), len(records)))
     return SampleSchema(
         lines=len(lines),
         format=form,
@@ -61,7 +67,18 @@ def _schema(path: Path, lines: list[str]) -> SampleSchema:
         key=key,
         event_time=time,
         event_time_format=time_format,
+        goes_on=goes_on,
+        busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
     )
+
+
+def _unlikely_key(name: str, values: set[str], records: int) -> tuple[bool, bool, int]:
+    """Order columns by how unlikely they are the key: what is named like a user or a path and comes again is likely.
+
+    Of the others the one with the fewest values beyond one: a shop rather than the text of a message or a constant.
+    """
+    comes_again = 2 * len(values) <= records
+    return len(values) == 1, not (_NAMED_ENTITY.search(name) and comes_again), len(values)
 
 
 def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]]]:
@@ -144,7 +161,12 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
                 return name, form
     now = datetime.now(UTC).isoformat(timespec="seconds")
     what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970"
-    raise ConfigError.one(path, what)
+    raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/sources.md')
+
+
+def _minute(value: Any, form: str) -> int:
+    seconds = datetime.fromisoformat(value).timestamp() if form == "iso8601" else _number(value)
+    return int(seconds / (60_000 if form == "epoch-milliseconds" else 60))
 
 
 def _number(value: Any) -> float:

@@ -14,9 +14,9 @@ from datetime import datetime
 
 import structlog
 
-from tocsin.kafka.reader import Offsets
 from tocsin.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_set import Position
 from tocsin.model.errors import TransientError
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.model.source import tick_value
@@ -28,7 +28,7 @@ _MARGIN_SECONDS = 0.01
 log = structlog.get_logger()
 
 
-TrueAfter = Callable[[], tuple[datetime, Offsets] | None]
+TrueAfter = Callable[[], tuple[datetime, Position] | None]
 """Reads the moment of the next tick, and then the ends of what must be processed before; None while none is known."""
 
 
@@ -41,10 +41,10 @@ class TickRule:
     """
 
     def __init__(self) -> None:
-        self._requests: deque[tuple[datetime, Offsets]] = deque()
+        self._requests: deque[tuple[datetime, Position]] = deque()
         self._last: datetime | None = None
 
-    def ask(self, moment: datetime, ends: Offsets) -> None:
+    def ask(self, moment: datetime, ends: Position) -> None:
         """Remember that the topic ended at `ends`, as read after `moment` was known."""
         if self._requests and self._requests[-1][1] == ends:
             self._requests.pop()  # the later moment says more
@@ -55,7 +55,7 @@ class TickRule:
         """Something was asked that has no answer yet."""
         return bool(self._requests)
 
-    def answer(self, committed: Offsets) -> datetime | None:
+    def answer(self, committed: Position) -> datetime | None:
         """Return the time of the latest tick that is true once `committed` is processed; None without a newer one."""
         moment = None
         while self._requests and all(committed.get(p, 0) >= end for p, end in self._requests[0][1].items()):
@@ -66,10 +66,10 @@ class TickRule:
         return moment
 
 
-def by_clock(reporter: Reporter, ends: Callable[[], Offsets]) -> TrueAfter:
+def by_clock(reporter: Reporter, ends: Callable[[], Position]) -> TrueAfter:
     """Ask the broker's clock first, and then for the ends of the raw topic."""
 
-    def ask() -> tuple[datetime, Offsets] | None:
+    def ask() -> tuple[datetime, Position] | None:
         moment = reporter.broker_time()
         return None if moment is None else (moment, ends())
 
@@ -103,12 +103,12 @@ class Ticker:
         self._events, self._watched = settings.names.events(source), watched
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
         self._reading = TickRule()
-        self._committed: Offsets = {}
+        self._committed: Position = {}
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self._thread.start()
 
-    def note_committed(self, offsets: Offsets) -> None:
+    def note_committed(self, offsets: Position) -> None:
         """Record that everything before `offsets` has been processed, and its events written."""
         with self._lock:
             self._committed = dict(offsets)
@@ -119,7 +119,7 @@ class Ticker:
         """A reading of the clock waits for `read`."""
         return self._reading.asks
 
-    def read(self, offsets: Offsets) -> datetime | None:
+    def read(self, offsets: Position) -> datetime | None:
         """Return the latest time before which all that was appended lies before `offsets`; None without a newer one.
 
         Unlike `note_committed`, this writes no tick: between two commits one can be wrong about `offsets`, and what a

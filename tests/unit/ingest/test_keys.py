@@ -43,9 +43,15 @@ def test_json_alone() -> None:
 
 
 def test_a_pattern() -> None:
-    key_of = key_reader(source(Format.REGEX, pattern=r"(?<at>\S+) (?<user_id>\S+)"))
+    key_of = key_reader(source(Format.REGEX, patterns=(r"(?<at>\S+) (?<user_id>\S+)",)))
     assert (key_of(b"12:00 dave"), key_of(b"12:00")) == (b"dave", None)
 
 
+def test_the_first_pattern_that_matches_says_the_key() -> None:
+    first, second = r"(?<at>\S+) login of (?<user_id>\S+)", r"(?<at>\S+) (?<user_id>\S+) .*"
+    key_of = key_reader(source(Format.REGEX, patterns=(first, second)))
+    assert [key_of(b"12:00 login of dave"), key_of(b"12:00 erin left"), key_of(b"12:00")] == [b"dave", b"erin", None]
+
+
 def test_a_pattern_that_only_java_reads_gives_no_key() -> None:
-    assert key_reader(source(Format.REGEX, pattern=r"\p{Alpha}(?<user_id>\S+) (?<at>\S+)"))(b"a b") is None
+    assert key_reader(source(Format.REGEX, patterns=(r"\p{Alpha}(?<user_id>\S+) (?<at>\S+)",)))(b"a b") is None

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from tocsin.ingest import quarantine
+from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.ingest.quarantine import Selection, changed_rules, count_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
 from tocsin.kafka.reader import TopicReader
@@ -45,6 +46,20 @@ class Message:
 
     def headers(self) -> list[tuple[str, bytes]]:
         return [("a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("header", "identity"),
+    [
+        (b"0123456789abcdef0123456789abcdef/12", ("batch:0123456789abcdef0123456789abcdef", 0, 12)),
+        (b"0123456789ABCDEF0123456789abcdef/12", ("raw.logins", 0, 7)),
+        (b"\xff", ("raw.logins", 0, 7)),
+        (None, ("raw.logins", 0, 7)),
+    ],
+)
+def test_the_identity_is_that_of_the_batch_if_any(header: bytes | None, identity: tuple[str, int, int]) -> None:
+    value = None if header is None else base64.b64encode(header).decode()
+    assert record(headers=[{"key": "other", "value": None}, {"key": BATCH_HEADER, "value": value}]).identity == identity
 
 
 def record(**fields: Any) -> QuarantinedRecord:

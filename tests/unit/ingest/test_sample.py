@@ -51,6 +51,14 @@ def test_json_with_numbers_as_times_and_a_file_that_goes_on(tmp_path: Path) -> N
     assert 150 < read_schema(path).lines < 201
 
 
+def test_the_key_is_a_customer_rather_than_one_of_two_states_or_the_id_of_one_event(tmp_path: Path) -> None:
+    events = [
+        {"at": f"2026-01-31T14:05:{n:02}Z", "order_id": n, "state": "yn"[n % 2], "customer": "abc"[n % 3]}
+        for n in range(12)
+    ]
+    assert read_schema(sampled(tmp_path, *map(json.dumps, events))).key == "customer"
+
+
 @pytest.mark.parametrize("form", ["pairs", "router", "json"])
 def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str) -> None:
     lines = {

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rig.played_kafka import played_kafka, written
+from tests.rig.samples.checkpoints import P0, P1
 from tests.rig.waiting import await_that
 from tocsin.ingest.ticks import Ticker, TickRule, Watched, by_clock, pause_after
 from tocsin.kafka.reporter import Reporter
@@ -24,18 +25,18 @@ def at(seconds: float) -> datetime:
 
 def test_no_tick_while_something_is_unread() -> None:
     rule = TickRule()
-    rule.ask(at(1), {0: 5, 1: 3})
+    rule.ask(at(1), {P0: 5, P1: 3})
     assert rule.answer({}) is None
-    assert rule.answer({0: 5}) is None
-    assert rule.answer({0: 5, 1: 2}) is None
-    assert rule.answer({0: 5, 1: 3}) == at(1)
+    assert rule.answer({P0: 5}) is None
+    assert rule.answer({P0: 5, P1: 2}) is None
+    assert rule.answer({P0: 5, P1: 3}) == at(1)
 
 
 def test_an_idle_topic_ticks_on() -> None:
     rule = TickRule()
-    rule.ask(at(1), {0: 0, 1: 0})
+    rule.ask(at(1), {P0: 0, P1: 0})
     assert rule.answer({}) == at(1)
-    rule.ask(at(2), {0: 0, 1: 0})
+    rule.ask(at(2), {P0: 0, P1: 0})
     assert rule.answer({}) == at(2)
     assert rule.answer({}) is None
 
@@ -43,25 +44,25 @@ def test_an_idle_topic_ticks_on() -> None:
 def test_a_clock_that_stands_still_or_goes_back_makes_no_tick() -> None:
     rule = TickRule()
     for second, tick in ((2, at(2)), (2, None), (1, None), (3, at(3))):
-        rule.ask(at(second), {0: 0})
+        rule.ask(at(second), {P0: 0})
         assert rule.answer({}) == tick
 
 
 def test_under_load_the_latest_true_tick_is_taken() -> None:
     rule = TickRule()
     for second, end in ((1, 10), (2, 20), (3, 30)):
-        rule.ask(at(second), {0: end})
-    assert rule.answer({0: 25}) == at(2)
-    assert rule.answer({0: 29}) is None
-    assert rule.answer({0: 30}) == at(3)
+        rule.ask(at(second), {P0: end})
+    assert rule.answer({P0: 25}) == at(2)
+    assert rule.answer({P0: 29}) is None
+    assert rule.answer({P0: 30}) == at(3)
 
 
 def test_a_new_partition_holds_ticks_back_until_it_is_read() -> None:
     rule = TickRule()
-    rule.ask(at(1), {0: 5, 1: 1})
-    assert rule.answer({0: 5}) is None
-    rule.ask(at(2), {0: 5, 1: 0})
-    assert rule.answer({0: 5, 1: 1}) == at(2)
+    rule.ask(at(1), {P0: 5, P1: 1})
+    assert rule.answer({P0: 5}) is None
+    rule.ask(at(2), {P0: 5, P1: 0})
+    assert rule.answer({P0: 5, P1: 1}) == at(2)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=60))
@@ -73,8 +74,8 @@ def test_a_tick_never_lies_and_never_goes_back(steps: list[tuple[bool, int]]) ->
             appended += [float(second)] * count
         else:
             processed = min(len(appended), processed + count)
-        rule.ask(at(second + 0.5), {0: len(appended)})
-        tick = rule.answer({0: processed})
+        rule.ask(at(second + 0.5), {P0: len(appended)})
+        tick = rule.answer({P0: processed})
         if tick is not None:
             assert all(at(moment) >= tick for moment in appended[processed:])
             assert last is None or tick > last
@@ -95,12 +96,12 @@ def test_ticks_are_written_into_each_partition_by_the_clock_of_kafka(tmp_path: P
     with played_kafka("events.logins") as kafka:
         settings = Settings(project=tmp_path, state=tmp_path, kafka=kafka)
         reporter, ended = Reporter(settings, "ingest:logins"), threading.Event()
-        ticker = Ticker(settings, "logins", Watched(by_clock(reporter, lambda: {0: 5}), lambda: [0, 1], ended.is_set))
+        ticker = Ticker(settings, "logins", Watched(by_clock(reporter, lambda: {P0: 5}), lambda: [0, 1], ended.is_set))
         await_that(lambda: ticker.asks, 30)
-        assert ticker.read({0: 4}) is None
+        assert ticker.read({P0: 4}) is None
         by_its_clock = datetime(1970, 1, 1, 0, 0, 1, 234_000, tzinfo=UTC)  # at which librdkafka's stands still
-        assert ticker.read({0: 5}) == by_its_clock
-        ticker.note_committed({0: 5})
+        assert ticker.read({P0: 5}) == by_its_clock
+        ticker.note_committed({P0: 5})
         await_that(lambda: written(settings, "events.logins", 0) and written(settings, "events.logins", 1), 30)
         ended.set()
         reporter.close()

@@ -1,4 +1,4 @@
-"""Parsed records to records of `events.<source>` and `quarantine.<source>`: one row in, one row out, with its topic."""
+"""Parsed records to records of `events.<source>` and `quarantine.<source>`: one row for each, with its topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.parsing_rules import Reason, rule_parts, rules_version
+from tocsin.ingest.parsing_rules import BATCH, Reason, rule_parts, rules_version
 from tocsin.model.names import Names
 from tocsin.model.sizes import EVENT_BYTES, KEPT_BYTES, KEPT_HEADERS_BYTES, KEPT_KEY_BYTES, RECORD_OVERHEAD
 from tocsin.model.source import Source
@@ -15,18 +15,15 @@ from tocsin.quality.suites.row_rules import RowRule
 
 OBSERVATION = "ingest"
 
-BATCH = "batch:"
-"""So the `raw_topic` of an event begins that came in a batch which its sender may repeat."""
-
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
 
 
 def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     """Count the figures of each batch of `parsed` (see `tocsin.ingest.spark.parse`) under OBSERVATION.
 
-    The figures: `records`, `quarantined`, one per reason class (a record counts once in each of its classes),
-    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each of `rules`
-    that warns `warned_<name>`: good records that break it.
+    The figures: `records`, `ignored`, `quarantined`, one per reason class (a record counts once in each of its
+    classes), `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each
+    of `rules` that warns `warned_<name>`: good records that break it.
     """
     reasons = F.col("reasons")
     bad = reasons != ""
@@ -40,6 +37,7 @@ def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     return parsed.observe(
         OBSERVATION,
         F.count(F.lit(1)).alias("records"),
+        F.count_if("ignored").alias("ignored"),
         F.count_if(bad).alias("quarantined"),
         *classes,
         *warnings,
@@ -52,19 +50,20 @@ def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
 
 def add_event(parsed: DataFrame, source: Source) -> DataFrame:
     """Add `event`, a good record as JSON; one that is longer than its topic takes is not good any more."""
-    written = parsed.withColumn("event", F.when(F.col("reasons") == "", _event(source)))
+    is_good = (F.col("reasons") == "") & ~F.col("ignored")
+    written = parsed.withColumn("event", F.when(is_good, _event(source)))
     is_long = ~fits(F.col("event"), key_of(source))
     return written.withColumn("reasons", F.when(is_long, F.lit(Reason.EVENT_TOO_LONG)).otherwise(F.col("reasons")))
 
 
 def route(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
-    """Make rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null.
+    """Make rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null; ignored records have none.
 
     `parsed` is from `add_event`. A good record goes to the events topic, keyed by the source's key column; a bad one to
     quarantine, keyed by its origin.
     """
     good = F.col("reasons") == ""
-    return parsed.select(
+    return parsed.where(~F.col("ignored")).select(
         F.when(good, F.lit(names.events(source.name))).otherwise(F.lit(names.quarantine(source.name))).alias("topic"),
         F.when(good, key_of(source)).otherwise(_origin_key()).alias("key"),
         F.when(good, F.col("event")).otherwise(_quarantine_value(source, rules)).alias("value"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
 from tocsin.ingest.ticks import Ticker, TrueAfter, Watched
 from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reader import Offsets, TopicReader, oldest
+from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.topic_set import Position, TopicSet, oldest, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.sizes import EVENT_BYTES
@@ -29,13 +31,17 @@ from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import read_besides
 from tocsin.sparkjob.query.checkpoint import read_committed
-from tocsin.sparkjob.query.poison import Poison, SetAside
+from tocsin.sparkjob.query.leadership import Ownership
+from tocsin.sparkjob.query.poison import Poison, Read, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
-from tocsin.sparkjob.session import consumer_group, kafka_options
+from tocsin.sparkjob.session import kafka_options, read_topics
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
 _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
+
+# Beside Spark's own folder, which may be removed.
+_OWNER = "owner"
 
 log = structlog.get_logger()
 
@@ -56,8 +62,9 @@ class Mover(ABC):
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
-        self._poison = Poison(settings.checkpoint(self.job), self.reads)
-        self._began_at: Offsets = {}
+        self._poison = Poison(settings.checkpoint(self.job))
+        self._ownership = Ownership()
+        self._began_at: Position = {}
         self._skipping = False
         self._finished_batch = False
 
@@ -72,16 +79,16 @@ class Mover(ABC):
         """
 
     @abstractmethod
-    def make_rows(self, records: DataFrame) -> DataFrame:
-        """Make what is written for `records`: rows with `topic`, `key` and `value`."""
+    def make_rows(self, read: Read) -> DataFrame:
+        """Make what is written for the records that `read` gives of the topics: rows with `topic`, `key`, `value`."""
 
     @abstractmethod
     def set_aside(self, record: SetAside) -> None:
         """Keep a record that is not read any more."""
 
     @abstractmethod
-    def true_after(self, run: Run, topic: TopicReader) -> TrueAfter:
-        """Return what asks when the next tick is true; `topic` is what it reads, for the ticker's thread."""
+    def true_after(self, run: Run, topics: TopicSet) -> TrueAfter:
+        """Return what asks when the next tick is true; `topics` is what it reads, for the ticker's thread."""
 
     @abstractmethod
     def complete_through(self, run: Run) -> datetime | None:
@@ -90,6 +97,15 @@ class Mover(ABC):
     @abstractmethod
     def appended_at(self, message: Message) -> datetime | None:
         """Read when a record that it reads came into the platform."""
+
+    def owns(self, run: Run) -> bool:
+        """Become the one that writes, before each start; False when asked to stop while another version still does."""
+        return self._ownership.take(run, self._settings.checkpoint(self.job) / _OWNER)
+
+    def starts(self, topics: Sequence[str]) -> str:
+        """Give Spark's `startingOffsets` for `topics`, for a checkpoint that has none of its own."""
+        del topics
+        return "earliest"
 
     def count_figures(self, figures: dict[str, Any]) -> None:
         """Add the figures of a finished batch."""
@@ -107,8 +123,10 @@ class Mover(ABC):
         return partitions
 
     def start(self, run: Run) -> Started | None:
-        """Start or resume; announce a backlog to the jobs behind it first."""
+        """Start or resume, once no other version writes; announce a backlog to the jobs behind it first."""
         self.check(run.spark)
+        if not self.owns(run):
+            return None
         run.position, removed = self._position(run)
         self._poison.search(run, run.position, self._write, self.set_aside)
         self._counts["set_aside"] = self._poison.count
@@ -139,7 +157,7 @@ class Mover(ABC):
         self._finished_batch = True
         self.count_figures(dict(progress.observed.get(self.observation, {})))
         if self._ticker is not None:
-            self._ticker.note_committed(progress.end_offsets.get(self.reads, {}))
+            self._ticker.note_committed(progress.end_offsets)
         return {"counts": dict(self._counts)}
 
     def poll(self, run: Run) -> str | None:
@@ -158,16 +176,16 @@ class Mover(ABC):
 
     def accept_failure(self, _: Run, error: str) -> bool:
         """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
-        committed = read_committed(self._checkpoint(), self.reads) or {}
+        committed = self._committed()
         # Before the first commit since removed records were passed over, what is committed lies before them.
         return self._poison.count_failure(error, _furthest(self._began_at, committed))
 
     # --- backlog ------------------------------------------------------------------------------------------------------
 
-    def _position(self, run: Run) -> tuple[Offsets, int]:
-        """Find the next offset of each partition, and how many records there were removed before they were read."""
-        first, _ = run.topic.bounds()
-        committed = read_committed(self._checkpoint(), self.reads)
+    def _position(self, run: Run) -> tuple[Position, int]:
+        """Find the next offset of each place, and how many records there were removed before they were read."""
+        first, _ = run.topics.bounds()
+        committed = self._committed()
         if not committed:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it. So it does
             # where the records came from another topic.
@@ -180,9 +198,14 @@ class Mover(ABC):
             log.error("records lost: retention is shorter than the outage", count=new)
         return _furthest(first, committed), removed
 
+    def _committed(self) -> Position:
+        """Read the next offset of each place that it reads, as committed; none before the first batch."""
+        committed = read_committed(self._checkpoint()) or {}
+        return {place: offset for place, offset in committed.items() if partition_of(place)[0] in self.reads}
+
     def _lag(self, run: Run) -> float:
         """Return the seconds since the oldest unread record came in; 0 when all is read."""
-        since = oldest(run.topic, run.position, self.appended_at)
+        since = oldest(run.topics, run.position, self.appended_at)
         return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_keepers(self, run: Run, lag: float) -> None:
@@ -215,7 +238,8 @@ class Mover(ABC):
 
     def _new_ticker(self, run: Run) -> Ticker:
         # Clients of its own: the ticker has its own thread.
-        read, events = (TopicReader(self._settings, self.job, name) for name in (self.reads, self.writes[0]))
+        read = TopicSet(self._settings, self.job, self.reads)
+        events = TopicReader(self._settings, self.job, self.writes[0])
         watched = Watched(
             true_after=self.true_after(run, read),
             events_partitions=events.partitions,
@@ -236,10 +260,13 @@ class Mover(ABC):
 
     def _query(self, spark: SparkSession) -> StreamingQuery:
         kafka = kafka_options(self._settings)
-        reader = spark.readStream.format("kafka").options(**kafka).option("subscribe", self.reads)
-        reader = reader.options(startingOffsets="earliest", includeHeaders="true", failOnDataLoss=not self._skipping)
-        reader = reader.option("groupIdPrefix", consumer_group(self._settings, self.job))
-        rows = self.make_rows(self._poison.without(reader.load()))
+        options = {"includeHeaders": "true", "failOnDataLoss": str(not self._skipping).lower()}
+
+        def read(topics: Sequence[str]) -> DataFrame:
+            own = options | {"startingOffsets": self.starts(topics)}
+            return self._poison.without(read_topics(spark.readStream, self._settings, self.job, topics, **own))
+
+        rows = self.make_rows(read)
         writer = rows.writeStream.format("kafka").options(**kafka, **_PRODUCER).outputMode("update")
         writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
         if self._skipping:
@@ -247,19 +274,22 @@ class Mover(ABC):
         cadence = f"{self._settings.spark.ingest_trigger_seconds} seconds"
         return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
 
-    def _write(self, records: DataFrame) -> None:
-        rows = self.make_rows(records)
+    def _write(self, read: Read) -> None:
+        self.write(self.make_rows(read))
+
+    def write(self, rows: DataFrame) -> None:
+        """Write what `make_rows` has made, as a batch."""
         rows.write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
 
 
-def _furthest(one: Offsets, other: Offsets) -> Offsets:
-    """Take the later of two positions, for each partition of `one`."""
-    return {partition: max(offset, other.get(partition, 0)) for partition, offset in one.items()}
+def _furthest(one: Position, other: Position) -> Position:
+    """Take the later of two positions, for each place of `one`."""
+    return {place: max(offset, other.get(place, 0)) for place, offset in one.items()}
 
 
-def _between(position: Offsets, first: Offsets) -> int:
+def _between(position: Position, first: Position) -> int:
     """Count the records that lie between `position` and the first that are kept."""
-    return sum(max(0, first[partition] - offset) for partition, offset in position.items() if partition in first)
+    return sum(max(0, first[place] - offset) for place, offset in position.items() if place in first)
 
 
 def _drains(lag_seconds: float) -> str:

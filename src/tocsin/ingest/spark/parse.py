@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.ingest.line_forms import ESCAPED, LOGFMT_PAIR, SYSLOG_COLUMNS, SYSLOG_HEADER, UNIT, WHOLE_QUOTED
 from tocsin.ingest.parsing_rules import EARLIEST, Reason
-from tocsin.ingest.spark.record_place import ISO8601, placed
+from tocsin.ingest.spark.enrich import add_enriched
+from tocsin.ingest.spark.event_times import add_event_time, read_time
+from tocsin.ingest.spark.record_place import placed
 from tocsin.model.durations import spark_interval
 from tocsin.model.source import Format, Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
@@ -32,6 +36,9 @@ _UNREAD = {
     Format.LOGFMT: Reason.NOT_LOGFMT,
     Format.REGEX: Reason.NO_MATCH,
 }
+_BETWEEN = f"\0{secrets.token_hex(16)}\0"
+"""Stands between groups of a match; occurs in no record, since nobody can know it."""
+
 _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
@@ -50,25 +57,28 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
         came in a batch that its sender may repeat), `replays` (int), `event_time` (timestamp, null if
         unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
         were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
-        empty for a good record), `warnings` (text: names of rules that warn, separated by commas).
+        empty for a good record), `ignored` (boolean: a pattern to ignore is found in it, so nothing else is read),
+        `warnings` (text: names of rules that warn, separated by commas).
     """
-    read = placed(records).withColumns({"text": _text(source)}).withColumns({"is_json": _is_json(source)})
-    fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in source.columns})
-    values = {name: _typed(F.col(f"t_{name}"), kind, _format_of(name, source)) for name, kind in source.columns.items()}
-    typed = fields.withColumns({f"c_{name}": value for name, value in values.items()})
-    typed = typed.withColumns({"event_time": _event_time(source)})
-    columns = F.array(*[F.lit(name) for name in source.columns])
+    read = placed(records).withColumns({"text": _text(source)}).withColumns({"ignored": _is_ignored(source)})
+    read = read.withColumns({"text": F.when(~F.col("ignored"), F.col("text"))})
+    read = read.withColumns({"is_json": _is_json(source)})
+    written = [name for name in source.columns if name not in source.enrich]
+    fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in written})
+    fields = add_enriched(fields, source)
+    timed = add_event_time(fields, source)
+    typed = timed.withColumns({f"c_{name}": _typed(name, source) for name in source.columns})
+    columns = F.array(*[F.lit(name) for name in written])
+    reasons = [*_record_reasons(source), *_column_reasons(source), *_time_reasons(source)]
+    reasons += _broken([rule for rule in rules if rule.refuses], source, f"{Reason.RULE}:")
     return typed.select(
         *records.columns,
         *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "batch", "batch_index", "replays", "event_time"],
         F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
         F.size(F.array_except("keys", columns)).alias("unknown"),
         (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
-        F.concat_ws(
-            ",",
-            *[*_record_reasons(source), *_column_reasons(source), *_time_reasons(source)],
-            *_broken([rule for rule in rules if rule.refuses], source, f"{Reason.RULE}:"),
-        ).alias("reasons"),
+        F.when(F.col("ignored"), F.lit("")).otherwise(F.concat_ws(",", *reasons)).alias("reasons"),
+        "ignored",
         F.concat_ws(",", *_broken([rule for rule in rules if rule.warns], source)).alias("warnings"),
     )
 
@@ -80,6 +90,11 @@ def _text(source: Source) -> Column:
     """Read the record as text; null when it is too long or not UTF-8, and where it is null."""
     text = F.btrim(F.try_validate_utf8(F.col("value").cast("string")), F.lit(BLANK))
     return F.when(F.octet_length("value") <= source.max_bytes, text)
+
+
+def _is_ignored(source: Source) -> Column:
+    found = [F.col("text").rlike(pattern) for pattern in source.ignore]
+    return F.coalesce(reduce(or_, found), F.lit(False)) if found else F.lit(False)
 
 
 def _is_json(source: Source) -> Column:
@@ -99,7 +114,8 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
         pair = F.lit(LOGFMT_PAIR)
         keys, values = (F.regexp_extract_all("fields_text", pair, F.lit(group)) for group in (1, 2))
     if Format.REGEX in source.formats:
-        keys, values = _matched(text, source)
+        read = read.withColumn("matched", _matched(text, source))
+        keys, values = _groups(source)
     if Format.JSON in source.formats:
         # As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
         array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<map<string,string>>", _JSON)
@@ -128,21 +144,31 @@ def _key_value_pattern(source: Source) -> str:
     return rf"(?:\A|{mark}{rest})({_KEY}){colon}({value})"
 
 
-def _matched(text: Column, source: Source) -> tuple[Column, Column]:
-    """Match the named groups of the source's pattern; null where it does not match, or where the matcher gives up.
+def _matched(text: Column, source: Source) -> Column:
+    """Match the source's patterns, the first first; `text` where none does, null where the matcher gives up.
 
     Java's matcher recurses on some patterns, and an overflow of the stack inside `rlike` ends the JVM. Called through
     reflection it is an exception like any other, which `try_reflect` turns into null. One call for all groups takes
     half the time of `rlike` and a `regexp_extract` for each (docs/adr/0017).
+
+    A match is replaced by the number of its pattern and the groups, each after `_BETWEEN`.
     """
-    pattern, names = numbered_groups(source.pattern or "")
-    between = f"\0{secrets.token_hex(16)}\0"  # occurs in no record, since nobody can know it
-    groups = between + between.join(f"${number}" for number in names.values())
-    arguments = (text, F.lit(rf"\A(?:{pattern})\z"), F.lit(groups))
-    found = F.try_reflect(F.lit("org.apache.commons.lang3.RegExUtils"), F.lit("replaceFirst"), *arguments)
-    matches = found.startswith(between)
-    values = F.slice(F.split(found, between), 2, len(names))
-    return F.when(matches, F.array(*[F.lit(name) for name in names])), F.when(matches, values)
+    for number, pattern in enumerate(source.patterns):
+        plain, names = numbered_groups(pattern)
+        groups = "".join(f"{_BETWEEN}${group}" for group in names.values())
+        unread = rf"\A(?!{_BETWEEN})(?:{plain})\z"
+        arguments = (text, F.lit(unread), F.lit(f"{_BETWEEN}{number}{groups}"))
+        text = F.try_reflect(F.lit("org.apache.commons.lang3.RegExUtils"), F.lit("replaceFirst"), *arguments)
+    return text
+
+
+def _groups(source: Source) -> tuple[Column, Column]:
+    """Read the names and the values of the groups out of `matched`."""
+    matched = F.col("matched")
+    parts, matches = F.split(matched, _BETWEEN), matched.startswith(_BETWEEN)
+    names = [F.array(*map(F.lit, numbered_groups(pattern)[1])) for pattern in source.patterns]
+    keys = F.get(F.array(*names), F.get(parts, F.lit(1)).cast("int"))
+    return F.when(matches, keys), F.when(matches, F.slice(parts, 3, F.size(parts)))
 
 
 def _value(name: str, source: Source) -> Column:
@@ -176,36 +202,15 @@ def _logfmt_value(name: str, written: Column, source: Source) -> Column:
 # --- types and times --------------------------------------------------------------------------------------------------
 
 
-def _format_of(name: str, source: Source) -> str:
-    return source.event_time_format if name == source.event_time else "iso8601"
-
-
-def _typed(text: Column, kind: str, time_format: str) -> Column:
-    """Cast `text` to a value of the declared type; null when it is none."""
+def _typed(name: str, source: Source) -> Column:
+    """Cast the text of column `name` to a value of the declared type; null when it is none."""
+    text, kind = F.col(f"t_{name}"), source.columns[name]
     if kind == "string":
         return text
     if kind == "timestamp":
-        return _time(text, time_format)
+        return F.col("event_time") if name == source.event_time else read_time(text, "iso8601")
     value = text.try_cast(kind)
     return F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value) if kind == "double" else value
-
-
-def _time(text: Column, form: str) -> Column:
-    """Read `text` as a moment; a time without a zone is UTC."""
-    if form == "iso8601":
-        return F.when(text.rlike(ISO8601), text.try_cast("timestamp"))
-    if form in ("epoch-seconds", "epoch-milliseconds"):
-        micros = F.lit(1_000_000 if form == "epoch-seconds" else 1_000)
-        number = F.try_multiply(text.try_cast("decimal(24,6)"), micros).try_cast("bigint")
-        return F.timestamp_micros(number)
-    return F.try_to_timestamp(text, F.lit(form))
-
-
-def _event_time(source: Source) -> Column:
-    name = source.event_time
-    if source.columns[name] == "timestamp":
-        return F.col(f"c_{name}")
-    return _time(F.col(f"t_{name}"), source.event_time_format)
 
 
 # --- reasons ----------------------------------------------------------------------------------------------------------

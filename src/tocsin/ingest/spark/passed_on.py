@@ -29,6 +29,6 @@ class PassedOn:
             return None
         if moment != self._asked:
             with contextlib.suppress(TransientError):
-                self._rule.ask(moment, run.topic.bounds()[1])
+                self._rule.ask(moment, run.topics.bounds()[1])
                 self._asked = moment
         return self._rule.answer(run.read_positions.offsets()) if self._rule.asks else None

@@ -34,15 +34,16 @@ _ON_TEXT = {"RLike", "StringSplit"} | {
 
 
 def check_source(spark: SparkSession, source: Source, rules: tuple[RowRule, ...]) -> None:
-    """Try the pattern of `source` and those of its `rules`.
+    """Try the patterns of `source`, those to ignore, and those of its `rules`.
 
     Raises:
         ConfigError: one is none for Java, overflows its stack or takes too long; a retry does not help.
     """
-    faults = []
-    if source.pattern is not None:
-        whole = rf"\A(?:{numbered_groups(source.pattern)[0]})\z"
-        faults += _faults(spark, whole, source, f"sources/{source.name}.toml", "pattern")
+    faults, file = [], f"sources/{source.name}.toml"
+    for pattern in source.patterns:
+        faults += _faults(spark, rf"\A(?:{numbered_groups(pattern)[0]})\z", source, file, "pattern")
+    for pattern in source.ignore:
+        faults += _faults(spark, pattern, source, file, "ignore")
     for rule in rules:
         if "regex" in rule.rule.kwargs:
             where = f"{FOLDER}/{source.name}.rows.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.parsing_rules import BATCH_HEADER, INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER
+from tocsin.ingest.parsing_rules import BATCH_HEADER, BATCH_PLACE, INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER
 
 ISO8601 = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
 
@@ -15,7 +15,7 @@ def placed(records: DataFrame) -> DataFrame:
     origin, ingested, replays = (_header(name) for name in (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER))
     read = records.withColumns({"h_origin": origin, "h_ingested": ingested, "h_replays": replays})
     batch = _header(BATCH_HEADER)
-    of_batch = batch.rlike(r"^[0-9a-f]{32}/[0-9]{1,9}$")
+    of_batch = batch.rlike(BATCH_PLACE)
     read = read.withColumns(
         {
             "batch": F.when(of_batch, F.split_part(batch, F.lit("/"), F.lit(1))),

@@ -2,47 +2,86 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.rig.samples.checkpoints import batch
 from tocsin.ingest.spark.ingestion import Ingest
+from tocsin.kafka.topic_set import Position, place_of
 from tocsin.project.settings import Settings
 
+RAW = "raw.logins"
+R0, R1 = (place_of(RAW, partition) for partition in range(2))
 REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture
 def ingest(tmp_path: Path) -> Ingest:
     one = Ingest(Settings(project=REPOSITORY, state=tmp_path), "logins")
-    batch(one._checkpoint(), 3, {one.reads: {"0": 5, "1": 8}})
+    batch(one._checkpoint(), 3, {RAW: {"0": 5, "1": 8}})
     return one
 
 
-def begin(one: Ingest, first: dict[int, int]) -> dict[int, int]:
+def begin(one: Ingest, first: Position) -> Position:
     """What `start` does up to the search."""
-    run: Any = SimpleNamespace(topic=SimpleNamespace(bounds=lambda: (first, {0: 99, 1: 99})))
+    run: Any = SimpleNamespace(topics=SimpleNamespace(bounds=lambda: (first, {R0: 99, R1: 99})))
     one._began_at, _ = one._position(run)
     return one._began_at
 
 
 def test_a_failure_behind_removed_records_is_counted_where_the_next_start_begins(ingest: Ingest) -> None:
-    assert begin(ingest, {0: 20, 1: 0}) == {0: 20, 1: 8}
+    assert begin(ingest, {R0: 20, R1: 0}) == {R0: 20, R1: 8}
     run: Any = None  # not asked for anything
     for _ in range(2):
         assert ingest.accept_failure(run, "a record ends the query")
     assert ingest._poison._state.failures == 2
-    assert ingest._poison._state.position == begin(ingest, {0: 20, 1: 0})
+    assert ingest._poison._state.position == begin(ingest, {R0: 20, R1: 0})
 
 
 def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> None:
-    begin(ingest, {0: 20, 1: 0})
-    begin(ingest, {0: 20, 1: 0})
+    begin(ingest, {R0: 20, R1: 0})
+    begin(ingest, {R0: 20, R1: 0})
     assert ingest._counts["removed_unread"] == 15
     assert ingest._reason().startswith("15 records were removed before they were read, their events are lost; ")
     assert ingest._reason(90.0).endswith("their events are lost; drains a backlog up to 0:01:30 old")
-    begin(ingest, {0: 30, 1: 10})
+    begin(ingest, {R0: 30, R1: 10})
     assert ingest._counts["removed_unread"] == 27
+
+
+def test_what_is_ignored_is_said_and_is_no_part_of_what_is_quarantined(ingest: Ingest) -> None:
+    ingest.count_figures({"records": 4_000, "ignored": 3_000, "quarantined": 51, "latest_event_time": None})
+    assert ingest.sentence() == "5.1% of the last 1000 records went to quarantine"
+    ingest.count_figures({"records": 2_000, "ignored": 1_000, "quarantined": 0, "latest_event_time": None})
+    assert ingest.sentence().endswith("; 4,000 records were ignored")
+    ingest.count_figures({"records": 100, "ignored": 100, "quarantined": 0, "latest_event_time": None})
+    assert ingest.sentence().endswith("; 4,100 records were ignored")
+
+
+def test_a_pattern_that_ignores_everything_is_said_after_few_records(ingest: Ingest) -> None:
+    ingest.count_figures({"records": 99, "ignored": 99})
+    assert ingest._counts["ignored_ratio"] == 0.0
+    ingest.count_figures({"records": 1, "ignored": 1})
+    assert ingest.sentence() == "`ignore` leaves out 100.0% of the last 100 records; a pattern may be too wide"
+
+
+def test_a_broken_file_of_networks_stops_no_ingest_that_had_a_usable_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.ingest.spark.ingestion.check_source", lambda *_: None)
+    project, spark = tmp_path / "project", cast(SparkSession, None)  # not asked for anything
+    shutil.copytree(REPOSITORY / "examples/travel", project)
+    settings = Settings(project=project, state=tmp_path / "state")
+    usable = Ingest(settings, "logins")
+    usable.check(spark)
+    (project / "sources/networks.csv").write_text("cidr,country\n192.0.2.0/24,DE\n192.0.2.1/24,BR\n")
+    later = Ingest(settings, "logins")
+    later.check(spark)
+    file = later.source.enrich["country"].file
+    assert file.read_bytes() == (REPOSITORY / "examples/travel/sources/networks.csv").read_bytes()
+    assert later.sentence().startswith("looks up in the file before, since ")
+    assert "networks.csv:3: '192.0.2.1/24' is an address in a network" in later.sentence()

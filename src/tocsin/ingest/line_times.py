@@ -1,0 +1,254 @@
+"""Find the event time of a raw line, and write another one in its place, in the form in which it stands there.
+
+All else in the line stays as it is, byte for byte. Spark reads the same forms (`tocsin.ingest.spark.event_times`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from tocsin.ingest.line_forms import LOGFMT_PAIR, SYSLOG_COLUMNS, syslog_header
+from tocsin.ingest.producer import column_groups
+from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import APPENDED, SYSLOG, Format, Source
+
+Finder = Callable[[bytes], tuple[int, int] | None]
+"""Finds where in a line the text of a column begins and ends."""
+
+_BLANK = b" \t\r\n"
+_MOST_AHEAD = timedelta(days=1)
+_UNITS = {"epoch-seconds": 1, "epoch-milliseconds": 1_000}
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_ZONE = r"(?P<zone>Z|[+-]\d{2}(?::?\d{2})?)"
+_FIELDS = {"M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
+_CLOCK = r"(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})"
+_ISO8601 = rf"(?P<year>\d{{4}})-(?P<month>\d{{2}})-(?P<day>\d{{2}})[T ]{_CLOCK}(?:\.(?P<fraction>\d{{1,9}}))?{_ZONE}?"
+_MONTH_NAME = rf"(?P<month_name>{'|'.join(_MONTHS)})"
+_NAMED = {"iso8601": _ISO8601, SYSLOG: rf"{_MONTH_NAME} (?P<blank_day>[ ]?\d{{1,2}}) {_CLOCK}"}
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
+
+
+@dataclass(frozen=True)
+class FoundTime:
+    """The event time of a line.
+
+    Attributes:
+        moment: the time.
+        with_time: makes the line with another time.
+    """
+
+    moment: datetime
+    with_time: Callable[[datetime], bytes]
+
+
+class LineTimes:
+    """Finds the event times of lines of one source."""
+
+    def __init__(self, source: Source) -> None:
+        """Make it for `source`.
+
+        Raises:
+            ConfigError: its lines hold no time, or hold it in a form that cannot be written.
+        """
+        where = f"sources/{source.name}.toml"
+        if source.event_time == APPENDED or source.is_derived:
+            raise ConfigError.one(where, "its lines hold no time that could be rewritten", key="event_time")
+        self._column, self._zone = source.event_time, ZoneInfo(source.time_zone)
+        self._unit = _UNITS.get(source.event_time_format)
+        try:
+            self._form = re.compile(r"(-?\d+)(?:\.(\d+))?" if self._unit else _pattern(source.event_time_format))
+        except (ValueError, re.error) as error:
+            raise ConfigError.one(where, f"cannot be written: {error}", key="event_time_format") from None
+        self._find = _finder(source, where)
+
+    def find(self, line: bytes) -> FoundTime:
+        """Find the time of `line`.
+
+        Raises:
+            ValueError: there is none, or it is not written as the source says.
+        """
+        place = self._find(line)
+        if place is None:
+            raise ValueError(f"no {self._column} is found in it")
+        start, end = place
+        match = self._form.fullmatch(line[start:end].decode("utf-8", "replace"))
+        try:
+            if match is None:
+                raise ValueError
+            moment = _of_number(match, self._unit) if self._unit else _moment(match, self._zone)
+        except (ValueError, OverflowError):
+            raise ValueError(f"its {self._column} is no time in the form of the source") from None
+
+        def with_time(new: datetime) -> bytes:
+            text = _number(match, self._unit, new) if self._unit else _written(match, self._zone, new)
+            return line[:start] + text.encode() + line[end:]
+
+        return FoundTime(moment, with_time)
+
+
+# --- where the time stands --------------------------------------------------------------------------------------------
+
+
+def _finder(source: Source, where: str) -> Finder:
+    if source.formats == (Format.JSON,):
+        return lambda line: _in_json(line, source.event_time)
+    plain = _in_logfmt(source.event_time) if Format.LOGFMT in source.formats else _in_groups(source, where)
+    if Format.JSON not in source.formats:
+        return plain
+    return lambda line: _in_json(line, source.event_time) if line.lstrip(_BLANK)[:1] == b"{" else plain(line)
+
+
+def _in_json(line: bytes, column: str) -> tuple[int, int] | None:
+    """Find the value of the first `column` of the object in `line`, without its quotation marks."""
+    decode, at = json.JSONDecoder().raw_decode, 0
+    try:
+        text = line.decode("utf-8")
+        at = _behind_blanks(text, text.index("{") + 1)
+        while text[at] == '"':
+            name, at = decode(text, at)
+            start = _behind_blanks(text, text.index(":", at) + 1)
+            _, at = decode(text, start)
+            if name == column:
+                quotes = text[start] == '"'
+                return len(text[: start + quotes].encode()), len(text[: at - quotes].encode())
+            at = _behind_blanks(text, text.index(",", at) + 1)
+    except (ValueError, IndexError, RecursionError):
+        pass
+    return None
+
+
+def _behind_blanks(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _in_logfmt(column: str) -> Finder:
+    pair = re.compile(LOGFMT_PAIR.encode())
+
+    def find(line: bytes) -> tuple[int, int] | None:
+        header = syslog_header(line)
+        if column in SYSLOG_COLUMNS:
+            return None if header is None else header.span(SYSLOG_COLUMNS.index(column) + 1)
+        begin = header.end() if header else 0
+        found = next((one for one in pair.finditer(line[begin:]) if one[1] == column.encode()), None)
+        if found is None:
+            return None
+        quotes = found[2].startswith(b'"')
+        return begin + found.start(2) + quotes, begin + found.end(2) - quotes
+
+    return find
+
+
+def _in_groups(source: Source, where: str) -> Finder:
+    groups = column_groups(source, source.event_time)
+    if Format.REGEX in source.formats and len(groups) < len(source.patterns):
+        what = "is one that only Java can read, so the time of a line cannot be found"
+        raise ConfigError.one(where, what, key="pattern")
+
+    def find(line: bytes) -> tuple[int, int] | None:
+        begin, text = len(line) - len(line.lstrip(_BLANK)), line.strip(_BLANK)
+        found = next(((match, group) for one, group in groups if (match := one.search(text))), None)
+        if found is None or not found[1] or (value := found[0][found[1]]) is None:
+            return None
+        start = begin + found[0].start(found[1]) + len(value) - len(value.lstrip(_BLANK))
+        return start, start + len(value.strip(_BLANK))
+
+    return find
+
+
+# --- how it is written ------------------------------------------------------------------------------------------------
+
+
+def _pattern(form: str) -> str:
+    """Make a regular expression of the name or the Spark pattern of a form of times.
+
+    Raises:
+        ValueError: it holds what cannot be written.
+    """
+    return _NAMED.get(form) or "".join(map(_part, _TOKEN.finditer(form)))
+
+
+def _part(token: re.Match[str]) -> str:
+    quoted, letters, letter, other = token.groups()
+    if letters is None:
+        if other and set(other) & set("[]{}#"):
+            raise ValueError(f"holds '{other}', which can be read and not written; times are not rewritten")
+        return re.escape("'" if quoted == "" else (quoted or "").replace("''", "'") or other or "")
+    if letters in ("yyyy", "MMM"):
+        return _MONTH_NAME if letters == "MMM" else r"(?P<year>\d{4})"
+    if letter in _FIELDS and len(letters) <= 2:
+        return rf"(?P<{_FIELDS[letter]}>\d{{{len(letters)},2}})"
+    if letter == "S":
+        return rf"(?P<fraction>\d{{{len(letters)}}})"
+    if (letter in "Xx" and len(letters) <= 3) or letters == "Z":
+        return _ZONE
+    raise ValueError(f"holds '{letters}', which can be read and not written; times are not rewritten")
+
+
+def _moment(match: re.Match[str], zone: tzinfo) -> datetime:
+    fields = match.groupdict()
+    month = _MONTHS.index(fields["month_name"]) + 1 if "month_name" in fields else int(fields.get("month") or 1)
+    day = int(fields.get("day") or fields.get("blank_day") or 1)
+    hour, minute, second = (int(fields.get(name) or 0) for name in ("hour", "minute", "second"))
+    micros = int((fields.get("fraction") or "0").ljust(6, "0")[:6])
+    zone = _zone_of(fields.get("zone")) or zone
+    now = datetime.now(UTC)
+    # Without a year it is the latest that is not a day ahead, as for the ingest.
+    years = (int(fields["year"]),) if fields.get("year") else (now.year + 1, now.year, now.year - 1)
+    for year in years:
+        try:
+            moment = datetime(year, month, day, hour, minute, second, micros, zone)
+        except ValueError:  # the 29th of February
+            continue
+        if len(years) == 1 or moment <= now + _MOST_AHEAD:
+            return moment
+    raise ValueError
+
+
+def _zone_of(text: str | None) -> tzinfo | None:
+    if not text or text == "Z":
+        return UTC if text else None
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def _written(match: re.Match[str], zone: tzinfo, new: datetime) -> str:
+    fields = match.groupdict()
+    local = new.astimezone(_zone_of(fields.get("zone")) or zone)
+    text, rest = "", 0
+    for name in sorted((name for name, value in fields.items() if value), key=match.start):
+        text += match.string[rest : match.start(name)] + _field(name, fields[name], local)
+        rest = match.end(name)
+    return text + match.string[rest:]
+
+
+def _field(name: str, before: str, local: datetime) -> str:
+    """Write a field of `local` as wide as it was `before`."""
+    if name == "zone":
+        return before
+    if name == "month_name":
+        return _MONTHS[local.month - 1]
+    if name == "fraction":
+        return f"{local.microsecond:06d}".ljust(len(before), "0")[: len(before)]
+    if name == "blank_day":
+        return str(local.day).rjust(len(before))
+    return str(getattr(local, name)).rjust(len(before), "0")
+
+
+def _of_number(match: re.Match[str], unit: int) -> datetime:
+    return EPOCH + int(Decimal(match[0]) * 1_000_000 / unit) * MICROSECOND
+
+
+def _number(match: re.Match[str], unit: int, new: datetime) -> str:
+    places = len(match[2] or "")
+    whole, part = divmod((new - EPOCH) // MICROSECOND * unit * 10**places // 1_000_000, 10**places)
+    return f"{whole}.{part:0{places}d}" if places else str(whole)

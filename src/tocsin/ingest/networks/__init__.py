@@ -1,0 +1,1 @@
+"""Files of networks: what is known of the addresses in them."""

@@ -1,0 +1,72 @@
+"""Read texts as moments, in Spark expressions alone: with or without a zone, with or without a year."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tocsin.ingest.spark.record_place import ISO8601
+from tocsin.model.durations import spark_interval
+from tocsin.model.source import APPENDED, SYSLOG, Source
+
+_FORMS = {SYSLOG: "MMM [ ]d HH:mm:ss"}
+_LEAP_YEAR = "2000"
+_HAS_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_MOST_AHEAD = "INTERVAL 1 DAY"
+_AGAIN = "INTERVAL 1 HOUR"
+"""By so much clocks are set back in autumn: for so long each local time occurs twice."""
+
+
+def add_event_time(fields: DataFrame, source: Source) -> DataFrame:
+    """Add `event_time`, read from the text in `t_<column>`; null where that cannot be read.
+
+    The append time decides about a time without a year, or in an hour that occurs twice.
+    """
+    if source.event_time == APPENDED:
+        return fields.withColumn("event_time", F.col("ingested_at"))
+    text, form = F.col(f"t_{source.event_time}"), source.event_time_format
+    if source.lacks_year:
+        form = f"yyyy {_FORMS.get(form, form)}"
+        written = F.try_to_timestamp(F.concat(F.lit(f"{_LEAP_YEAR} "), text), F.lit(form))
+        return fields.withColumn("written_time", written).withColumn("event_time", _with_year(source))
+    moment = read_time(text, form)
+    if source.time_zone != "UTC":
+        fields, moment = fields.withColumn("written_time", moment), _in_zone(F.col("written_time"), source)
+        if form == "iso8601":
+            moment = F.when(text.rlike(_HAS_ZONE), F.col("written_time")).otherwise(moment)
+    return fields.withColumn("event_time", moment)
+
+
+def read_time(text: Column, form: str) -> Column:
+    """Read `text` as a moment; a time without a zone is UTC."""
+    if form == "iso8601":
+        return F.when(text.rlike(ISO8601), text.try_cast("timestamp"))
+    if form in ("epoch-seconds", "epoch-milliseconds"):
+        micros = F.lit(1_000_000 if form == "epoch-seconds" else 1_000)
+        number = F.try_multiply(text.try_cast("decimal(24,6)"), micros).try_cast("bigint")
+        return F.timestamp_micros(number)
+    return F.try_to_timestamp(text, F.lit(form))
+
+
+def _with_year(source: Source) -> Column:
+    """Give `written_time` the latest year with which it is not a day ahead: the next, this or the last.
+
+    A clock that is fast by less, or of another zone, shows as one: its events are ahead of their append time.
+    """
+    written, now = F.col("written_time"), F.from_utc_timestamp("ingested_at", source.time_zone)
+    parts = [F.date_part(F.lit(part), written) for part in ("MONTH", "DAY", "HOUR", "MINUTE", "SECOND")]
+    years = (F.year(now) + more for more in (1, 0, -1))
+    moments = [_in_zone(F.try_make_timestamp(year, *parts), source) for year in years]
+    latest = F.col("ingested_at") + F.expr(_MOST_AHEAD)
+    return F.coalesce(*[F.when(moment <= latest, moment) for moment in moments])
+
+
+def _in_zone(local: Column, source: Source) -> Column:
+    """Turn a local time of the source's zone into the moment; of the two in autumn, the later that is not ahead."""
+    if source.time_zone == "UTC":
+        return local
+    first = F.to_utc_timestamp(local, source.time_zone)
+    again = first + F.expr(_AGAIN)
+    latest = F.col("ingested_at") + F.expr(f"INTERVAL {spark_interval(source.max_ahead)}")
+    is_again = (F.from_utc_timestamp(again, source.time_zone) == local) & (again <= latest)
+    return F.when(is_again, again).otherwise(first)
