@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from tocsin.backfill.backfill_ledger import BackfillLedger, End, Made
 from tocsin.history.places import end
-from tocsin.model.detector import DetectorSpec, reach
+from tocsin.model.detector import DetectorSpec, Windowed, reach
 
 _DAY = timedelta(days=1)
 MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by version {version}"
@@ -23,11 +23,13 @@ class Sealed:
         versions: the published version of each day that is over.
         rows: how many events each of them has.
         why_not: says of any other day why it cannot be read.
+        no_table: says why a table can have no rows for the events of a day, by its name; empty where it can.
     """
 
     versions: Mapping[date, str]
     rows: Mapping[date, int] = field(default_factory=dict)
     why_not: Callable[[date], str] = lambda _: "is not published"
+    no_table: Callable[[str, date], str] = lambda *_: ""
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,9 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
     held = []
     for day in sorted(days):
         own = made_of(day, spec, sealed.versions)
-        if own is None:
-            blocked[day] = _reason_blocked(
-                day, [one for one in inputs(day, spec) if one not in sealed.versions], sealed
-            )
+        why = obstacle(day, spec, sealed)
+        if own is None or why:
+            blocked[day] = why
             continue
         reason = _reason(ledger, day, own)
         if reason is None:
@@ -74,14 +75,35 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
 
 def made_of(day: date, spec: DetectorSpec, sealed: Mapping[date, str]) -> Made | None:
     """Of what a run of `day` is made; None where a day that it reads is not published."""
-    days = inputs(day, spec)
+    days = inputs(day, spec, min(sealed, default=day))
     return Made(version=spec.version, inputs={one: sealed[one] for one in days}) if sealed.keys() >= {*days} else None
 
 
-def inputs(day: date, spec: DetectorSpec) -> list[date]:
-    """The days that the windows of `day` look into."""
+def inputs(day: date, spec: Windowed, first: date = date.min) -> list[date]:
+    """The days that the windows, or the state, of `day` look into.
+
+    `first` is the first day that there is: no state goes back further.
+    """
     further = -(-reach(spec, end(day)) // _DAY)  # rounded up
-    return [day + _DAY * number for number in range(further + 1)]
+    days = [day + _DAY * number for number in range(further + 1)]
+    back = -(-(spec.looks_back if isinstance(spec, DetectorSpec) else timedelta(0)) // _DAY)
+    return [*(one for number in range(back, 0, -1) if (one := day - _DAY * number) >= first), *days]
+
+
+def reason_blocked(day: date, spec: Windowed, sealed: Sealed) -> str:
+    """Say why the windows of `day` cannot be computed: what is not published of the days that they look into."""
+    read = inputs(day, spec, min(sealed.versions, default=day))
+    days = [one for one in read if one not in sealed.versions]
+    if days == [day]:
+        return sealed.why_not(day)
+    return f"needs {', and '.join(f'{one}, which {sealed.why_not(one)}' for one in days)}"
+
+
+def obstacle(day: date, spec: DetectorSpec, sealed: Sealed) -> str:
+    """Say why `day` cannot be computed whole now: days that it reads, or a table that it joins; empty if it can."""
+    if made_of(day, spec, sealed.versions) is None:
+        return reason_blocked(day, spec, sealed)
+    return next((why for name in spec.tables if (why := sealed.no_table(name, day))), "")
 
 
 def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterator[tuple[date, ...]]:
@@ -101,9 +123,9 @@ def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterato
 
 def _reason(ledger: BackfillLedger, day: date, made: Made) -> str | None:
     attempt, published = ledger.attempts.get(day), ledger.published.get(day)
-    if attempt is not None and attempt.end is End.HELD and attempt.made == made:
+    if attempt is not None and attempt.end is End.HELD and _is_alike(attempt.made, made):
         return None
-    if published is not None and published.made == made and attempt is None:
+    if published is not None and _is_alike(published.made, made) and attempt is None:
         return None
     if attempt is not None and attempt.end is End.FAILED:
         return AGAIN
@@ -112,13 +134,14 @@ def _reason(ledger: BackfillLedger, day: date, made: Made) -> str | None:
     return _change(published.made, made)
 
 
+def _is_alike(before: Made | None, now: Made) -> bool:
+    """Return whether both are made of the same; days that retention has removed since make no difference."""
+    first = min(now.inputs, default=date.min)
+    kept = {} if before is None else {day: name for day, name in before.inputs.items() if day >= first}
+    return before is not None and (before.version, kept) == (now.version, dict(now.inputs))
+
+
 def _change(before: Made | None, now: Made) -> str:
     if before is not None and before.version != now.version:
         return ANOTHER_VERSION.format(version=before.version)
     return RESEALED
-
-
-def _reason_blocked(day: date, days: list[date], sealed: Sealed) -> str:
-    if days == [day]:
-        return sealed.why_not(day)
-    return f"needs {', and '.join(f'{one}, which {sealed.why_not(one)}' for one in days)}"

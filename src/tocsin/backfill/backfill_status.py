@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 
 from pydantic import BaseModel
 
@@ -14,8 +15,10 @@ from tocsin.history.day_status import kept_from, published_days, why_not
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force
+from tocsin.runtime.code_versions import catalog_in_force
+from tocsin.tables.dated_versions import DatedVersions, days_of
 
 # Measured with `bench backfill` on 6, 60 and 300 million rows of 60 days, rounded up.
 CPU_SECONDS_PER_MILLION = 0.2
@@ -68,30 +71,38 @@ class BackfillDay(BaseModel, frozen=True):
     expected_cpu_seconds: float = 0.0
 
 
-def declared(settings: Settings, names: Iterable[str]) -> tuple[Source, list[DetectorSpec]]:
+def declared(
+    settings: Settings, names: Iterable[str], catalog: Catalog | None = None
+) -> tuple[Source, list[DetectorSpec]]:
     """The detectors `names` in the versions that are in force, and the source that all of them read.
 
     Raises:
         ConfigError: one is not declared or cannot be read, or they read several sources. A retry does not help.
     """
-    catalog = catalog_in_force(settings)
+    catalog = catalog or catalog_in_force(settings)
     specs = [catalog.detector(name) for name in dict.fromkeys(names)]
-    sources = {spec.source for spec in specs}
+    sources = {source.name: source for source in (catalog.history_source(spec) for spec in specs)}
     if len(sources) != 1:
         raise ConfigError.one("backfill", f"must be of detectors of one source, not of {', '.join(sorted(sources))}")
-    return catalog.source(sources.pop()), specs
+    return sources.popitem()[1], specs
 
 
 def list_days(
-    settings: Settings, names: Iterable[str], first: date | None = None, last: date | None = None
+    settings: Settings,
+    names: Iterable[str],
+    first: date | None = None,
+    last: date | None = None,
+    catalog: Catalog | None = None,
 ) -> list[BackfillDay]:
     """List the backfill state of the detectors' days: those in history, and requested ones that it lacks.
+
+    `catalog` is what is in force; None to read it.
 
     Raises:
         ConfigError: as for `declared`, or `first` is after `last`.
         TransientError: the catalogue of history does not answer; a retry helps.
     """
-    source, specs = declared(settings, names)
+    source, specs = declared(settings, names, catalog)
     sealed = published_days(settings, source)
     begin = first or kept_from(source)
     end = last or max([*sealed, begin])
@@ -106,8 +117,33 @@ def list_days(
         versions={day: one.version for day, one in sealed.items()},
         rows={day: one.facts.rows for day, one in sealed.items()},
         why_not=why_not(settings, source),
+        no_table=without_table(settings, catalog),
     )
     return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
+
+
+def without_table(settings: Settings, catalog: Catalog | None = None) -> Callable[[str, date], str]:
+    """Explain why a table of history can have no rows for a day: there is no day that they could be made of.
+
+    So it is with the first days of a history. Of other tables it says nothing. Reads only when it is asked.
+
+    Raises:
+        TransientError: the catalogue of history, or the versions of a table, cannot be read; a retry helps.
+    """
+    in_force = cache(lambda: catalog or catalog_in_force(settings))
+    published = cache(lambda source: published_days(settings, in_force().source(source)).keys())
+    first = cache(
+        lambda name: min((one.day for one in DatedVersions(settings, in_force().table(name)).read()), default=date.max)
+    )
+
+    def why(name: str, day: date) -> str:
+        spec = in_force().table(name)
+        if spec.history is None or day >= first(name) or not published(spec.history).isdisjoint(days_of(spec, day)):
+            return ""
+        until = days_of(spec, day)[-1]
+        return f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"
+
+    return why
 
 
 def standing(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:

@@ -7,24 +7,62 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tocsin.backfill.backfill_planning import chunks, made_of
-from tocsin.backfill.backfill_status import declared
+from tocsin.backfill.backfill_planning import Sealed, chunks, obstacle
+from tocsin.backfill.backfill_status import declared, without_table
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
-from tocsin.backfill.trial_report import Backtest, Diff, changes, day_counts, top_entities
+from tocsin.backfill.trial_report import (
+    Backtest,
+    Diff,
+    OpenPart,
+    changes,
+    day_counts,
+    declared_limits,
+    score_bins,
+    top_entities,
+)
+from tocsin.history.day_status import why_not
+from tocsin.history.spark.open_day import OpenDay
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding
-from tocsin.model.names import backtest_job
+from tocsin.model.names import backtest_job, detector_job
 from tocsin.model.source import Source
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import kept_spec, kept_versions
+from tocsin.runtime.code_versions import kept_detector, kept_versions
 from tocsin.sparkjob.session import running_batch, scratch_folder
 
 RUN_ID = "backtest"
+
+
+@dataclass(frozen=True)
+class DayChoice:
+    """Choice of the days of a trial; None leaves a side open.
+
+    Attributes:
+        first, last: in UTC; without both, the latest `most` that can run.
+        most: see `first`.
+        today: also what is closed of the current day, read from Kafka; so too if `first` and `last` include it.
+    """
+
+    first: date | None = None
+    last: date | None = None
+    most: int = 60
+    today: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if there can be no such day."""
+        if self.first and self.last and self.first > self.last:
+            raise ConfigError.one("--from", f"{self.first} is after {self.last}")
+
+    @property
+    def wants_today(self) -> bool:
+        """Return whether the current day is among them."""
+        today = datetime.now(UTC).date()
+        return self.today or ((self.first or today) <= today <= (self.last or self.first or date.min))
 
 
 @dataclass
@@ -50,80 +88,121 @@ class DetectorTrial:
         return [one for day in sorted(self.found) for one in self.found[day]]
 
 
+@dataclass
+class TrialRun:
+    """The trials of some versions on the same days; see `Backtest` for `open` and `left_out`."""
+
+    trials: list[DetectorTrial]
+    left_out: dict[date, str]
+    open: OpenPart | None = None
+
+
 def backtest(
-    settings: Settings, name: str, most_days: int, count_alerts: Callable[[list[Finding], timedelta], dict[date, int]]
+    settings: Settings,
+    name: str,
+    choice: DayChoice,
+    count_alerts: Callable[[list[Finding], DetectorSpec], dict[date, int]],
 ) -> Backtest:
     """Run the detector `name` on history; errors as for `try_out`.
 
-    `count_alerts` counts, by day, the alerts that findings would open if alerts last so long.
+    `count_alerts` counts, by day, the alerts that findings of a detector would open.
     """
     source, (spec,) = declared(settings, [name])
-    (trial,) = try_out(settings, source, [spec], most_days)
+    run = try_out(settings, source, [spec], choice)
+    (trial,) = run.trials
     return Backtest(
         detector=name,
         version=spec.version,
-        days=day_counts(trial.found, trial.events, count_alerts(trial.findings, spec.dedup_period)),
+        days=day_counts(trial.found, trial.events, count_alerts(trial.findings, spec)),
+        open=run.open,
+        left_out=run.left_out,
         top=top_entities(trial.findings),
+        limits=declared_limits(spec.levels),
+        scores=score_bins(trial.findings),
         cpu_seconds=round(trial.cpu_seconds, 2),
         seconds=round(trial.seconds, 2),
     )
 
 
-def compare_versions(settings: Settings, name: str, other: str | None, most_days: int) -> Diff:
+def compare_versions(settings: Settings, name: str, other: str | None, choice: DayChoice) -> Diff:
     """Compare what the file of the detector `name` finds on history with what another version finds.
 
     Args:
         settings: of the installation.
         name: of the detector.
-        other: a file, or a version that ran here; None for the version that ran before.
-        most_days: run on so many days, the latest that are published.
+        other: a file, the draft of a version to come; or a version that ran here; None for the one that ran before.
+        choice: of the days.
 
     Raises:
         ConfigError: there is no such version, or it reads another source. And errors as for `try_out`.
     """
     source, (spec,) = declared(settings, [name])
-    before = _other(settings, spec, other)
-    old, new = try_out(settings, source, [before, spec], most_days)
-    same, found = changes(old.findings, new.findings)
-    return Diff(detector=name, before=before.version, after=spec.version, days=len(new.found), same=same, changes=found)
+    found = _other(settings, spec, other)
+    before, after = (spec, found) if _is_file(other) else (found, spec)
+    run = try_out(settings, source, [before, after], choice)
+    by_day, changed = changes(*(trial.found for trial in run.trials))
+    return Diff(
+        detector=name,
+        before=before.version,
+        after=after.version,
+        days=len(by_day),
+        by_day=by_day,
+        open=run.open,
+        left_out=run.left_out,
+        same=sum(one.same for one in by_day),
+        changes=changed,
+    )
+
+
+def _is_file(other: str | None) -> bool:
+    return other is not None and Path(other).suffix == ".py"
 
 
 def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> DetectorSpec:
     """Read the version to compare with: a file, a kept version, or by default the latest kept version but this."""
-    if other is not None and Path(other).suffix == ".py":
+    if other is not None and _is_file(other):
         found = read_spec(Path(other))
     elif other is not None:
-        found = kept_spec(settings, spec.name, other)
+        found = kept_detector(settings, spec.name, other)
     else:
-        earlier = [one for one in kept_versions(settings, spec.name) if one.version != spec.version]
+        earlier = [one for one in kept_versions(settings, detector_job(spec.name)) if one.version != spec.version]
         if not earlier:
             what = "no other version of it ran here; name a file: --with FILE"
             raise ConfigError.one(spec.name, what)
-        found = kept_spec(settings, spec.name, max(earlier, key=lambda one: one.last_at).version)
-    if found.source != spec.source:
-        raise ConfigError.one(found.path, f"reads {found.source}, and {spec.name} reads {spec.source}", key="source")
+        found = kept_detector(settings, spec.name, max(earlier, key=lambda one: one.last_at).version)
+    if found.sources != spec.sources:
+        raise ConfigError.one(
+            found.path,
+            f"reads {', '.join(found.sources)}, and {spec.name} reads {', '.join(spec.sources)}",
+            key="source",
+        )
     return found
 
 
-def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], most_days: int) -> list[DetectorTrial]:
-    """Run each of `specs` on the latest `most_days` published days that all of them can be computed for.
+def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], choice: DayChoice) -> TrialRun:
+    """Run each of `specs` on the days of `choice` that all of them can be computed for.
 
     Raises:
         ConfigError: there is no such day, or a query is not one that runs, or not on days.
-        TransientError: the catalogue of history does not answer; a retry helps.
+        TransientError: the catalogue of history, or Kafka for the current day, does not answer; a retry helps.
         TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
     """
     days = Days(settings, source)
-    able = [day for day in days.versions if all(made_of(day, spec, days.versions) for spec in specs)][-most_days:]
-    if not able:
+    able, left_out = _chosen(settings, source, days, specs, choice)
+    if not able and not choice.wants_today:
         what = "no published day can run; `tocsin history list` says what the days wait for"
         raise ConfigError.one(specs[0].name, what)
     job = backtest_job(specs[0].name)
+    run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
     try:
         with running_batch(settings, job) as spark:
-            trials = [DetectorTrial(spec) for spec in specs]
-            for chunk in chunks(able, days.rows, ROWS_AT_ONCE):
-                for trial in trials:
+            parts = list(chunks(able, days.rows, ROWS_AT_ONCE))
+            if choice.wants_today:
+                parts += _today(days.read_today(spark, scratch_folder(settings, job) / "today"), days, run)
+            if not parts:
+                raise ConfigError.one(specs[0].name, "; ".join(f"{day} {why}" for day, why in left_out.items()))
+            for chunk in parts:
+                for trial in run.trials:
                     began = time.monotonic()
                     found = days.findings(spark, trial.spec, chunk, RUN_ID)
                     trial.found |= found.by_day
@@ -132,7 +211,34 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], m
                     trial.seconds += time.monotonic() - began
     finally:
         _leave_nothing(settings, job)
-    return trials
+    return run
+
+
+def _chosen(
+    settings: Settings, source: Source, days: Days, specs: Sequence[DetectorSpec], choice: DayChoice
+) -> tuple[list[date], dict[date, str]]:
+    """Choose the published days that all of `specs` can run, and say why others that were asked for cannot."""
+    sealed = Sealed(days.versions, days.rows, why_not(settings, source), without_table(settings))
+    able = [day for day in days.versions if not any(obstacle(day, spec, sealed) for spec in specs)]
+    if choice.first is None and choice.last is None:
+        return able[-choice.most :], {}
+    first = choice.first or min([*days.versions, choice.last or date.max])
+    last = min(choice.last or max([*days.versions, first]), datetime.now(UTC).date() - timedelta(days=1))
+    asked = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    lost = {
+        day: next(filter(None, (obstacle(day, spec, sealed) for spec in specs))) for day in asked if day not in able
+    }
+    return [day for day in asked if day in able], lost
+
+
+def _today(today: OpenDay, days: Days, run: TrialRun) -> list[tuple[date, ...]]:
+    """Take note of the current day in `run`; returns it if all trials can run it."""
+    run.open = OpenPart(day=today.day, since=today.since, until=today.until)
+    needed = {day for trial in run.trials for day in days.sealed_inputs(today.day, trial.spec)} - days.versions.keys()
+    if needed:
+        run.open = None
+        run.left_out[today.day] = f"needs {', '.join(map(str, sorted(needed)))}, not published: tocsin history seal"
+    return [] if needed else [(today.day,)]
 
 
 def _leave_nothing(settings: Settings, job: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tocsin.model.errors import TransientError
 from tocsin.model.table import FROM, UNTIL, TableSpec
@@ -20,7 +20,20 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.tables.version_store import RowVersion
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _READERS_SECONDS = 600.0
+
+
+def arrow_schema(spec: TableSpec) -> pa.Schema:
+    """Give the columns of the table, then `valid_from` and `valid_to`, as they are written."""
+    import pyarrow as pa
+
+    moment = pa.timestamp("us", tz="UTC")
+    types = {"string": pa.string(), "boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64()}
+    types |= {"double": pa.float64(), "timestamp": moment}
+    return pa.schema([*((name, types[kind]) for name, kind in spec.columns.items()), (FROM, moment), (UNTIL, moment)])
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,11 @@ class TableFolder:
         self._declared = hashlib.sha256(repr([spec.key, spec.columns, spec.settle]).encode()).hexdigest()[:12]
 
     @property
+    def dated(self) -> Path:
+        """Where the versions by days are kept, of a table that is made of history."""
+        return self._root / "dated"
+
+    @property
     def store(self) -> Path:
         """Where the versions are kept."""
         return self._root / "versions.db"
@@ -67,7 +85,11 @@ class TableFolder:
         return self._root / f"{snapshot.number:08d}"
 
     def publish(self, versions: Iterable[RowVersion], complete_at: datetime) -> PublishedRows:
-        """Write `versions`, and put them in force.
+        """Write `versions`, and put them in force; errors as for `publish_rows`."""
+        return self.publish_rows(self._arrow(versions), complete_at)
+
+    def publish_rows(self, table: pa.Table, complete_at: datetime) -> PublishedRows:
+        """Write `table`, the columns of the table and since and until when they hold, and put it in force.
 
         Raises:
             TransientError: no room on the disk, or no right to write; what was in force still is.
@@ -80,7 +102,6 @@ class TableFolder:
         try:
             shutil.rmtree(folder, ignore_errors=True)  # what a crash left
             folder.mkdir(parents=True)
-            table = self._arrow(versions)
             pq.write_table(table, folder / "rows.parquet")
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -106,20 +127,13 @@ class TableFolder:
             raise TransientError(f"{self._root}: {error}") from error
         return snapshot
 
-    def _arrow(self, versions: Iterable[RowVersion]) -> Any:
+    def _arrow(self, versions: Iterable[RowVersion]) -> pa.Table:
         import pyarrow as pa
 
-        moment = pa.timestamp("us", tz="UTC")
-        types = {"string": pa.string(), "boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64()}
-        types |= {"double": pa.float64(), "timestamp": moment}
-        rows = list(versions)
-        columns = {
-            name: pa.array([row.values[place] for row in rows], types[kind])
-            for place, (name, kind) in enumerate(self._spec.columns.items())
-        }
-        columns[FROM] = pa.array([row.valid_from for row in rows], moment)
-        columns[UNTIL] = pa.array([row.valid_to for row in rows], moment)
-        return pa.table(columns)
+        rows, schema = list(versions), arrow_schema(self._spec)
+        values = [[row.values[place] for row in rows] for place in range(len(self._spec.columns))]
+        values += [[row.valid_from for row in rows], [row.valid_to for row in rows]]
+        return pa.table([pa.array(one, field.type) for one, field in zip(values, schema, strict=True)], schema=schema)
 
     def _remove_old(self, current: PublishedRows) -> None:
         before = time.time() - _READERS_SECONDS

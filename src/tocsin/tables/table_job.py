@@ -1,10 +1,14 @@
-"""The job `table:<name>`: keeps the versions of a table's rows, and a snapshot of them for the jobs that join it."""
+"""The job `table:<name>`: keeps the versions of a table's rows, and a snapshot of them for the jobs that join it.
+
+What all such jobs do is in `TableJob`; `TopicTableJob` follows a topic, `tocsin.tables.file_table_job` a file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +25,7 @@ from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.names import compute_job, table_job
-from tocsin.project.catalog import read_catalog
+from tocsin.model.table import TableSpec
 from tocsin.project.settings import Settings
 from tocsin.tables.published_table import PublishedRows, TableFolder
 from tocsin.tables.table_row import UnusableRow, read_row
@@ -33,26 +37,26 @@ _CONFIRM = timedelta(seconds=5)
 _log = structlog.get_logger()
 
 
-class TableJob:
+class TableJob(ABC):
     """Keeps one table until `stop` is set."""
 
-    def __init__(self, settings: Settings, table: str, reporter: Reporter, stop: threading.Event) -> None:
-        """Describe the job; nothing is opened yet.
-
-        Raises:
-            ConfigError: there is no such table.
-        """
-        self._reporter, self._stop = reporter, stop
-        self._spec = read_catalog(settings.project).table(table)
-        self._topic = TopicFollower(settings, table_job(table), self._spec.follows(settings.names))
-        self._reports = ReportReader(settings, timeout_seconds=3.0) if self._spec.view is not None else None
-        self._folder = TableFolder(settings, self._spec)
+    def __init__(self, settings: Settings, spec: TableSpec, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job of `spec`; nothing is opened yet."""
+        self._reporter, self._stop, self._spec = reporter, stop, spec
+        self._folder = TableFolder(settings, spec)
         self._insistence = Insistence(reporter, stop)
         self._counts: Counter[str] = Counter()
         self._published: PublishedRows | None = self._folder.current()
         self._is_changed, self._reason = True, ""
-        self._looked = self._forgot = float("-inf")
+        self._forgot = float("-inf")
         self._next_publication = 0.0
+
+    @abstractmethod
+    def _step(self, store: VersionStore) -> None:
+        """Read what is new, and `_tend` the table now and then; TransientError for what a retry helps."""
+
+    def _close(self) -> None:  # noqa: B027 - a file needs nothing
+        """Leave what was followed."""
 
     def run(self) -> None:
         """Keep it until told to stop."""
@@ -63,12 +67,67 @@ class TableJob:
                 while not self._stop.is_set():
                     self._insistence.on(lambda: self._step(store))  # noqa: B023 - called before the next round
         finally:
-            self._topic.close()
+            self._close()
             with contextlib.suppress(TransientError):
                 for store in opened:
                     store.close()
-            if self._reports is not None:
-                self._reports.close()
+
+    def _tend(self, store: VersionStore, complete_at: datetime, lag: tuple[int, float] = (0, 0.0)) -> None:
+        """Publish what has changed, once all is read that was there, and report.
+
+        Args:
+            store: the versions.
+            complete_at: all that was there by then is read.
+            lag: what is not, in records and seconds.
+        """
+        now = datetime.now(UTC)
+        if time.monotonic() - self._forgot > _FORGET_SECONDS:
+            self._forgot = time.monotonic()
+            self._is_changed |= store.forget(now) > 0
+        self._publish(store, complete_at)
+        self._insistence.resumed()
+        self._reporter.update(
+            state=JobState.RUNNING,
+            reason=self._reason,
+            rows_in=self._counts["read"],
+            rows_out=store.size,
+            lag_records=lag[0],
+            lag_seconds=lag[1],
+            counts={name: float(n) for name, n in (self._counts + store.counts).items() if name != "read"},
+        )
+
+    @property
+    def _number(self) -> int:
+        return 0 if self._published is None else self._published.number
+
+    def _publish(self, store: VersionStore, complete_at: datetime) -> None:
+        now = time.monotonic()
+        if not store.is_complete or (self._is_changed and now < self._next_publication):
+            return  # whoever joins it waits until all of it is there
+        if self._is_changed:
+            if self._published is not None:
+                store.postpone(self._number, datetime.now(UTC))
+            self._published = self._folder.publish(store.versions(), complete_at)
+            self._is_changed = False
+            self._next_publication = time.monotonic() + _COST * (time.monotonic() - now)
+        elif self._published is not None and complete_at - self._published.complete_at > _CONFIRM:
+            self._published = self._folder.confirm(self._published, complete_at)
+
+
+class TopicTableJob(TableJob):
+    """Keeps a table that is made of a topic: of the events of a source, the rows of a view, or somebody's records."""
+
+    def __init__(self, settings: Settings, spec: TableSpec, reporter: Reporter, stop: threading.Event) -> None:
+        """See `TableJob`."""
+        super().__init__(settings, spec, reporter, stop)
+        self._topic = TopicFollower(settings, table_job(spec.name), spec.follows(settings.names))
+        self._reports = ReportReader(settings, timeout_seconds=3.0) if spec.view is not None else None
+        self._looked = float("-inf")
+
+    def _close(self) -> None:
+        self._topic.close()
+        if self._reports is not None:
+            self._reports.close()
 
     def _step(self, store: VersionStore) -> None:
         if not self._topic.is_following and not self._topic.follow(store.offsets()):
@@ -115,23 +174,9 @@ class TableJob:
         self._topic.look()
         if self._follow_build(store):
             return
-        now = datetime.now(UTC)
         if self._topic.lag_records == 0:
-            self._is_changed |= store.end_reading(now, self._number + 1)
-        if time.monotonic() - self._forgot > _FORGET_SECONDS:
-            self._forgot = time.monotonic()
-            self._is_changed |= store.forget(now) > 0
-        self._publish(store)
-        self._insistence.resumed()
-        self._reporter.update(
-            state=JobState.RUNNING,
-            reason=self._reason,
-            rows_in=self._counts["read"],
-            rows_out=store.size,
-            lag_records=self._topic.lag_records,
-            lag_seconds=self._topic.lag_seconds,
-            counts={name: float(n) for name, n in (self._counts + store.counts).items() if name != "read"},
-        )
+            self._is_changed |= store.end_reading(datetime.now(UTC), self._number + 1)
+        self._tend(store, self._topic.complete_at, (self._topic.lag_records, self._topic.lag_seconds))
 
     def _follow_build(self, store: VersionStore) -> bool:
         """Read a view from its start when another build of it is complete; True when one is."""
@@ -146,20 +191,3 @@ class TableJob:
         store.begin_again()
         self._topic.again()
         return True
-
-    @property
-    def _number(self) -> int:
-        return 0 if self._published is None else self._published.number
-
-    def _publish(self, store: VersionStore) -> None:
-        complete_at, now = self._topic.complete_at, time.monotonic()
-        if not store.is_complete or (self._is_changed and now < self._next_publication):
-            return  # whoever joins it waits until all of it is there
-        if self._is_changed:
-            if self._published is not None:
-                store.postpone(self._number, datetime.now(UTC))
-            self._published = self._folder.publish(store.versions(), complete_at)
-            self._is_changed = False
-            self._next_publication = time.monotonic() + _COST * (time.monotonic() - now)
-        elif self._published is not None and complete_at - self._published.complete_at > _CONFIRM:
-            self._published = self._folder.confirm(self._published, complete_at)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic_core import from_json
 
+from tocsin.model.durations import EPOCH
 from tocsin.model.source import is_tick
 from tocsin.model.table import TableSpec
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS = {"int": 2**31, "bigint": 2**63}
 LONGEST = 65_536
 """Bytes of a record; each job that joins the table holds all its rows."""
@@ -58,6 +58,15 @@ def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
     build = ""
     if spec.view is not None:
         build, document = str(document.get("build")), {**(document.get("values") or {}), **(document.get("key") or {})}
+    return row_of(document, spec, build)
+
+
+def row_of(document: Mapping[str, Any], spec: TableSpec, build: str = "") -> TableRow:
+    """Make the row of the JSON values in `document`, by column.
+
+    Raises:
+        UnusableRow: it is none.
+    """
     values = [_value(name, kind, document.get(name), spec) for name, kind in spec.columns.items()]
     named = dict(zip(spec.columns, values, strict=True))
     key = json.dumps([named[name] for name in spec.key], separators=(",", ":"), ensure_ascii=False)
@@ -103,7 +112,7 @@ def _moment(value: Any) -> int:
     moment = datetime.fromisoformat(value)
     if moment.tzinfo is None:
         raise ValueError
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {

@@ -10,10 +10,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tocsin.model.durations import EPOCH
 from tocsin.model.table import TableSpec
 from tocsin.runtime.state_db import StateDb
 from tocsin.tables.table_row import TableRow
@@ -29,7 +30,6 @@ CREATE INDEX IF NOT EXISTS by_beginning ON versions (begun_in);
 CREATE INDEX IF NOT EXISTS by_ending ON versions (ended_in) WHERE ended_in IS NOT NULL;
 """
 _OPEN = "key = ? AND valid_to IS NULL"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class VersionStore(StateDb):
         super().__init__(path, _SCHEMA)
         self._spec = spec
         self.counts: Counter[str] = Counter()
-        declared = [spec.source, spec.view, spec.topic, [*map(list, spec.columns.items())], list(spec.key)]
+        declared = [spec.source, spec.view, spec.topic or spec.file, [*map(list, spec.columns.items())], list(spec.key)]
         if self.fact("declared") != declared:
             with self._transaction():
                 for table in ("versions", "offsets", "facts"):
@@ -200,4 +200,4 @@ class VersionStore(StateDb):
 
 
 def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // timedelta(microseconds=1)

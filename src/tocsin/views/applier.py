@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -20,6 +19,7 @@ import structlog
 from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.view import ViewSpec
+from tocsin.views.rebuild.rebuild_request import FROM_HISTORY
 from tocsin.views.row_store import RowStore, mark_final
 from tocsin.views.shown_rows import ShownRows
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
@@ -96,11 +96,11 @@ class Applier:
         return amends
 
     def _apply(self, read: Sequence[tuple[RowRecord, StoredRow | None]]) -> list[Amends]:
-        done = ReadBatch(self._store.fact("final_before"))
+        done = ReadBatch(_moment(self._store.fact("final_before")))
         for record, row in read:
             self._sort(record, row, done)
-        if self.current is None and done.rows:
-            self.current = next(iter(done.builds))
+        if self.current is None and done.rows:  # what history gives is whole only when its job says so
+            self.current = next((build for build in done.builds if not build.startswith(FROM_HISTORY)), None)
         build = self._kept_as(self.current or "")
         known = {row.identity: row for row in self._store.stored(done.touched) if row.build == build}
         rows, removed, amends = self._settle(done)
@@ -127,12 +127,8 @@ class Applier:
 
     def _finish(self, watermark: datetime) -> None:
         before = _moment(self._store.fact("final_before"))
-        if (
-            self.current is None
-            or self._shown is not None
-            or self._spec.window is None
-            or (before is not None and before >= watermark)
-        ):
+        is_done = before is not None and before >= watermark
+        if is_done or self.current is None or self._shown is not None or self._spec.window is None:
             return
         after = before
         while rows := self._store.closed(self.current, after, watermark):
@@ -148,16 +144,21 @@ class Applier:
         rows = self._store.ended(self._kept_as(self.current), watermark - self._spec.keep)
         return [Amends(None, row.identity, row.partition, row.offset) for row in rows]
 
-    def left_over(self, build: str) -> Iterator[Amends]:
-        """Give removals of the rows that the topic still holds of the current build, and `build` does not have."""
-        for row in self._store.rows(self._kept_as(self.current or ""), without=self._kept_as(build)):
-            yield Amends(None, row.identity, row.partition, row.offset)
+    def left_over(self, build: str, coming: Collection[str] = ()) -> Iterator[Amends]:
+        """Give what the topic should have in place of rows of builds that end with the switch to `build`.
 
-    def switch(self, build: str) -> None:
-        """Let readers see `build`, which is complete, and forget the others.
+        Those that `build` does not have are removed; those that lie over an earlier one of `build` give way to it.
+        """
+        into = self._kept_as(build)
+        for other in map(self._kept_as, self._store.others({build, *coming})):
+            for row in self._store.rows(other, without=into):
+                yield Amends(None, row.identity, row.partition, row.offset)
+            yield from (Amends(row, row.identity, row.partition, row.offset) for row in self._store.hidden(into, other))
 
-        Raises:
-            TransientError: as for `apply`; nothing has changed for the readers of the file.
+    def switch(self, build: str, coming: Collection[str] = ()) -> None:
+        """Let readers see `build`, which is complete, and forget the others but those that are `coming`.
+
+        Raises: TransientError, as for `apply`; nothing has changed for the readers of the file.
         """
         with self._turn():
             if self._shown is not None:
@@ -166,9 +167,10 @@ class Applier:
                 gone = self._store.rows(self.current or "", without=build)
                 self._sink.replace(self._store.rows(build), gone, self._store.offsets())
                 self._held = self._store.offsets()
-            self._retired = (self._retired | ({self.current} if self.current else set())) - {build}
+            ended = self._store.others({build, *coming}) | ({self.current} if self.current else set())
+            self._retired = (self._retired | ended) - {build}
             self._store.note(retired=sorted(self._retired), final_before=None)
-            self._store.switch(build)
+            self._store.switch(build, coming)
         _log.info("build in force", build=build, before=self.current)
         self.current = build
 
@@ -225,28 +227,40 @@ class Applier:
             self.counts["stale"] += 1
             done.stale[record.key] = record
             return
-        final_before = _moment(done.final_before) if stored.build == self.current and self._shown is None else None
         done.builds.setdefault(stored.build)
-        done.put(replace(stored.closed_by(final_before), build=self._kept_as(stored.build)))
+        if self._shown is not None:
+            stored = stored._replace(build=parts_of(stored.build))
+        elif stored.build == self.current:
+            stored = stored.closed_by(done.final_before)
+        done.put(stored)
 
     def _settle(self, done: ReadBatch) -> tuple[list[StoredRow], list[str], list[Amends]]:
         """Decide what removals and stale records mean, given what there is."""
         amends: list[Amends] = []
         removed: list[str] = []
-        right = {row.identity: row for row in sorted(self._store.stored(done.touched), key=lambda row: row.offset)}
-        right |= {row.identity: row for row in done.rows.values()}
+        coming: list[StoredRow] = []
+        stored = sorted(self._store.stored(done.touched), key=lambda row: row.offset)
+        right = {row.identity: row for row in stored} | {row.identity: row for row in done.rows.values()}
         for identity, record in done.removals.items():
             row = right.get(identity)
             if row is not None and record.removes is not None and row.offset > record.removes:
                 amends.append(Amends(row, identity, row.partition, record.offset))
+                if self._is_of_another(row, stored):  # a build that is to come has the row, and readers lose theirs
+                    removed.append(identity)
+                    coming.append(row)
             else:
                 removed.append(identity)
                 right.pop(identity, None)
         gone = set(removed)
-        kept = [row for row in done.rows.values() if row.identity not in gone]
+        kept = [*(row for row in done.rows.values() if row.identity not in gone), *coming]
         for identity, record in done.stale.items():
             amends.append(Amends(right.get(identity), identity, record.partition, record.offset))
         return kept, removed, amends
+
+    def _is_of_another(self, row: StoredRow, stored: Sequence[StoredRow]) -> bool:
+        """Return whether `row` is of a build that is to come, and `stored` has an older version of the current one."""
+        current = self._kept_as(self.current or "")
+        return row.build != current and any(one.build == current and one.identity == row.identity for one in stored)
 
     def _to_sink(self, rows: Sequence[StoredRow], removed: Sequence[StoredRow], offsets: Offsets) -> None:
         if self._sink is None:
@@ -274,15 +288,12 @@ class Applier:
         if applied:
             _log.warning("filling the sink", sink=self._spec.sink.value, held=held, applied=applied)
             self.counts["refills"] += 1
-        sink.replace(self._rows(), (), applied)
+        sink.replace(self._store.rows(self.current or ""), (), applied)
         return applied
 
     def _kept_as(self, build: str) -> str:
         """Name the build under which the store has the rows of the topic."""
         return build if self._shown is None else parts_of(build)
-
-    def _rows(self) -> Iterator[StoredRow]:
-        return self._store.rows(self.current or "")
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -154,7 +154,7 @@ class ViewReader:
     def get(self, name: str, window: datetime | None = None) -> StoredRow | None:
         """Return the row called `name`, of the window that starts at `window`, else of the last one; None without."""
         where, more = ("", []) if window is None else (" AND window_start = ?", [micros(window)])
-        found = self._rows(f"name = ?{where} ORDER BY window_start DESC LIMIT 1", name, *more)
+        found = self._rows("by_name", f"name = ?{where} ORDER BY window_start DESC LIMIT 1", name, *more)
         return found[0] if found else None
 
     def page(self, query: PageQuery) -> Page:
@@ -163,21 +163,25 @@ class ViewReader:
         Raises:
             ValueError: the cursor is none of ours.
         """
+        after = _place(query) if query.cursor else None
         wanted: list[str] = ["name >= ?", "name < ?"]
-        arguments: list[Any] = [query.prefix, query.prefix + chr(sys.maxunicode)]
+        arguments: list[Any] = [max(query.prefix, after[0] if after else ""), query.prefix + chr(sys.maxunicode)]
         if query.window is not None:
             wanted, arguments = [*wanted, "window_start = ?"], [*arguments, micros(query.window)]
-        if query.cursor:
-            wanted, arguments = [*wanted, "(name, ifnull(window_start, 0)) > (?, ?)"], [*arguments, *_place(query)]
+        if after:
+            wanted, arguments = [*wanted, "(name, ifnull(window_start, 0)) > (?, ?)"], [*arguments, *after]
         order = "ORDER BY name, window_start LIMIT ?"
-        rows = self._rows(f"{' AND '.join(wanted)} {order}", *arguments, query.limit + 1)
+        index = "by_name" if query.window is None else "by_window"
+        rows = self._rows(index, f"{' AND '.join(wanted)} {order}", *arguments, query.limit + 1)
         return Page(rows[: query.limit], _cursor(rows[query.limit - 1]) if len(rows) > query.limit else None)
 
     def changed(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
         """Return rows that changed after the version `since`, in order, and the version up to which that is all."""
-        where, more = ("", []) if name is None else (" AND name = ?", [name])
+        index, where, more = ("by_change", "", []) if name is None else ("by_name", " AND name = ?", [name])
         with self._translated():
-            query = f"SELECT {COLUMNS}, change FROM rows WHERE build = {_CURRENT} AND change > ?{where}"
+            query = (
+                f"SELECT {COLUMNS}, change FROM rows INDEXED BY {index} WHERE build = {_CURRENT} AND change > ?{where}"
+            )
             found = self._connection.execute(f"{query} ORDER BY change LIMIT ?", [since, *more, limit]).fetchall()
             if len(found) < limit:
                 reached = max([since, *(row[-1] for row in found)])
@@ -195,9 +199,10 @@ class ViewReader:
             before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
         return nearest(name, [one for (one,) in (*after, *before)])
 
-    def _rows(self, where: str, *arguments: Any) -> list[StoredRow]:
+    def _rows(self, index: str, where: str, *arguments: Any) -> list[StoredRow]:
         with self._translated():
-            query = f"SELECT {COLUMNS} FROM rows WHERE build = {_CURRENT} AND {where}"
+            # Left to itself SQLite takes the first column of the primary key, and reads the whole build.
+            query = f"SELECT {COLUMNS} FROM rows INDEXED BY {index} WHERE build = {_CURRENT} AND {where}"
             return [row_of(found) for found in self._connection.execute(query, arguments)]
 
     @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -78,8 +77,7 @@ class ShownRows:
         last = parts[0] if self._is_total else next(iter(latest.values()))
         key = {column: last.key[column] for column in self._key}
         partition, offset, appended_at = place
-        return replace(
-            last,
+        return last._replace(
             identity=canonical_key(key, None),
             name=name_of(key.values()),
             key=key,

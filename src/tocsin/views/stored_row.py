@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
+from tocsin.model.durations import EPOCH
 from tocsin.views.view_row import RowRecord, Scalar, ViewRow
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-
-@dataclass(frozen=True, kw_only=True)
-class StoredRow:
-    """The last version of a row of a view.
+class StoredRow(NamedTuple):
+    """The last version of a row of a view; a tuple, which takes half the time that a frozen dataclass takes to make.
 
     Attributes:
         identity: key of its records.
@@ -24,9 +22,9 @@ class StoredRow:
         window_start, window_end: UTC; None in a view without windows.
         values: the other columns; JSON values, never NaN or infinite.
         build: which computation wrote it.
-        is_final: whether its window has closed; never true without windows.
         partition, offset: of its record.
         appended_at: when its record was appended, UTC, to the millisecond.
+        is_final: whether its window has closed; never true without windows.
     """
 
     identity: str
@@ -36,10 +34,10 @@ class StoredRow:
     window_end: datetime | None
     values: dict[str, Any]
     build: str
-    is_final: bool = False
     partition: int
     offset: int
     appended_at: datetime
+    is_final: bool = False
 
     @classmethod
     def of(cls, row: ViewRow, columns: Iterable[str], identity: str, place: tuple[int, int, datetime]) -> StoredRow:
@@ -69,7 +67,7 @@ class StoredRow:
     def closed_by(self, moment: datetime | None) -> StoredRow:
         """Return the row, marked as final if its window had closed when the watermark was `moment`."""
         is_final = moment is not None and self.window_end is not None and self.window_end <= moment
-        return replace(self, is_final=True) if is_final else self
+        return self._replace(is_final=True) if is_final else self
 
     def to_record(self) -> bytes:
         """Write the value of its record again."""
@@ -111,14 +109,14 @@ class ReadBatch:
     """The last word of a batch of records on each row.
 
     Attributes:
-        final_before: windows that ended by then are final, as the store notes it.
+        final_before: windows that ended by then are final.
         builds: in the order in which they came.
         rows: by build and identity.
         removals: records that remove a row, by its identity.
         stale: records of builds that are over, likewise.
     """
 
-    def __init__(self, final_before: str | None) -> None:
+    def __init__(self, final_before: datetime | None) -> None:
         """Begin with nothing read."""
         self.final_before = final_before
         self.builds: dict[str, None] = {}
@@ -153,12 +151,12 @@ def name_of(values: Iterable[Scalar]) -> str:
 
 def micros(moment: datetime) -> int:
     """Count the microseconds from 1970 to `moment`."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def moment_of(count: int) -> datetime:
     """Return the moment so many microseconds after 1970, UTC."""
-    return _EPOCH + timedelta(microseconds=count)
+    return EPOCH + timedelta(microseconds=count)
 
 
 def _plain(value: Scalar) -> str:
@@ -167,6 +165,8 @@ def _plain(value: Scalar) -> str:
 
 def _finite(value: Any) -> Any:
     """Put null in the place of numbers that JSON cannot write."""
+    if isinstance(value, str | int | None):  # most are
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

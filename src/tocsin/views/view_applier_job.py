@@ -24,6 +24,7 @@ from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
+from tocsin.views.rebuild.rebuild_request import coming_builds
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.views.sinks.sink_registry import missing_address, open_sink
 from tocsin.views.view_topic import SharedViewTopic, ViewTopic, read_row_record
@@ -168,8 +169,10 @@ class ViewApplierJob:
         if report.build and report.build != applier.current:
             if not report.is_build_complete:
                 return
-            self._topic.amend(applier.left_over(report.build))
-            applier.switch(report.build)
+            view, state = self._spec.name, self._settings.state
+            coming = coming_builds(state, self._settings.checkpoint(compute_job(view)), view)
+            self._topic.amend(applier.left_over(report.build, coming))
+            applier.switch(report.build, coming)
         if report.watermark is None:
             return
         applier.finish(report.watermark)

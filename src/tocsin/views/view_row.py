@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import InvalidEvent
 
 Scalar = str | bool | int | float
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPES = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
@@ -54,12 +53,11 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
     @property
     def identity(self) -> str:
         """Give the key of its record: the columns of the key, then the start of the window, as JSON."""
-        start = None if self.window_start is None else (self.window_start - _EPOCH) // timedelta(microseconds=1)
+        start = None if self.window_start is None else (self.window_start - EPOCH) // timedelta(microseconds=1)
         return canonical_key(self.key, start)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowRecord:
+class RowRecord(NamedTuple):
     """One record of the topic of a view.
 
     Attributes:

@@ -51,7 +51,7 @@ def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
     return ViewSummary(
         name=spec.name,
         title=spec.title,
-        source=spec.source,
+        source=", ".join(spec.sources),
         owner=spec.owner,
         stage=spec.stage.value,
         key=spec.key,

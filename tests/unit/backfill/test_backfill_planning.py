@@ -101,3 +101,33 @@ def test_neighbours_share_a_query_up_to_so_many_events() -> None:
     rows = dict.fromkeys(days, 40) | {date(2026, 11, 6): 500}
     assert list(chunks(reversed(days), rows, 100)) == [tuple(days[:2]), (days[2],), (days[3],), (days[4],)]
     assert list(chunks([], rows, 100)) == []
+
+
+def test_a_state_needs_the_days_before_as_far_as_there_are_any() -> None:
+    spec = replace(SPEC, window=None, forget_after=timedelta(days=2, hours=1))
+    days = [DAY - timedelta(days=number) for number in (4, 3, 2, 1)] + [DAY]
+    assert inputs(DAY, spec) == days[1:]
+    sealed = dict.fromkeys(days, "v1")
+    made = made_of(days[1], spec, sealed)
+    assert made is not None
+    assert [*made.inputs] == days[:2], "there is none before the first"
+    del sealed[days[2]]
+    blocked = plan(BackfillLedger(), spec, Sealed(sealed), [DAY]).blocked
+    assert blocked == {DAY: f"needs {days[2]}, which is not published"}
+
+
+def test_a_day_that_retention_removes_makes_no_later_day_due() -> None:
+    spec = replace(SPEC, window=None, forget_after=timedelta(days=1))
+    before = DAY - timedelta(days=1)
+    sealed = dict.fromkeys([before, DAY, NEXT], "v1")
+    done = BackfillLedger(published={day: published(made_of(day, spec, sealed)) for day in sealed})
+    del sealed[before]
+    assert plan(done, spec, Sealed(sealed), sealed).days == {}
+    assert plan(done, spec, Sealed(sealed | {DAY: "v2"}), sealed).days == dict.fromkeys(sealed, "sealed again since")
+
+
+def test_a_day_before_a_table_that_it_joins_is_blocked_and_not_run_each_night() -> None:
+    joins = replace(SPEC, tables=("usual",))
+    sealed = Sealed(SEALED, no_table=lambda name, day: f"comes before table '{name}'" if day == DAY else "")
+    planned = plan(BackfillLedger(), joins, sealed, SEALED)
+    assert (planned.blocked, planned.days) == ({DAY: "comes before table 'usual'"}, {NEXT: "never run"})

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
+from tocsin.backfill import backfill_status
 from tocsin.backfill.backfill_ledger import BackfillLedger, End
 from tocsin.backfill.backfill_planning import Sealed, made_of
-from tocsin.backfill.backfill_status import CPU_SECONDS_PER_DAY, CPU_SECONDS_PER_MILLION, BackfillState, standing
+from tocsin.backfill.backfill_status import (
+    CPU_SECONDS_PER_DAY,
+    CPU_SECONDS_PER_MILLION,
+    BackfillState,
+    standing,
+    without_table,
+)
+from tocsin.model.errors import ConfigError
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.paths import here
 
 SEALED = {DAY: "v1", NEXT: "v1"}
 ROWS = {DAY: 2_000_000, NEXT: 1_000_000}
@@ -40,3 +54,26 @@ def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
     assert standing(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
     assert standing(known, sliding, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21
+
+
+def test_a_detector_of_several_sources_is_refused_on_history() -> None:
+    catalog = read_catalog(here().root / "examples" / "spending")
+    with pytest.raises(ConfigError, match=r"reads several sources \(purchases, address_changes\), so it runs only on"):
+        catalog.only_source(catalog.detector("spending_after_change"))
+    assert catalog.only_source(catalog.detector("high_spending")).name == "purchases"
+
+
+def test_a_table_of_history_has_rows_two_days_after_the_first_day_that_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = read_catalog(here().root / "examples" / "profiles")
+    monkeypatch.setattr(backfill_status, "published_days", lambda *_: {DAY: None})
+    why = without_table(Settings(project=tmp_path, state=tmp_path / "state"), catalog)
+    days = [DAY + timedelta(days=number) for number in (0, 1, 2, 61, 62)]
+    assert [bool(why("usual", day)) for day in days] == [True, True, False, False, True]
+    before = DAY - timedelta(days=1)
+    assert why("usual", days[1]) == (
+        f"comes before table 'usual': none of the 60 days of purchases until {before} is published"
+    )
+    spending = read_catalog(here().root / "examples" / "spending")
+    assert without_table(Settings(project=tmp_path, state=tmp_path / "state"), spending)("segments", DAY) == ""

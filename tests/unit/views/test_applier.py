@@ -234,3 +234,52 @@ def test_a_process_goes_back_with_the_one_that_lets_the_topic_be_read_again(stor
     assert not second.is_set_back
     assert seen(path) == {"a": 1}
     other_store.close()
+
+
+def test_what_history_gives_waits_for_its_job_and_outlives_the_switch_to_another_build(
+    store: RowStore, path: Path
+) -> None:
+    sink = MemorySink()
+    applier = Applier(view_spec(), store, sink)
+    applier.apply([record(view_row("a", 7, build="history-1"), 0)])
+    assert (applier.current, sink.rows) == (None, {}), "nobody reads it before it is whole"
+    applier.apply([record(view_row("b", 1, build="first"), 1)])
+    assert (seen(path), sink.counts()) == ({"b": 1}, {"b": 1})
+    applier.apply([record(view_row("b", 2, build="second"), 2)])
+    applier.switch("second", {"history-1"})
+    applier.apply([record(view_row("b", 3, build="history-1"), 3)])
+    assert (seen(path), applier.counts["stale"]) == ({"b": 2}, 0)
+    applier.switch("history-1")
+    assert seen(path) == sink.counts() == {"a": 7, "b": 3}
+    applier.apply([record(view_row("a", 9, build="history-2"), 4), record(view_row("a", 8, build="third"), 5)])
+    applier.switch("third", {"history-2"})
+    assert {row.build for row in store.stored([A])} == {"history-2", "third"}, "what is over goes"
+    applier.switch("history-2")
+    assert {row.build for row in store.stored([A])} == {"history-2"}
+    applier.apply([record(view_row("a", 4, build="history-3"), 6), record(view_row("c", 1, build="history-3"), 7)])
+    applier.apply([record(view_row("a", 5, build="fourth"), 8), record(view_row("c", 2, build="history-3"), 9)])
+    assert [(one.row, one.offset) for one in applier.left_over("fourth")] == [(None, 9)], "it was given up"
+    applier.switch("fourth")
+    assert {row.build for row in [*store.stored([A]), *store.rows("history-3")]} == {"fourth"}
+
+
+def test_the_topic_gets_back_what_the_stream_wrote_over_it_meanwhile(store: RowStore, path: Path) -> None:
+    applier = Applier(view_spec(), store, None)
+    applier.apply([record(view_row("a", 1), 0), record(view_row("a", 7, build="history-1"), 1)])
+    applier.apply([record(view_row("a", 2), 2), record(view_row("b", 2, build="history-1"), 3)])
+    (amends,) = applier.left_over("history-1")
+    assert amends.row is not None and (amends.row.build, amends.row.values) == ("history-1", {"count": 7})
+    applier.switch("history-1")
+    applier.apply([record(view_row("a", 7, build="history-1"), 4)])
+    assert seen(path) == {"a": 7, "b": 2}
+
+
+def test_a_row_that_readers_lose_stays_in_the_build_that_is_to_come(store: RowStore, path: Path) -> None:
+    sink = MemorySink()
+    applier = Applier(view_spec(), store, sink)
+    applier.apply([record(view_row("a", 1), 0), record(view_row("a", 5, build="history-1"), 1)])
+    (amends,) = applier.apply([record(None, 2, key=A, removes=0)])
+    assert amends.row is not None
+    assert (seen(path), sink.counts()) == ({}, {}), "it is older than the view keeps it, and that is told once"
+    assert (amends.row.build, amends.row.values) == ("history-1", {"count": 5})
+    assert [row.build for row in store.stored([A])] == ["history-1"]

@@ -22,7 +22,7 @@ def view_spec(**fields: Any) -> ViewSpec:
     known: dict[str, Any] = {
         "name": "word_counts",
         "path": Path("views/word_counts.py"),
-        "source": "words",
+        "sources": ("words",),
         "key": ("word",),
         "window": 10 * SECOND,
         "sink": SinkKind.SQLITE,

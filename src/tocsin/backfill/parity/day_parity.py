@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
 from tocsin.backfill.backfill_ledger import Backfills, Published
@@ -22,7 +22,7 @@ from tocsin.model.names import INDEXER, detector_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force, kept_versions
+from tocsin.runtime.code_versions import catalog_in_force, kept_versions
 from tocsin.runtime.heartbeat import read_beat
 
 _MOST = 100_000
@@ -71,7 +71,7 @@ def compare_day(
 
 def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | None) -> tuple[date, Published]:
     """Find what the backfill of `day`, or of the latest day if None, has published."""
-    published, source = Backfills(settings, name).read().published, catalog.source(catalog.detector(name).source)
+    published, source = Backfills(settings, name).read().published, catalog.history_source(catalog.detector(name))
     day = max(published, default=None) if day is None else day
     if day is None:
         raise ConfigError.one(name, f"no day of {name} has been backfilled; run `tocsin backfill --detector {name}`")
@@ -83,16 +83,23 @@ def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | Non
 
 
 def _circumstances(settings: Settings, catalog: Catalog, name: str, published: Published) -> Circumstances:
-    spec, ran = catalog.detector(name), kept_versions(settings, name)
-    source = catalog.source(spec.source)
+    source = catalog.history_source(catalog.detector(name))
     places = Places.of(settings, source.name)
     history = lacks(read_ledger(places), source, inputs(places, published))
+    return circumstances(settings, catalog, name, published.made.version, history)
+
+
+def circumstances(
+    settings: Settings, catalog: Catalog, name: str, version: str, lacks: Iterable[Lack]
+) -> Circumstances:
+    """Gather what is known of the stream of `name`; `version` made the other side, which `lacks` events."""
+    spec, ran = catalog.detector(name), kept_versions(settings, detector_job(name))
     return Circumstances(
-        version=published.made.version,
+        version=version,
         ran=ran,
         windowed=spec.window is not None,
         watermark=_watermark(settings, name),
-        lacks=[*stream_lacks(settings, spec, ran), *history],
+        lacks=[*stream_lacks(settings, spec, ran), *lacks],
     )
 
 
@@ -118,22 +125,22 @@ def _prove(
             one.because(DifferenceReason.UNEXPLAINED, why) if one.reason is DifferenceReason.UNEXPLAINED else one
             for one in differences
         ]
-    source, left = catalog.source(spec.source), unexplained(differences)
+    source, left = catalog.history_source(spec), unexplained(differences)
     doubt = Doubt(
         spec=spec,
         source=source,
         days=inputs(Places.of(settings, source.name), published),
         differences=left,
-        quarantined=_quarantined(settings, source, min(one.start for one in left)),
+        quarantined=quarantined(settings, source, min(one.start for one in left)),
     )
     whole, trials = recompute(settings, doubt)
     return proved(differences, whole, trials)
 
 
-def _quarantined(settings: Settings, source: Source, since: datetime) -> list[Identity]:
-    """List the raw records quarantined at `since` or later, as far as quarantine still has them."""
+def quarantined(settings: Settings, source: Source, since: datetime) -> list[Identity]:
+    """List the identities of records quarantined at `since` or later, as far as quarantine still has them."""
     found = list_quarantined(settings, source, Selection(since=since - source.max_ahead, limit=_MOST))
-    return [(one.origin.topic, one.origin.partition, one.origin.offset) for one in found]
+    return [one.identity for one in found]
 
 
 def inputs(places: Places, published: Published) -> dict[date, DayVersion]:

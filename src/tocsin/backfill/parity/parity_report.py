@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, computed_field
 
 from tocsin.backfill.parity.comparison import Comparison, Difference, DifferenceReason
+from tocsin.backfill.trial_report import OpenPart
 from tocsin.runtime import state_file
 
 KEPT = 1000
@@ -21,7 +22,8 @@ class ParityReport(BaseModel, frozen=True, extra="ignore"):
 
     Attributes:
         detector, day: the UTC day on which the windows begin.
-        run, version: of the backfill.
+        run, version: of the backfill; of the current day `run` is empty.
+        open: which part of the current day was compared, by its events in Kafka; null for a day with a backfill.
         compared_at: UTC.
         stream, batch: how many findings each side has.
         same: how many are in both and agree.
@@ -40,6 +42,7 @@ class ParityReport(BaseModel, frozen=True, extra="ignore"):
     same: int
     reasons: dict[DifferenceReason, int]
     differences: tuple[Difference, ...]
+    open: OpenPart | None = None
 
     @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Side, agree
-from tocsin.runtime.detector_versions import Version
+from tocsin.runtime.code_versions import Version
 
 
 @dataclass(frozen=True)

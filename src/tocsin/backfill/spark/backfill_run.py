@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts, held_by
 from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
-from tocsin.backfill.backfill_status import declared
+from tocsin.backfill.backfill_status import declared, without_table
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.history.day_status import kept_from, why_not
@@ -127,13 +127,14 @@ class _Work:
         self._days = Days(settings, source)
         self._versions = self._days.versions
         self._kept_from = kept_from(source)
+        self._why_not, self._no_table = why_not(settings, source), without_table(settings)
         self.rows = self._days.rows
         self.outcome = BackfillOutcome()
 
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
         """Choose the days to run: those asked for as far as they can be computed, else all that need it."""
         looked_at = days or [day for day in self._versions if day >= self._kept_from]
-        sealed = Sealed(self._versions, self.rows, why_not(self._settings, self._source))
+        sealed = Sealed(self._versions, self.rows, self._why_not, self._no_table)
         planned = plan(Backfills(self._settings, spec.name).read(), spec, sealed, looked_at)
         for day, why in planned.blocked.items():
             self.outcome.blocked[spec.name, day] = why

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
 
 import psutil
-from pyspark.sql import SparkSession
+import structlog
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from tocsin.backfill.backfill_planning import inputs
+from tocsin.detect.spark.findings import FAULTS
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_status import published_days
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
+from tocsin.history.spark.open_day import OpenDay, read_open_day
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
+from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import TocsinError
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.sparkjob import jvm
-from tocsin.tables.spark.joined_tables import open_tables
+
+log = structlog.get_logger()
 
 ROWS_AT_ONCE = 100_000_000
 """Days of so many events together are one query: what fails costs no more, and findings come in at that pace."""
@@ -46,33 +53,54 @@ class Found:
 class Days:
     """The published days of one source, as they are when this is made.
 
+    Attributes:
+        source: which one.
+        versions: the published version of each.
+        rows: how many events each has.
+        open: the current day, once `read_today` has read it.
+
     Raises:
         TransientError: the catalogue of history does not answer; a retry helps.
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
         self._settings = settings
-        self._places, self._source = Places.of(settings, source.name), source
+        self._places, self.source = Places.of(settings, source.name), source
         self._sealed = published_days(settings, source)
         self.versions = {day: one.version for day, one in self._sealed.items()}
         self.rows = {day: one.facts.rows for day, one in self._sealed.items()}
+        self.open: OpenDay | None = None
+
+    def read_today(self, spark: SparkSession, folder: Path) -> OpenDay:
+        """Read the current day from Kafka, by way of files in `folder`; see `read_open_day`."""
+        self.open = read_open_day(spark, self._settings, self.source, folder)
+        self.rows[self.open.day] = self.open.events.count()
+        return self.open
+
+    def sealed_inputs(self, day: date, spec: DetectorSpec) -> list[date]:
+        """List the days, sealed or to be sealed, that a run of `day` reads: of the open day those before it."""
+        days = inputs(day, spec, min(self._sealed, default=day))
+        return [one for one in days if one < day] if self.open and day == self.open.day else days
 
     def findings(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], run_id: str) -> Found:
-        """Run `spec` over `days`: neighbours in order, whose inputs are all published.
+        """Run `spec` over `days`: neighbours in order, whose inputs are all published; or the open day by itself.
 
         Raises:
             ConfigError: the detector's query is not one that runs.
             TocsinError: there are more findings than `MOST_FINDINGS`; fewer days, or higher limits, help.
         """
         before = _cpu_seconds()
-        read = {other: self._sealed[other] for day in days for other in inputs(day, spec)}
+        read = self.read_of(days, spec)
         reading = EventReader(
-            lambda spark: with_tick(sealed_events(spark, self._places, self._source, read)),
+            lambda spark, _: self.events(spark, spec, days),
             is_exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
-            tables=lambda spark: open_tables(spark, self._settings, spec.tables, spec.path),
+            tables=lambda spark: tables_of_days(spark, self._settings, spec, {*read, *days}),
         )
-        wanted = Range(start=begin(days[0]), end=end(days[-1]), run_id=run_id)
-        rows = find_in_range(spark, reading, spec, self._source, wanted).limit(MOST_FINDINGS + 1).collect()
+        watched = Observation()
+        wanted = replace(self._range(days, spec), run_id=run_id, observed=watched)
+        rows = find_in_range(spark, reading, spec, [self.source], wanted).limit(MOST_FINDINGS + 1).collect()
+        if spec.has_step and (failed := watched.get["failed_in_step"]):
+            log.warning("events left out by step", detector=spec.name, count=failed, first=watched.get[FAULTS])
         if len(rows) > MOST_FINDINGS:
             what = f"{days[0]} to {days[-1]} hold more than {MOST_FINDINGS:,} findings; raise its limits"
             raise TocsinError(f"{spec.path}: {what}")
@@ -82,6 +110,25 @@ class Days:
             found[finding.day].append(finding)
         ordered = {day: sorted(found[day], key=lambda one: (one.moment, one.finding_id)) for day in days}
         return Found(ordered, _cpu_seconds() - before)
+
+    def read_of(self, days: Sequence[date], spec: DetectorSpec) -> dict[date, DayVersion]:
+        """Return the sealed days that a run of `spec` over `days` reads."""
+        return {other: self._sealed[other] for day in days for other in self.sealed_inputs(day, spec)}
+
+    def events(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date]) -> DataFrame:
+        """Read the events that a run of `spec` over `days` reads, each once, with the column `tick`."""
+        rows = sealed_events(spark, self._places, self.source, self.read_of(days, spec))
+        return with_tick(rows.unionByName(self.open.events) if self.open and self.open.day in days else rows)
+
+    def _range(self, days: Sequence[date], spec: DetectorSpec) -> Range:
+        """Take all windows that begin on `days`; of the open day those that are whole and closed."""
+        first, last = begin(days[0]), end(days[-1])
+        if self.open and self.open.day in days:
+            until = (
+                self.open.until if spec.window is None else self.open.until - spec.window + timedelta(microseconds=1)
+            )
+            first, last = self.open.since, min(last, max(until, self.open.since))
+        return Range(start=first, end=last, run_id="")
 
 
 def _cpu_seconds() -> float:

@@ -20,19 +20,20 @@ from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
+from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import detector_job, parity_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import Version
+from tocsin.runtime.code_versions import Version
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.checkpoint import whole_since
 from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.gaps import read_gaps
 from tocsin.sparkjob.session import running_batch
-from tocsin.tables.spark.joined_tables import JoinedTables, open_tables
+from tocsin.tables.spark.joined_tables import JoinedTables
 
 Identity = tuple[str, int, int]
 """Topic, partition and offset of the raw record of an event."""
@@ -55,6 +56,7 @@ class Doubt:
         days: the versions that the backfill has read.
         differences: that have no reason yet, at least one.
         quarantined: raw records that were in quarantine, of the time of these windows or later.
+        events: of the days; those of `days` if None.
     """
 
     spec: DetectorSpec
@@ -62,6 +64,7 @@ class Doubt:
     days: Mapping[date, DayVersion]
     differences: Sequence[Difference]
     quarantined: Sequence[Identity] = ()
+    events: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def recomputed(
     Only the stretches of the days in which the windows lie are read. There is a trial only for events that are there:
     those later than the lateness, those that were quarantined first, those that were imported.
     """
-    tables = open_tables(spark, settings, doubt.spec.tables, doubt.spec.path)
+    days = {*doubt.days, *(one.start.date() for one in doubt.differences)}
+    tables = tables_of_days(spark, settings, doubt.spec, days)
     trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist(), tables)
     whole = trials.found(None)
     batch = timedelta(seconds=settings.spark.trigger_seconds)
@@ -113,6 +117,7 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
         yield Lack(None, None, "the stream never ran here")
     elif (since := whole_since(base, ran[0].fingerprint)) is not None:
         mark = f"{since:%Y-%m-%d %H:%M:%S} UTC"
+        since += spec.looks_back
         yield Lack(None, since, f"the stream began when Kafka no longer had all events from before {mark}")
 
 
@@ -127,9 +132,9 @@ class _Trials:
     def found(self, left_out: Column | None) -> dict[str, ReportedFinding]:
         """Find in the windows in question without the events for which `left_out` is true."""
         events = self._events if left_out is None else self._events.where(~F.coalesce(left_out, F.lit(False)))
-        read = EventReader(lambda _: events.drop(_QUARANTINED), tables=lambda _: self._tables)
+        read = EventReader(lambda *_: events.drop(_QUARANTINED), tables=lambda _: self._tables)
         doubt, ids = self._doubt, {one.finding_id for one in self._doubt.differences}
-        rows = find_in_range(self._spark, read, doubt.spec, doubt.source, self._range)
+        rows = find_in_range(self._spark, read, doubt.spec, [doubt.source], self._range)
         found = (Finding.model_validate_json(row["value"]) for row in rows.where(F.col("key").isin(ids)).collect())
         return {finding.finding_id: ReportedFinding.of(finding) for finding in found}
 
@@ -169,9 +174,12 @@ class _Trials:
 
 def _events(spark: SparkSession, settings: Settings, doubt: Doubt) -> DataFrame:
     """The events of all windows in question, with a mark on those that were in quarantine before."""
-    events = with_tick(sealed_events(spark, Places.of(settings, doubt.source.name), doubt.source, doubt.days))
+    events = doubt.events
+    if events is None:
+        events = with_tick(sealed_events(spark, Places.of(settings, doubt.source.name), doubt.source, doubt.days))
     time = F.col("event_time")
-    inside = [(time >= F.lit(start)) & (time < F.lit(end)) for start, end in _stretches(doubt.differences)]
+    stretches = _stretches(doubt.differences, doubt.spec.looks_back)
+    inside = [(time >= F.lit(start)) & (time < F.lit(end)) for start, end in stretches]
     events = events.where(reduce(or_, inside))
     if not doubt.quarantined:
         return events.withColumn(_QUARANTINED, F.lit(False))
@@ -181,10 +189,14 @@ def _events(spark: SparkSession, settings: Settings, doubt: Doubt) -> DataFrame:
     return joined.withColumn(_QUARANTINED, F.coalesce(F.col(_QUARANTINED), F.lit(False)))
 
 
-def _stretches(differences: Iterable[Difference]) -> list[tuple[datetime, datetime]]:
-    """The times that the windows cover together; an event without a window covers one microsecond."""
+def _stretches(differences: Iterable[Difference], before: timedelta) -> list[tuple[datetime, datetime]]:
+    """The times that the windows cover together, and so long `before` each, for the state.
+
+    An event without a window covers one microsecond.
+    """
     stretches: list[tuple[datetime, datetime]] = []
-    for start, end in sorted((one.start, max(one.end, one.start + timedelta(microseconds=1))) for one in differences):
+    instant = timedelta(microseconds=1)
+    for start, end in sorted((one.start - before, max(one.end, one.start + instant)) for one in differences):
         if stretches and start <= stretches[-1][1]:
             stretches[-1] = (stretches[-1][0], max(end, stretches[-1][1]))
         else:

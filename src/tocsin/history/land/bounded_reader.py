@@ -9,9 +9,12 @@ from typing import Self
 
 from confluent_kafka import Message
 
+from tocsin.history.land.kafka_reach import find_reach
+from tocsin.history.land.landing_ledger import LandingLedger
 from tocsin.history.places import end
 from tocsin.kafka.reader import TopicReader, appended_at
 from tocsin.model.errors import TocsinError, TransientError
+from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import Hole
 
@@ -99,6 +102,14 @@ class BoundedReader:
             if start < first:
                 stretch.skip(first, removed=True, before=None)
             self.stretches[partition] = stretch
+
+    def begin_since(self, moment: datetime, source: Source, ledger: LandingLedger) -> datetime | None:
+        """Look where the topic, events of `source`, ends now; it is read from what was appended at `moment` on.
+
+        Returns from when on Kafka holds all events; None if it never removed any. `ledger` is what has landed.
+        """
+        self.begin(self._reader.since(moment), {})
+        return find_reach(self._reader, source, ledger).since
 
     def chunks(self, *, records: int, size: int) -> Iterator[Chunk]:
         """All that is to be read, in chunks that end behind `records` records or `size` bytes."""

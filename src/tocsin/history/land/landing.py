@@ -114,6 +114,22 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
     return entry
 
 
+def land_aside(settings: Settings, source: Source, places: Places, since: datetime) -> tuple[Entry, datetime | None]:
+    """Land in `places`, and in no ledger, what `events.<source>` holds of events from `since` on, and some before.
+
+    Returns the entry and from when on it holds all events; None if Kafka never removed any.
+
+    Raises:
+        TransientError, OSError: as from `land`.
+    """
+    topic = settings.names.events(source.name)
+    with BoundedReader(settings, topic, landing_job(source.name)) as reader:
+        known = read_ledger(Places.of(settings, source.name))
+        reach = reader.begin_since(since - source.max_ahead, source, known)
+        entry = _land(reader, LandingWriter(places, stamp(datetime.now(UTC)), source), source, {})
+    return entry, reach
+
+
 def _read(reader: BoundedReader, writer: LandingWriter, source: Source, spans: dict[int, OffsetSpan]) -> Entry:
     """Read all there is into files; `spans` is what the run before has read."""
     appended = {p: span.newest_append for p, span in spans.items() if span.newest_append is not None}

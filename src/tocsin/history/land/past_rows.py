@@ -72,10 +72,13 @@ def has_times(path: Path, column: str) -> bool:
     return column in schema.names and pa.types.is_timestamp(schema.field(column).type)
 
 
-def stage(path: Path, form: FileForm, longest: int, target: Path) -> int:
+def stage(
+    path: Path, form: FileForm, longest: int, target: Path, tell: Callable[[int], object] = lambda _: None
+) -> int:
     """Write the rows of `path` to the Parquet file `target`: `row` (bigint) and `value` (binary); returns how many.
 
-    A line longer than `longest` bytes is cut behind the first byte too many, so that it is refused as too long.
+    A line longer than `longest` bytes is cut behind the first byte too many, so that it is refused as too long. `tell`
+    is called now and then with the number of rows so far.
 
     Raises:
         ConfigError: the file cannot be read, is not gzip although its name says so, or is no CSV or Parquet.
@@ -96,6 +99,7 @@ def stage(path: Path, form: FileForm, longest: int, target: Path) -> int:
             rows = range(count + 1, count + len(chunk) + 1)
             writer.write_batch(pa.record_batch([pa.array(rows, pa.int64()), pa.array(chunk, pa.binary())], schema))
             count += len(chunk)
+            tell(count)
     return count
 
 

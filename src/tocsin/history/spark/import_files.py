@@ -20,23 +20,21 @@ from pyspark.sql import functions as F
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing import landing_lock, sweep
 from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, read_ledger, record
-from tocsin.history.land.past_rows import FileForm, form_of, has_times, stage
+from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places
-from tocsin.ingest.spark.parse import parsed
+from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
-from tocsin.model.source import Format, Source
+from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
-from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob.session import running_batch, scratch_folder
 
 PARTITION = -1
 """The partition under which the ledger counts imported rows."""
 
 _DAY = "tocsin_day"
-_HEADERS = "array<struct<key:string,value:binary>>"
 
 log = structlog.get_logger()
 
@@ -76,12 +74,12 @@ def import_files(
         form: None for what the names say.
 
     Raises:
-        ConfigError: the rules for rows have faults.
+        ConfigError: the rules for rows have faults, or the records of `source` hold no time.
         LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
         BrokenLedger: an entry of the ledger cannot be read.
         OSError: the disk is full or cannot be written; nothing of this file is landed.
     """
-    rules = read_row_rules(settings.project, source)
+    rules = rules_for_files(settings, source)
     with ExitStack() as stack:
         session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
         one = _Import(settings, source, rules, session)
@@ -105,7 +103,7 @@ class _Import:
 
     def import_file(self, path: Path, form: FileForm) -> Imported:
         source, places = self.source, Places.of(self.settings, self.source.name)
-        sha256 = _digest(path)
+        sha256 = file_digest(path)
         run = f"{IMPORTED}{sha256[:12]}"
         with landing_lock(self.settings, source.name):
             ledger = read_ledger(places)
@@ -118,7 +116,7 @@ class _Import:
             scratch.mkdir()
             try:
                 rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
-                work = _Work(spark, places, _as_read(source, form, path), self.rules, run, scratch)
+                work = _Work(spark, places, as_read(source, form, path), self.rules, run, scratch)
                 return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -137,21 +135,17 @@ class _Work:
 
     def land(self, file: ImportedFile) -> Imported:
         began = datetime.now(UTC)
-        read = self._parse(file.sha256, began).persist(StorageLevel.DISK_ONLY)
+        staged = self.scratch / "rows.parquet"
+        read = parsed_rows(self.spark, staged, (file.sha256, began), self.source, self.rules)
+        read = read.persist(StorageLevel.DISK_ONLY)
         try:
             return self._land(read, file, began)
         finally:
             read.unpersist()
 
     def _land(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
-        good, bad = read.where("reasons = ''"), read.where("reasons != ''")
-        fields = [F.col("columns").getField(name).alias(name) for name in self.source.columns]
-        envelope = ["raw_topic", "raw_partition", "raw_offset", "event_time", "ingested_at"]
-        provenance = [
-            F.lit(self.source.name).alias("source"),
-            F.lit(self.source.schema_version).alias("schema_version"),
-        ]
-        events = good.select(*envelope, *provenance, *fields, F.to_date("event_time").alias(_DAY))
+        bad, events = read.where("reasons != ''"), good_events(read, self.source)
+        events = events.withColumn(_DAY, F.to_date("event_time"))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.scratch / "good"))
         reasons, files = self._refuse(bad), tuple(self._move())
@@ -167,19 +161,6 @@ class _Work:
         record(self.places, entry)
         log.info("file imported", file=file.name, events=entry.events, refused=refused["refused"])
         return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
-
-    def _parse(self, sha256: str, now: datetime) -> DataFrame:
-        rows = self.spark.read.parquet(str(self.scratch / "rows.parquet"))
-        records = rows.select(
-            F.lit(None).cast("binary").alias("key"),
-            "value",
-            F.lit(f"file:{sha256[:32]}").alias("topic"),
-            F.lit(0).alias("partition"),
-            F.col("row").alias("offset"),
-            F.lit(now).alias("timestamp"),
-            F.lit(None).cast(_HEADERS).alias("headers"),
-        )
-        return parsed(records, self.source, self.rules)
 
     def _refuse(self, bad: DataFrame) -> dict[str, int]:
         """Write the rows that cannot be used where people can read them; how many there are for each reason."""
@@ -242,20 +223,3 @@ def _landed_file(places: Places, day: date, path: Path) -> LandedFile:
         bytes=path.stat().st_size,
         sha256=digest(path),
     )
-
-
-def _as_read(source: Source, form: FileForm, path: Path) -> Source:
-    """Adapt the source to read rows that have become JSON objects, and times that have become ISO 8601."""
-    if form is FileForm.LINES:
-        return source
-    own: dict[str, object] = {"formats": (Format.JSON,), "pattern": None}
-    if form is FileForm.PARQUET and has_times(path, source.event_time):
-        own["event_time_format"] = "iso8601"
-    return source.model_copy(update=own)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return digest(path)
-    except OSError as error:
-        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error

@@ -7,12 +7,13 @@ partition another place: that is one step, and a batch that is planned already r
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
@@ -27,12 +28,30 @@ _PARTITION = "tocsin_snapshot"
 _HIDDEN = "tocsin_joined_"
 
 
-class JoinedTables:
-    """Implements `tocsin.model.detector.Tables`. For one thread."""
+@dataclass(frozen=True)
+class DatedRows:
+    """The rows of a table that hold on days of history.
 
-    def __init__(self, where: Path, rows: Mapping[str, tuple[TableSpec, DataFrame]]) -> None:
-        """Join `rows`, by table: the columns of the table, `valid_from` and `valid_to`. `where` is named in errors."""
-        self._where, self._rows = where, rows
+    Attributes:
+        frame: the columns of the table, `valid_from` and `valid_to`.
+        is_large: there are too many for the memory of each task.
+    """
+
+    frame: DataFrame
+    is_large: bool
+
+
+class JoinedTables:
+    """Implements `tocsin.model.flow.Tables`. For one thread."""
+
+    def __init__(
+        self, where: Path, rows: Mapping[str, tuple[TableSpec, DataFrame]], large: Collection[str] = ()
+    ) -> None:
+        """Join `rows`, by table: the columns of the table, `valid_from` and `valid_to`.
+
+        `where` is named in errors; the rows of the tables `large` are not held in memory.
+        """
+        self._where, self._rows, self._large = where, rows, large
 
     def join(
         self,
@@ -59,8 +78,24 @@ class JoinedTables:
         time = events["event_time"]
         matches = [events[column] == side[f"{_HIDDEN}{name}"] for name, column in keys.items()]
         holds = (time >= side[spec.since]) & (side[_HIDDEN].isNull() | (time < side[_HIDDEN]))
-        joined = events.join(F.broadcast(side), [*matches, holds], how)
+        joined = events.join(side if table in self._large else F.broadcast(side), [*matches, holds], how)
         return joined.drop(_HIDDEN, *[f"{_HIDDEN}{name}" for name in spec.key])
+
+    def is_empty(self, table: str) -> bool:
+        """Return whether no row of `table` is in force any more."""
+        return self._rows[table][1].where(F.col(UNTIL).isNull()).isEmpty()
+
+    def holding(self, table: str, windows: DataFrame) -> DataFrame:
+        """Give each of `windows` (column `window`) the keys of `table`, as texts, that hold when it begins and ends."""
+        spec, rows = self._rows[table]
+        known = rows.select(*[F.col(name).cast("string").alias(name) for name in spec.key], FROM, UNTIL)
+
+        def at(moment: Column) -> DataFrame:
+            holds = (moment >= F.col(FROM)) & (F.col(UNTIL).isNull() | (moment < F.col(UNTIL)))
+            return windows.join(F.broadcast(known), holds).select("window", *spec.key).distinct()
+
+        last = F.col("window.end") - F.expr("INTERVAL 1 MICROSECOND")
+        return at(F.col("window.start")).join(at(last), ["window", *spec.key], "left_semi")
 
     def _check(self, events: DataFrame, spec: TableSpec, keys: dict[str, str], on: dict[str, str]) -> None:
         types = {field.name: field.dataType.simpleString() for field in events.schema.fields}
@@ -84,8 +119,15 @@ class JoinedTables:
 class FollowedTables(JoinedTables):
     """Tables of an installation, of which `refresh` puts the newest snapshots in force."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, tables: Iterable[TableSpec], where: Path) -> None:
-        """Open `tables`.
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        tables: Iterable[TableSpec],
+        where: Path,
+        dated: Mapping[str, DatedRows] | None = None,
+    ) -> None:
+        """Open `tables`; of those in `dated` take these rows, which stay as they are.
 
         Raises:
             TransientError: there are no rows of one of them yet; a retry helps.
@@ -94,13 +136,19 @@ class FollowedTables(JoinedTables):
         rows: dict[str, tuple[TableSpec, DataFrame]] = {}
         for spec in tables:
             name, folder = spec.name, TableFolder(settings, spec)
+            if dated and name in dated:
+                rows[name] = spec, dated[name].frame
+                continue
             published = folder.current()
             if published is None:
-                raise TransientError(f"table '{name}' has no rows yet; they come from job {table_job(name)}")
+                come = f"from job {table_job(name)}"
+                if spec.history is not None:
+                    come = f"when days of {spec.history} have been sealed, by `tocsin table refresh {name}`"
+                raise TransientError(f"table '{name}' has no rows yet; they come {come}")
             frame = f"tocsin_table_{next(_NUMBERS)}"
             self._opened[name] = _Opened(spec, folder, frame, published)
             rows[name] = spec, _frame(spark, spec, folder, published, frame)
-        super().__init__(where, rows)
+        super().__init__(where, rows, [name for name, one in (dated or {}).items() if one.is_large])
 
     def refresh(self) -> str:
         """Let the next batch read the newest snapshots; returns a sentence if one of them is behind, else "".
@@ -128,15 +176,22 @@ class _Opened:
         self.spec, self.folder, self.frame, self.published = spec, folder, frame, published
 
 
-def open_tables(spark: SparkSession, settings: Settings, names: tuple[str, ...], where: Path) -> FollowedTables | None:
-    """Open the tables `names` of the project for the function in `where`; None without any.
+def open_tables(
+    spark: SparkSession,
+    settings: Settings,
+    names: tuple[str, ...],
+    where: Path,
+    dated: Mapping[str, DatedRows] | None = None,
+) -> FollowedTables | None:
+    """Open the tables `names` of the project for the function in `where`; None without any. See `FollowedTables`.
 
     Raises:
         TransientError: there are no rows of one of them yet; a retry helps.
         ConfigError: one of them is not declared, or its file is broken.
     """
     catalog = read_catalog(settings.project) if names else Catalog()
-    return FollowedTables(spark, settings, [catalog.table(name) for name in names], where) if names else None
+    tables = [catalog.table(name) for name in names]
+    return FollowedTables(spark, settings, tables, where, dated) if names else None
 
 
 def no_rows(spark: SparkSession, catalog: Catalog, names: tuple[str, ...], where: Path) -> JoinedTables | None:
@@ -144,7 +199,12 @@ def no_rows(spark: SparkSession, catalog: Catalog, names: tuple[str, ...], where
     if not names:
         return None
     specs = [catalog.table(name) for name in names]
-    return JoinedTables(where, {spec.name: (spec, spark.createDataFrame([], _ddl(spec))) for spec in specs})
+    return JoinedTables(where, {spec.name: (spec, empty_table(spark, spec)) for spec in specs})
+
+
+def empty_table(spark: SparkSession, spec: TableSpec) -> DataFrame:
+    """Make the versions of a table that has none."""
+    return spark.createDataFrame([], _ddl(spec))
 
 
 def _frame(spark: SparkSession, spec: TableSpec, folder: TableFolder, published: PublishedRows, name: str) -> DataFrame:

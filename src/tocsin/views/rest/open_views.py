@@ -7,7 +7,7 @@ import time
 from tocsin.model.errors import ConfigError, nearest
 from tocsin.model.view import ViewSpec
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import FollowedCatalog
+from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.view_summary import reason_of

@@ -54,23 +54,25 @@ class PostgresSink:
         self._unique = [*(["time_window"] if spec.window else []), *spec.key]
         self._open: psycopg.Connection | None = None
         self._types: dict[str, str] = {}
+        self._known: set[str] = set()
         self._told: Offsets | None = None
 
     def offsets(self) -> Offsets | None:
-        """See `Sink`. A table that is gone is a view that is not there."""
+        """See `Sink`. A table that is gone, or has lost a column, is a view that is not there."""
         with self._transaction() as connection:
-            self._told = self._held(connection) if self._columns(connection) else None
+            self._told = self._held(connection) if self._is_whole(connection) else None
+        self._known |= self._types.keys()
         return self._told
 
     def apply(self, batch: SinkBatch) -> None:
         """See `Sink`."""
         with self._transaction() as connection:
-            if not self._columns(connection) or self._held(connection) != self._told:
+            if not self._is_whole(connection) or self._held(connection) != self._told:
                 raise SinkLost("PostgreSQL does not have the offsets of the last batch")
             self._remove(connection, batch.removed)
             self._put(connection, batch.rows)
             self._remember(connection, batch.offsets)
-        self._told = dict(batch.offsets)
+        self._told, self._known = dict(batch.offsets), {*self._types}
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`. In one transaction: readers see the old rows or the new ones."""
@@ -85,7 +87,7 @@ class PostgresSink:
                     chunk = []
             self._put(connection, chunk)
             self._remember(connection, offsets)
-        self._told = dict(offsets)
+        self._told, self._known = dict(offsets), {*self._types}
 
     def close(self) -> None:
         """See `Sink`."""
@@ -125,6 +127,10 @@ class PostgresSink:
         statement = "INSERT INTO {} VALUES (%s, %s) ON CONFLICT (view) DO UPDATE SET offsets = EXCLUDED.offsets"
         query = sql.SQL(statement).format(sql.Identifier(_OFFSETS))
         connection.execute(query, [self._consumer, json.dumps(offsets)])
+
+    def _is_whole(self, connection: psycopg.Connection) -> bool:
+        """Tell whether the table is there, with all columns that it was seen with."""
+        return bool(self._columns(connection)) and self._known <= self._types.keys()
 
     def _columns(self, connection: psycopg.Connection) -> dict[str, str]:
         """Read the columns of the table and their types; none if there is no table."""

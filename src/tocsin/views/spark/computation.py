@@ -2,64 +2,143 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
+import structlog
+from confluent_kafka import Message
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from tocsin.ingest.backlog import FeederLag
-from tocsin.kafka.reader import Offsets
+from tocsin.kafka.reader import appended_at
+from tocsin.kafka.topic_set import Position, partition_of
+from tocsin.kafka.topics import empty_topic, remove_topics
+from tocsin.model.errors import TransientError
 from tocsin.model.names import compute_job
 from tocsin.model.sizes import VIEW_BYTES
-from tocsin.project.catalog import read_catalog
+from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints
+from tocsin.runtime.code_versions import catalog_in_force
+from tocsin.sparkjob.query.checkpoint import (
+    Checkpoint,
+    Needed,
+    begin_at,
+    open_checkpoint,
+    remove_other_checkpoints,
+)
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.sparkjob.session import kafka_sink
-from tocsin.views.rebuild.rebuild_request import read_rebuild
+from tocsin.views.rebuild.rebuild_request import (
+    HistoryPart,
+    coming_builds,
+    next_build,
+    note_begun,
+    read_rebuild,
+    unless_refused,
+)
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
+
+log = structlog.get_logger()
 
 
 class Computation(KeyedQuery[QueryPlan]):
     """Runs `compute:<view>`; see `tocsin.sparkjob.query.work.Work`.
 
-    A build is one computation of the view from the earliest event that is kept: each change of the file that may change
-    its rows, and each request for a rebuild, begins a new one. Its checkpoint has its name.
+    A build is one computation of the view from the earliest event that Kafka keeps, or from where what was computed
+    from history ends: each change of the file that may change its rows, and each request for a rebuild, begins a new
+    one. Its checkpoint has its name.
+
+    A build without windows whose older events come from history reads them from a topic of its own, beside the stream
+    (docs/adr/0041). It empties that once a batch with all of them is committed; the next build removes it.
     """
 
+    _following: Run  # from the first start on
     function = FUNCTION
     observations = (OBSERVATION, WRITTEN)
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = read_catalog(settings.project)
+        catalog = catalog_in_force(settings)
         self.spec = catalog.view(name)
-        lag = FeederLag(settings, catalog.upstream(self.spec.source))
-        super().__init__(settings, compute_job(name), self.spec.computed, catalog.source(self.spec.source), lag)
-        self.writes = (settings.names.view(name),)
         self._rebuild = ""
+        self._history: HistoryPart | None = None
+        self._past: Position = {}  # the ends of the events of history that are still on their topic
+        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
+        super().__init__(
+            settings, compute_job(name), self.spec.computed, catalog.sources_of(self.spec),
+            lambda: max(lag(), self._past_age()),
+        )  # fmt: skip
+        self.writes = (settings.names.view(name),)
         self._build = ""
-        self._missing: Offsets | None = None
+        self._missing: Position | None = None
+
+    def topics_of(self, source: Source) -> Sequence[str]:
+        """Name the topic of the stream, and that of the events of history if the build has one."""
+        past = self._past_topic
+        return [*super().topics_of(source), *([past] if past else [])]
+
+    @property
+    def _past_topic(self) -> str:
+        """The name of the topic of the events of history; empty if this build has none."""
+        if self._history is None or self._history.events_from is None:
+            return ""
+        return self._settings.names.rebuild(self.spec.name, self._history.build)
 
     def _plan_of(self, rows: DataFrame) -> QueryPlan:
-        return read_plan(rows, self.spec, self.source)
+        return read_plan(rows, self.spec, self.sources)
 
     def _checkpoint_name(self) -> str:
-        self._rebuild = self._requested()
-        text = "\n".join([self.version, self.plan.fingerprint, self._rebuild])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        request = read_rebuild(self._settings.state, self.spec.name)
+        name = next_build(self._folder, self.version, self.plan.fingerprint, request)
+        self._rebuild, self._history = ("", None) if request is None else (request.id, request.history)
+        if self._history is not None and self._history.build != name:
+            log.warning("computed by Kafka alone; to have sealed days again, rebuild it", request=self._rebuild)
+            self._history = None
+        return name
 
     def _open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the build, and report which it is before its first row is written."""
-        checkpoint = open_checkpoint(self._folder, name, run.topic, None, lambda: None)
+        if self._history is not None:
+            begin_at(self._folder, name, self._history.offsets, self._history.since)
+            note_begun(self._folder, name)
+        checkpoint = open_checkpoint(self._folder, name, run.topics, Needed(None, self.plan.reach), lambda: None)
         remove_other_checkpoints(self._folder, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
         begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
         self._build = f"{name}-{checkpoint.query.name}" if begun_anew else name
-        self._missing = run.topic.bounds()[1]
+        first, self._missing = run.topics.bounds()
+        self._past = {place: end for place, end in self._missing.items()
+                      if partition_of(place)[0] == self._past_topic and first[place] < end}  # fmt: skip
+        self._following = run
+        self._remove_other_topics()
         run.reporter.update(build=self._build, is_build_complete=False)
         return checkpoint
+
+    def _remove_other_topics(self) -> None:
+        """Remove the topics of builds that were replaced; those of a rebuild that still runs stay."""
+        names, view = self._settings.names, self.spec.name
+        builds = coming_builds(self._settings.state, self._folder, view)
+        kept = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
+        with unless_refused():
+            remove_topics(self._settings, names.rebuild(view, ""), kept)
+
+    def _past_age(self) -> timedelta:
+        """Return the age of the oldest event of history, while some of them are in no committed batch; 0 else."""
+        since = None if self._history is None else self._history.events_from
+        position = self._following.position if self._past else {}
+        if since is None or all(position.get(place, 0) >= end for place, end in self._past.items()):
+            return timedelta(0)
+        return datetime.now(UTC) - since
+
+    def _choose(self, events: DataFrame) -> DataFrame:
+        """Leave the events to history that it has: the latest of them must not take the place of a later one."""
+        if self._history is None or not self.spec.shows_latest:
+            return events
+        return events.where(F.col("event_time") >= F.lit(self._history.since))
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
         # The latest value is the latest, however much of its period was read.
@@ -73,11 +152,21 @@ class Computation(KeyedQuery[QueryPlan]):
         """Report once that the build is complete, and start another when that is asked for."""
         if self._requested() != self._rebuild:
             return "rebuilding on request"
+        if self._past and not self._past_age():
+            ends = {partition_of(place)[1]: end for place, end in self._past.items()}
+            with contextlib.suppress(TransientError):
+                with unless_refused():
+                    empty_topic(self._settings, self._past_topic, ends)
+                self._past = {}
         missing = self._missing
-        if missing is not None and all(run.position.get(partition, 0) >= end for partition, end in missing.items()):
+        if missing is not None and all(run.position.get(place, 0) >= end for place, end in missing.items()):
             self._missing = None
             run.reporter.update(is_build_complete=True)
         return None
+
+    def appended_at(self, message: Message) -> datetime | None:
+        """Read the append time of the raw record behind an event; of an event of history, when it was put there."""
+        return appended_at(message) if message.topic() == self._past_topic else super().appended_at(message)
 
     def _requested(self) -> str:
         rebuild = read_rebuild(self._settings.state, self.spec.name)

@@ -6,8 +6,9 @@ from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.project.catalog import Catalog
+from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import no_records, parse_events, prepare_events
+from tocsin.sparkjob.events import planned_events
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.tables.spark.joined_tables import no_rows
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
@@ -18,11 +19,13 @@ def view_plans(spark: SparkSession, catalog: Catalog) -> tuple[dict[str, QueryPl
     found: dict[str, QueryPlan] = {}
     faults: list[Fault] = []
     for name, spec in catalog.views.items():
-        source = catalog.source(spec.source)
+        sources = catalog.sources_of(spec)
         try:
-            events = prepare_events(parse_events(no_records(spark), source), spec.computed, source.lateness)
+            events = planned_events(spark, sources, spec.computed, spec.path)
             tables = no_rows(spark, catalog, spec.tables, spec.path)
-            found[name] = read_plan(DeclaredFunction(spec.path, FUNCTION)(events, tables), spec, source)
+            rows = DeclaredFunction(spec.path, FUNCTION)(events, tables)
+            with time_limit(spec.path):
+                found[name] = read_plan(rows, spec, sources)
         except ConfigError as error:
             faults += error.faults
     return found, faults

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, DateType, IntegralType, NumericType, StringType, StructType, TimestampType
 
@@ -13,68 +12,76 @@ from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
-from tocsin.sparkjob.declared_function import first_line
-from tocsin.sparkjob.plan_traits import count_exchanges, fingerprint_of, has_sessions
+from tocsin.sparkjob.plan_traits import (
+    count_exchanges,
+    find_unrepeatable,
+    fingerprint_of,
+    has_sessions,
+    has_stream_joins,
+)
 from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of
+from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of, refusal_of, source_faults
 
 FUNCTION = "view"
 _KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)
 
 
-def read_plan(rows: DataFrame, spec: ViewSpec, source: Source) -> QueryPlan:
+def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> QueryPlan:
     """Read the plan behind `rows`, which `view` of `spec` has returned (streaming or static).
 
-    Its patterns are tried on what can stand in records of `source`; this can take seconds.
+    Its patterns are tried on what can stand in records of `sources`; this can take seconds.
 
     Raises:
         ConfigError: columns are missing or of a wrong type, nothing is aggregated, or Spark refuses the plan. All
             faults at once; a retry does not help.
     """
     tree, declared, spec = analysed(rows), spec, spec.computed
-    count = sum(node.kind == "Aggregate" for node in tree.walk())
-    faults = _column_faults(rows.schema, spec)
-    if not count:
-        what = "aggregates nothing, so the row that is written last would win, and that is another after each crash; "
-        faults.append(_fault(spec, what + "for the latest value of a column use F.max_by(column, 'event_time')"))
-    if has_sessions(tree):
-        faults.append(_fault(spec, "has a session window, whose rows change their identity; use a window='...'"))
-    if count > 1 and declared.window is None:
-        what = "aggregates aggregates, which Spark takes only with a window: each row is written when it has closed"
-        faults.append(Fault(str(spec.path), what, key="window"))
+    wrong, reach = source_faults(rows, tree, (spec.path, FUNCTION), sources)
+    faults = [*_column_faults(rows.schema, spec), *wrong, *_tree_faults(tree, declared)]
     faults += _sum_faults(rows.schema, declared) + (_latest_faults(tree, declared) if declared.shows_latest else [])
     if faults:
         raise ConfigError(faults)
-    check_function(tree, rows.sparkSession, (spec.path, FUNCTION), source)
-    output = "append" if count > 1 else "update"
-    mode, reason = mode_of(tree)
-    if count > 1:
-        mode, reason = MICRO_BATCH, "it aggregates aggregates, so each row is written when its window has closed"
-    _check(rows, spec, output)
+    check_function(tree, rows.sparkSession, (spec.path, FUNCTION), max(sources, key=lambda source: source.max_bytes))
+    closed = _closed(tree)
+    mode, reason = (
+        (MICRO_BATCH, f"it {closed}: each row is written when its window has closed") if closed else mode_of(tree)
+    )
+    output = "append" if closed else "update"
+    if rows.isStreaming and (refusal := refusal_of(rows, output)):
+        raise ConfigError([_fault(spec, refusal)])
     return QueryPlan(
         mode=mode,
         reason=reason,
         output=output,
         exchanges=count_exchanges(tree),
         fingerprint=fingerprint_of(tree, output, rows.sparkSession),
+        reach=reach,
     )
 
 
-def _check(rows: DataFrame, spec: ViewSpec, output: str) -> None:
-    """Have Spark say what it has against a stream of this plan, as it would when the query starts."""
-    if not rows.isStreaming:
-        return
-    jvm = rows.sparkSession._jvm
-    assert jvm is not None
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    try:
-        checker.checkForStreaming(
-            rows._jdf.queryExecution().analyzed(), modes.Append() if output == "append" else modes.Update()
-        )
-    except (AnalysisException, Py4JJavaError) as error:
-        raise ConfigError([_fault(spec, f"Spark refuses its plan: {first_line(error)}")]) from error
+def _closed(tree: Node) -> str:
+    """Say why each row is written once, when its window has closed; "" where rows are written while they change."""
+    if has_stream_joins(tree):
+        return "joins two streams"
+    return "aggregates aggregates" if sum(node.kind == "Aggregate" for node in tree.walk()) > 1 else ""
+
+
+def _tree_faults(tree: Node, declared: ViewSpec) -> list[Fault]:
+    """List what a view may not do and this one does."""
+    faults = []
+    if not any(node.kind == "Aggregate" for node in tree.walk()):
+        what = "aggregates nothing, so the row that is written last would win, and that is another after each crash; "
+        faults.append(_fault(declared, what + "for the latest value of a column use F.max_by(column, 'event_time')"))
+    if has_sessions(tree):
+        faults.append(_fault(declared, "has a session window, whose rows change their identity; use a window='...'"))
+    if (closed := _closed(tree)) and declared.window is None:
+        what = f"{closed}, which Spark takes only with a window: each row is written when it has closed"
+        faults.append(Fault(str(declared.path), what, key="window"))
+    if called := find_unrepeatable(tree):
+        what = f"calls {called}: an event that is read again after a crash would make another row; use event_time"
+        faults.append(_fault(declared, what))
+    return faults
 
 
 def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:

@@ -26,7 +26,7 @@ from tocsin.model.finding import Finding, Origin, finding_id
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import keep_version
+from tocsin.runtime.code_versions import keep_version
 from tocsin.runtime.heartbeat import beat
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
@@ -99,7 +99,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     settings = Settings(state=tmp_path / "state", project=tmp_path)
     landed(settings, "r1", 5)
     sealed(settings, "v1", 5)
-    keep_version(settings, SPEC, SPEC.path.read_bytes(), "0123456789abcdef")
+    keep_version(settings, "detector:failed_logins", SPEC.version, SPEC.path.read_bytes(), "0123456789abcdef")
     return Installation(settings, monkeypatch)
 
 

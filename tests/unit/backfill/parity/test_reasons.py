@@ -5,7 +5,7 @@ import pytest
 from tests.rig.samples.findings import NOON, V1, V2, found, streamed
 from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, compare
 from tocsin.backfill.parity.reasons import Circumstances, Lack, Recomputation, explained, proved, unexplained
-from tocsin.runtime.detector_versions import Version
+from tocsin.runtime.code_versions import Version
 
 HOUR = timedelta(hours=1)
 

@@ -260,6 +260,21 @@ def test_redis_hashes_that_the_view_names(redis_server: SinkServer) -> None:
     server.client.close()
 
 
+def test_a_row_in_redis_of_any_width_and_any_text(redis_server: SinkServer) -> None:
+    """A script of Redis takes some thousand arguments at most, and texts travel to it as JSON."""
+    server = Redis(redis_server)
+    sink = server.sink(window=None)
+    values: dict[str, Any] = {f"v{number}": number for number in range(9_001)} | {
+        "text": '\0 "\\/ é \U0001f514 \n',
+        "share": 1e22,
+    }
+    sink.replace([stored("a", 1, None, **values)], [], {0: 1})
+    sink.close()
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    assert server.client.hgetall("windowed_counts:a") == {"count": "1"} | texts
+    server.client.close()
+
+
 def test_a_table_of_others_is_left_alone(postgres: str) -> None:
     server = Postgres(postgres)
     server.ask("CREATE TABLE windowed_counts (mine int)")
@@ -268,6 +283,21 @@ def test_a_table_of_others_is_left_alone(postgres: str) -> None:
         sink.replace([], [], {})
     sink.close()
     assert server.ask("SELECT * FROM windowed_counts") == []
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN count", "RENAME COLUMN count TO n", "DROP COLUMN word"])
+def test_a_table_that_somebody_has_altered_is_filled_again(change: str, postgres: str) -> None:
+    server = Postgres(postgres)
+    sink = server.sink()
+    sink.replace([stored("a", 1), stored("b", 2)], [], {0: 2})
+    server.ask(f"ALTER TABLE windowed_counts {change}")
+    with pytest.raises(SinkLost):
+        sink.apply(SinkBatch([stored("b", 3)], [], {0: 3}))
+    assert sink.offsets() is None
+    sink.replace([stored("a", 1), stored("b", 2)], [], {0: 2})
+    sink.apply(SinkBatch([stored("b", 3)], [], {0: 3}))
+    assert (server.rows(), sink.offsets()) == ({("a", 0): (1, False), ("b", 0): (3, False)}, {0: 3})
+    sink.close()
 
 
 def test_a_changed_key_makes_the_table_anew(postgres: str) -> None:

@@ -1,0 +1,83 @@
+"""Rows of a file as raw records of a source, and those that are good as events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.history.land.past_rows import FileForm, has_times
+from tocsin.history.parquet_files import digest
+from tocsin.ingest.spark.parse import parsed
+from tocsin.model.errors import ConfigError
+from tocsin.model.source import APPENDED, Format, Source
+from tocsin.project.settings import Settings
+from tocsin.quality.suites.row_rules import RowRule
+from tocsin.quality.suites.suite_catalog import read_row_rules
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def rules_for_files(settings: Settings, source: Source) -> tuple[RowRule, ...]:
+    """Read the rules for rows of `source`, whose records hold their time.
+
+    Raises:
+        ConfigError: the rules have faults, or the records hold no time.
+    """
+    if source.event_time == APPENDED:
+        what = f"is {APPENDED}: all events of a file would seem to happen while it is read"
+        raise ConfigError.one(f"sources/{source.name}.toml", what, key="event_time")
+    return read_row_rules(settings.project, source)
+
+
+def parsed_rows(
+    spark: SparkSession, rows: Path, file: tuple[str, datetime], source: Source, rules: tuple[RowRule, ...]
+) -> DataFrame:
+    """Parse what `stage` wrote to `rows` as records of `source`; see `tocsin.ingest.spark.parse`.
+
+    `file` is the digest of the file, which with the number of a row makes the identity of an event, and the time that
+    stands for the append time of all rows.
+    """
+    sha256, now = file
+    records = spark.read.parquet(str(rows)).select(
+        F.lit(None).cast("binary").alias("key"),
+        "value",
+        F.lit(f"file:{sha256[:32]}").alias("topic"),
+        F.lit(0).alias("partition"),
+        F.col("row").alias("offset"),
+        F.lit(now).alias("timestamp"),
+        F.lit(None).cast(_HEADERS).alias("headers"),
+    )
+    return parsed(records, source, rules)
+
+
+def good_events(read: DataFrame, source: Source) -> DataFrame:
+    """Take the events of `source` out of parsed rows: their envelope and the declared columns."""
+    fields = [F.col("columns").getField(name).alias(name) for name in source.columns]
+    envelope = ["raw_topic", "raw_partition", "raw_offset", "event_time", "ingested_at"]
+    provenance = [F.lit(source.name).alias("source"), F.lit(source.schema_version).alias("schema_version")]
+    return read.where("reasons = '' AND NOT ignored").select(*envelope, *provenance, *fields)
+
+
+def as_read(source: Source, form: FileForm, path: Path) -> Source:
+    """Adapt the source to read rows that have become JSON objects, and times that have become ISO 8601."""
+    if form is FileForm.LINES:
+        return source
+    own: dict[str, object] = {"formats": (Format.JSON,), "patterns": (), "ignore": ()}
+    if form is FileForm.PARQUET and has_times(path, source.event_time):
+        own["event_time_format"] = "iso8601"
+    return source.model_copy(update=own)
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return digest(path)
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error

@@ -1,0 +1,191 @@
+"""Make the versions of tables from sealed days, each by the table's query over the days before its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from functools import reduce
+from operator import and_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.history.day_status import kept_from, published_days
+from tocsin.history.places import Places, begin, end
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
+from tocsin.model.names import refresh_job
+from tocsin.model.source import Source
+from tocsin.model.table import FROM, UNTIL, TableSpec
+from tocsin.model.view import ViewSpec
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime.lock import hold
+from tocsin.sparkjob.declared_function import first_line
+from tocsin.sparkjob.plan_traits import find_unrepeatable
+from tocsin.sparkjob.query_plan import analysed
+from tocsin.tables.dated_versions import ROWS, DatedVersion, DatedVersions, days_of, lacking
+from tocsin.tables.published_table import arrow_schema
+from tocsin.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
+
+_EVENTS = "events"
+_MOST_IN_MEMORY = 1_000_000  # rows, of a heap of 1 GB that every backfill has
+log = structlog.get_logger()
+
+
+def refresh(
+    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, wanted: Iterable[date] = ()
+) -> list[DatedVersion]:
+    """Make the versions of `spec` that are due, and those of the days `wanted` by a backfill; returns them.
+
+    A day of history that is not published is left out, and logged. What was made before stays in force if one fails.
+
+    Raises:
+        ConfigError: the query is not one that gives the table's columns; a retry does not help.
+        TocsinError: it gives no rows, several of one key, or more than `max_rows`.
+        TransientError: no day is published that a version could be made of, or history or the disk cannot be used.
+        LockHeld: they are being made for somebody else; a retry helps once that has ended.
+    """
+    with hold(settings.checkpoint(refresh_job(spec.name)) / "lock"):
+        return _refresh(spark, settings, spec, source, sorted(wanted))
+
+
+def _refresh(
+    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, wanted: Sequence[date]
+) -> list[DatedVersion]:
+    versions, made = DatedVersions(settings, spec), list[DatedVersion]()
+    today = datetime.now(UTC).date()
+    due = lacking(versions.read(), today, wanted)
+    published = published_days(settings, source) if due else {}
+    for day in due:
+        used = [one for one in days_of(spec, day) if one in published]
+        if not used:
+            if day in wanted or (not made and day > today):
+                what = f"none of the {spec.days} days that table '{spec.name}' of {day} is made of is published"
+                raise TransientError(f"{what}; seal days of {source.name} first: tocsin history seal")
+            continue
+        if len(used) < spec.days:
+            log.warning("days left out", table=spec.name, day=str(day), used=len(used), of=spec.days)
+        events = sealed_events(spark, Places.of(settings, source.name), source, {one: published[one] for one in used})
+        version = versions.add(day, _rows(run_query(spark, settings, spec, events), spec), used, datetime.now(UTC))
+        log.info("version made", table=spec.name, day=str(day), rows=version.rows, days=len(used))
+        made.append(version)
+    if made:
+        versions.publish()
+        versions.forget(kept_from(source))
+    return made
+
+
+def tables_of_days(
+    spark: SparkSession, settings: Settings, spec: DetectorSpec | ViewSpec, days: Iterable[date]
+) -> JoinedTables | None:
+    """Open the tables that `spec` joins on `days`, which follow one another; None if it joins none.
+
+    Of tables that are made of history, the versions that the days lack are made. A view is made of all days that there
+    are, so none is published before the first of them: there it finds no rows, as its stream did.
+
+    Raises:
+        TocsinError: as for `refresh`, and for `open_tables`.
+    """
+    wanted, dated = sorted(days), {}
+    catalog = read_catalog(settings.project)
+    for table in [catalog.table(name) for name in spec.tables]:
+        if table.history is not None:
+            source, needed = catalog.source(table.history), wanted
+            if isinstance(spec, ViewSpec):
+                published = published_days(settings, source)
+                needed = [day for day in wanted if not published.keys().isdisjoint(days_of(table, day))]
+            refresh(spark, settings, table, source, needed)
+            dated[table.name] = _of_days(spark, DatedVersions(settings, table), table, wanted)
+    return open_tables(spark, settings, spec.tables, spec.path, dated)
+
+
+def query_faults(spark: SparkSession, settings: Settings, catalog: Catalog) -> list[Fault]:
+    """Have Spark plan the queries of all tables that are made of history, and list what is wrong."""
+    faults: list[Fault] = []
+    for spec in catalog.history_tables():
+        source = catalog.source(str(spec.history))
+        try:
+            run_query(spark, settings, spec, sealed_events(spark, Places.of(settings, source.name), source, {}))
+        except ConfigError as error:
+            faults += error.faults
+    return faults
+
+
+def run_query(spark: SparkSession, settings: Settings, spec: TableSpec, events: DataFrame) -> DataFrame:
+    """Apply the query of `spec` to `events`; returns the columns of the table, for rows whose key is not null.
+
+    NaN and infinite numbers become null.
+
+    Raises:
+        ConfigError: Spark refuses it, it depends on more than the events, or it lacks a column or gives another type.
+    """
+    where = settings.project / "tables" / f"{spec.name}.toml"
+    events.createOrReplaceTempView(_EVENTS)
+    try:
+        rows = spark.sql(str(spec.sql))
+    except PySparkException as error:
+        raise ConfigError.one(where, f"Spark refuses it: {first_line(error)}", key="sql") from error
+    if called := find_unrepeatable(analysed(rows)):
+        raise ConfigError.one(where, f"calls {called}: each run would give other rows", key="sql")
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    faults = []
+    for name, kind in spec.columns.items():
+        if name not in types:
+            faults.append(Fault(str(where), f"gives no column '{name}'", key="sql", nearest=nearest(name, types)))
+        elif types[name] != kind:
+            faults.append(Fault(str(where), f"gives '{name}' as {types[name]}, not {kind}: cast it", key="sql"))
+    if faults:
+        raise ConfigError(faults)
+    is_known = reduce(and_, [F.col(name).isNotNull() for name in spec.key])
+    return rows.where(is_known).select(*[_finite(name, kind) for name, kind in spec.columns.items()])
+
+
+def _finite(name: str, kind: str) -> Column:
+    column = F.col(name)
+    is_number = ~F.isnan(column) & (F.abs(column) != float("inf"))
+    return F.when(is_number, column).alias(name) if kind == "double" else column
+
+
+def _rows(found: DataFrame, spec: TableSpec) -> pa.Table:
+    """Compute the rows of a version.
+
+    Raises:
+        TocsinError: there are none, too many, several of one key, or a null where none may be.
+    """
+    schema = arrow_schema(spec)
+    rows = found.limit(spec.max_rows + 1).toArrow().cast(pa.schema([schema.field(name) for name in spec.columns]))
+    what = f"the query of table '{spec.name}' gives"
+    if rows.num_rows == 0:
+        raise TocsinError(f"{what} no rows; those before stay in force")
+    if rows.num_rows > spec.max_rows:
+        raise TocsinError(f"{what} more than max_rows = {spec.max_rows} rows; those before stay in force")
+    keys = rows.group_by(list(spec.key)).aggregate([([], "count_all")])
+    twice = keys.filter(pc.greater(keys["count_all"], 1)).slice(0, 1).to_pylist()
+    if twice:
+        key = ", ".join(f"{name} = {twice[0][name]!r}" for name in spec.key)
+        raise TocsinError(f"{what} {twice[0]['count_all']} rows of {key}; those before stay in force")
+    null = [name for name in spec.columns if name not in spec.optional and rows[name].null_count]
+    if null:
+        raise TocsinError(f"{what} no value of {', '.join(null)} in some rows; declare it under [optional]")
+    return rows
+
+
+def _of_days(spark: SparkSession, versions: DatedVersions, spec: TableSpec, days: list[date]) -> DatedRows:
+    """Read the versions that hold on `days`, which follow one another."""
+    first, last = begin(days[0]), end(days[-1])
+    held = [(one, until) for one, until in versions.spans() if one.holds_from < last and (until or last) > first]
+    columns = [*spec.columns]
+    frames = [
+        spark.read.parquet(str(versions.place(version) / ROWS)).select(
+            *columns, F.lit(version.holds_from).alias(FROM), F.lit(until).cast("timestamp").alias(UNTIL)
+        )
+        for version, until in held
+    ]
+    rows = sum(version.rows for version, _ in held)
+    return DatedRows(reduce(DataFrame.unionByName, frames, empty_table(spark, spec)), is_large=rows > _MOST_IN_MEMORY)

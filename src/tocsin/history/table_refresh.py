@@ -1,0 +1,80 @@
+"""Make the versions of tables that are made of history, in one Spark session."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from tocsin.history.spark.table_versions import refresh
+from tocsin.model.errors import TocsinError
+from tocsin.model.names import refresh_job
+from tocsin.model.table import TableSpec
+from tocsin.project.catalog import Catalog, load_project
+from tocsin.project.settings import Settings
+from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
+from tocsin.sparkjob.failures import is_disk
+from tocsin.sparkjob.session import running_batch
+from tocsin.tables.dated_versions import DatedVersion
+
+log = structlog.get_logger()
+
+
+@dataclass
+class RefreshOutcome:
+    """The outcome for each table, by name.
+
+    Attributes:
+        made: the versions that were due; none if all were there.
+        failed: why none could be made.
+        disk: whether one failed because the disk is full or cannot be written.
+    """
+
+    made: dict[str, list[DatedVersion]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    disk: bool = False
+
+    @property
+    def code(self) -> ExitCode:
+        """The code of the worst table."""
+        if self.failed:
+            return ExitCode.UNWRITABLE if self.disk else ExitCode.FAILED
+        return ExitCode.OK
+
+
+def refresh_tables(settings: Settings, catalog: Catalog, tables: Sequence[TableSpec]) -> RefreshOutcome:
+    """Make the versions of `tables` that are due; one that fails harms no other."""
+    outcome = RefreshOutcome()
+    if not tables:
+        return outcome
+    with running_batch(settings, refresh_job(tables[0].name)) as spark:
+        for spec in tables:
+            try:
+                outcome.made[spec.name] = refresh(spark, settings, spec, catalog.source(str(spec.history)))
+            except TocsinError as error:
+                outcome.failed[spec.name] = str(error)
+                outcome.disk |= is_disk(error)
+                log.error("table not refreshed", table=spec.name, error=str(error))
+    return outcome
+
+
+def main(arguments: list[str] | None, *, doc: str) -> int:
+    """Make the versions of all tables that are made of the history of a source; returns the worst `ExitCode`."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("source")
+    options = parser.parse_args(arguments)
+    logs.configure(refresh_job(options.source))
+    return process_exit.record(code_of(lambda: _run(options.source)))
+
+
+def _run(source: str) -> int:
+    settings, catalog = load_project()
+    private.protect(settings.state)
+    outcome = refresh_tables(settings, catalog, catalog.history_tables(source))
+    if not any(outcome.made.values()) and not outcome.failed:
+        log.info("no version is due", source=source)
+    return outcome.code

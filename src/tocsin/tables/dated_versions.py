@@ -1,0 +1,168 @@
+"""The versions of a table that is made of history: one for each UTC day, whole, and kept as long as history is.
+
+The version of a day is made of the `days` sealed days that end with the day before yesterday, as seen from it: so it is
+made a whole day before it holds, and a backfill of the day joins the same rows as the stream did. A version that is
+made late holds from where no job has looked yet, and the version before holds until then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ValidationError
+
+from tocsin.model.errors import TransientError
+from tocsin.model.table import FROM, TableSpec
+from tocsin.project.settings import Settings
+from tocsin.tables.published_table import PublishedRows, TableFolder, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = "rows.parquet"
+_DAY = timedelta(days=1)
+_NOTE = "version.json"
+_READ_BACK = timedelta(days=8)  # a stream may have a backlog of as many days as Kafka keeps
+_FEWEST = 3  # yesterday's for late events, today's, tomorrow's
+
+
+class DatedVersion(BaseModel, frozen=True):
+    """One version.
+
+    Attributes:
+        day: the first day whose events it is for.
+        holds_from: since when it holds: the beginning of the day unless it was made later than that.
+        made_of: the days of history that were there to make it of.
+        rows: how many it has.
+        made_at: when it was made.
+    """
+
+    day: date
+    holds_from: datetime
+    made_of: tuple[date, ...]
+    rows: int
+    made_at: datetime
+
+
+def days_of(spec: TableSpec, day: date) -> list[date]:
+    """List the days of history of which the version of `day` is made, the oldest first."""
+    last = day - 2 * _DAY
+    return [last - back * _DAY for back in reversed(range(spec.days))]
+
+
+def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date] = ()) -> list[date]:
+    """List the days whose versions are to be made, the oldest first.
+
+    Those of yesterday (for late events), today and tomorrow if there is none yet, else the one of tomorrow, or of today
+    where that is missing too. `wanted` are days of a backfill: only those before the first version, for from there on
+    the stream has joined what there was.
+    """
+    known = sorted(version.day for version in versions)
+    if not known:
+        days = [today - _DAY, today, today + _DAY]
+    else:
+        days = [day for day in (today, today + _DAY) if day > known[-1]]
+    first = min([*known, *days])
+    return sorted({*days, *(day for day in wanted if day < first)})
+
+
+class DatedVersions:
+    """The versions of one table, `<state>/tables/<name>/dated/<declaration>/<day>`."""
+
+    def __init__(self, settings: Settings, spec: TableSpec) -> None:
+        """Name the folders; nothing is read yet."""
+        self._spec, self._folder = spec, TableFolder(settings, spec)
+        made_by = repr([spec.history, spec.sql, spec.days, spec.key, spec.columns])
+        self._root = self._folder.dated / hashlib.sha256(made_by.encode()).hexdigest()[:12]
+
+    def read(self) -> list[DatedVersion]:
+        """List the versions that are whole, in the order of their days.
+
+        Raises:
+            TransientError: they cannot be read; a retry helps.
+        """
+        try:
+            found = [DatedVersion.model_validate_json(path.read_bytes()) for path in self._root.glob(f"*/{_NOTE}")]
+        except (OSError, ValidationError) as error:
+            raise TransientError(f"{self._root}: {error}") from error
+        return sorted(found, key=lambda version: version.day)
+
+    def place(self, version: DatedVersion) -> Path:
+        """Name the folder of the rows of `version`."""
+        return self._root / str(version.day)
+
+    def add(self, day: date, rows: pa.Table, made_of: Iterable[date], now: datetime) -> DatedVersion:
+        """Keep `rows`, the columns of the table, as the version of `day`: all or nothing.
+
+        Raises:
+            TransientError: no room on the disk, or no right to write; a retry helps.
+        """
+        import pyarrow.parquet as pq
+
+        version = DatedVersion(
+            day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now
+        )
+        draft = self._root / f".{day}"
+        try:
+            shutil.rmtree(draft, ignore_errors=True)  # what a crash left
+            draft.mkdir(parents=True)
+            pq.write_table(rows, draft / ROWS)
+            (draft / _NOTE).write_text(version.model_dump_json())
+            draft.rename(self.place(version))
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise TransientError(f"{draft}: {error}") from error
+        return version
+
+    def publish(self) -> PublishedRows | None:
+        """Put the newest versions in force for streams, as many as fit into `max_rows`; None if there are none.
+
+        Raises:
+            TransientError: no room on the disk, or no right to write; what was in force still is.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        taken: list[pa.Table] = []
+        rows, schema, spans = 0, arrow_schema(self._spec), self.spans()
+        for version, until in reversed(spans):
+            rows += version.rows
+            is_old = until is not None and until < datetime.now(UTC) - _READ_BACK
+            if len(taken) >= _FEWEST and (is_old or rows > self._spec.max_rows):
+                break
+            read = pq.read_table(self.place(version) / ROWS)
+            moments = [pa.repeat(pa.scalar(moment, schema.field(FROM).type), read.num_rows)
+                       for moment in (version.holds_from, until)]  # fmt: skip
+            taken.append(pa.table([*read.columns, *moments], schema=schema))
+        if not taken:
+            return None
+        complete_at = _begin(spans[-1][0].day + _DAY)
+        return self._folder.publish_rows(pa.concat_tables(taken), complete_at)
+
+    def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
+        """List the versions with the moment from which on the next one holds."""
+        versions = self.read()
+        ends = [version.holds_from for version in versions[1:]]
+        return list(zip(versions, [*ends, None], strict=True))
+
+    def forget(self, before: date) -> None:
+        """Remove the versions of days before `before`, and those of other declarations."""
+        for folder in self._root.parent.glob("*/[0-9]*"):
+            if folder.parent != self._root or date.fromisoformat(folder.name) < before:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _holds_from(self, day: date, now: datetime) -> datetime:
+        """Choose since when a version that is made now holds: where it would change what jobs have joined, later."""
+        known = self.read()
+        if self._folder.current() is None or (known and day < known[0].day):
+            return _begin(day)
+        return max(_begin(day), now + self._spec.settle - self._spec.punctual)
+
+
+def _begin(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
