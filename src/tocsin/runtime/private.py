@@ -1,7 +1,4 @@
-"""State is for the user who runs Tocsin alone: it holds events, findings and addresses of databases.
-
-Standard library only.
-"""
+"""State is for the user who runs Tocsin alone: it holds events, findings and addresses of databases."""
 
 from __future__ import annotations
 
@@ -9,7 +6,11 @@ import contextlib
 import os
 from pathlib import Path
 
+from tocsin.model.errors import ConfigError
+
 UMASK = 0o077
+RESTORING = "restore.unfinished"
+"""The file in a state folder that is not all there yet: `tocsin restore` removes it at its end."""
 _PATTERNS = ("alerts.db*", "airflow/airflow.db*")
 
 
@@ -17,7 +18,13 @@ def protect(state: Path) -> None:
     """Let no other user read what this process and its children write, nor the folder `state` and the DBs in it.
 
     What belongs to another user stays as it is.
+
+    Raises:
+        ConfigError: a restore has left the folder half filled; nothing may begin on it.
     """
+    if (state / RESTORING).exists():
+        what = "a restore has not finished; run `tocsin restore` with the same backup again"
+        raise ConfigError.one(state / RESTORING, what)
     os.umask(UMASK)
     databases = (path for pattern in _PATTERNS for path in state.glob(pattern))
     for path, mode in [(state, 0o700), *((path, 0o600) for path in databases)]:

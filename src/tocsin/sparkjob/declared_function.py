@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-import importlib.util
+import ast
+import contextlib
 import inspect
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from tocsin.model.errors import ConfigError
+from tocsin.project.code.case_code import CASES, without_cases
 from tocsin.runtime.time_limit import time_limit
+from tocsin.sparkjob.events import Prepared, SourceEvents
 from tocsin.tables.spark.joined_tables import JoinedTables
+
+
+class Declared(Prepared, Protocol):
+    """The declaration of a query; see `tocsin.model.detector.DetectorSpec`."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - as in the specs
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+    @property
+    def version(self) -> str: ...  # noqa: D102
+    @property
+    def tables(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+QueryFunction = Callable[[DataFrame | SourceEvents, JoinedTables | None], DataFrame]
+"""What a declared file makes of events, and of the tables that it joins."""
 
 
 class DeclaredFunction:
     """The function `name` of the file `path`: `detect`, `flow` or `view`."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        """Run the file.
+    def __init__(self, path: Path, name: str, text: bytes | None = None) -> None:
+        """Run the file, or `text`, which it held earlier. A session must be active: `F.udf("int")` asks for it.
 
         Raises:
             ConfigError: it cannot be run, or takes too long.
         """
         self._path, self._name = path, name
-        self._function = _load(path, name)
+        self._function: Callable[..., object] = load_declared(path, name, text)
 
-    def __call__(self, events: DataFrame, tables: JoinedTables | None = None) -> DataFrame:
+    @property
+    def takes_tables(self) -> bool:
+        """Return whether it takes more than events."""
+        return len(inspect.signature(self._function).parameters) > 1
+
+    def __call__(self, events: DataFrame | SourceEvents, tables: JoinedTables | None = None) -> DataFrame:
         """Apply it to `events`, and to `tables` if it declares some.
 
         Raises:
@@ -42,20 +71,20 @@ class DeclaredFunction:
                 f"must take ({wanted}): tables={'[...] is' if tables else '[...] is not'} declared"
             ) from error
         try:
-            with time_limit(self._path):
+            with time_limit(self._path), contextlib.redirect_stdout(sys.stderr):
                 result = self._function(*arguments)
         except ConfigError:
             raise
         except AnalysisException as error:
-            raise self._fault(f"Spark refuses its plan: {first_line(error)}") from error
-        except Exception as error:
-            raise self._fault(f"fails: {type(error).__name__}: {error}") from error
+            raise self._fault(f"Spark refuses its plan: {first_line(error)}", line_of(error, self._path)) from error
+        except (Exception, SystemExit) as error:
+            raise self._fault(f"fails: {type(error).__name__}: {error}", line_of(error, self._path)) from error
         if not isinstance(result, DataFrame):
             raise self._fault(f"must return a DataFrame, not {type(result).__name__}")
         return result
 
-    def _fault(self, what: str) -> ConfigError:
-        return ConfigError.one(self._path, what, key=self._name)
+    def _fault(self, what: str, line: int | None = None) -> ConfigError:
+        return ConfigError.one(self._path, what, key=self._name, line=line)
 
 
 def first_line(error: object) -> str:
@@ -63,17 +92,37 @@ def first_line(error: object) -> str:
     return str(error).strip().splitlines()[0][:300]
 
 
-def _load(path: Path, name: str) -> Callable[[DataFrame], object]:
-    spec = importlib.util.spec_from_file_location(f"tocsin_{name}_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError.one(path, "is not a Python file")
-    module = importlib.util.module_from_spec(spec)
+def load_declared(path: Path, name: str, text: bytes | None = None) -> Any:
+    """Run the file `path`, or `text`, and return what it calls `name`; errors as `load_module`."""
+    return getattr(load_module(path, text, with_cases=name == CASES), name, None)
+
+
+def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = False) -> ModuleType:
+    """Run the file `path`, or `text`, as a module of its own; its cases are run for themselves alone.
+
+    Raises:
+        ConfigError: it cannot be run, or takes too long.
+    """
+    module = ModuleType(f"tocsin_{path.parent.name}_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # a dataclass looks up there what its annotations name
     try:
-        with time_limit(path):
-            spec.loader.exec_module(module)
+        with time_limit(path), contextlib.redirect_stdout(sys.stderr):
+            tree = ast.parse(path.read_bytes() if text is None else text, str(path))
+            code = tree if with_cases else without_cases(tree)  # a mistake in a case harms no job
+            exec(compile(code, str(path), "exec"), module.__dict__)
     except ConfigError:
         raise
-    except Exception as error:
-        raise ConfigError.one(path, f"cannot be imported: {type(error).__name__}: {error}") from error
-    function: Callable[[DataFrame], object] = getattr(module, name)
-    return function
+    except (Exception, SystemExit) as error:
+        what = f"cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError.one(path, what, line=line_of(error, path)) from error
+    finally:
+        # In no list of modules, so that cloudpickle sends its functions to Python workers by value.
+        del sys.modules[module.__name__]
+    return module
+
+
+def line_of(error: BaseException, path: Path) -> int | None:
+    """Find the last line of the file `path` on the way to `error`; None when it is on none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -20,7 +22,7 @@ from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
 from tocsin.sparkjob import jvm
-from tocsin.sparkjob.failures import Unwritable, is_disk
+from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
 from tocsin.sparkjob.query.leadership import Lead
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
@@ -46,11 +48,19 @@ def main(
     parsed = parser.parse_args(arguments)
     name: str = parsed.name
     logs.configure(job_of(name))
+    logs.keep_bounded()
+    _offer_to_the_kernel()
     stop = threading.Event()
     on_signals(stop)
     threading.Thread(target=_end_in_time, args=(stop,), name="deadline", daemon=True).start()
     run = functools.partial(_run, job_of(name), lambda settings: work_of(settings, name), stop, beside=parsed.beside)
     return process_exit.record(code_of(run))
+
+
+def _offer_to_the_kernel() -> None:
+    """Let Linux end this process, its JVM or its Python workers first when memory runs out, not the broker or a DB."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
 
 
 def code_of(run: Callable[[], int]) -> int:
@@ -98,7 +108,8 @@ def _report(settings: Settings, reporter: Reporter, work: Callable[[], Work], st
             log.error("state folder not writable, make room and restart", error=str(error)[:500])
             reporter.close(JobState.FAILED, f"the state folder {settings.state} cannot be written: {str(error)[:200]}")
             return ExitCode.UNWRITABLE
-        reporter.close(JobState.FAILED, str(error)[:500])
+        cause = cause_of(error, settings.project)
+        reporter.close(JobState.FAILED, str(cause), cause)
         if isinstance(error, ConfigError) or not isinstance(error, Exception):
             raise
         log.exception("job failed")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.model.durations import spark_interval
+from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import EVENT_COLUMNS, TICK_START, Source
-from tocsin.sparkjob.plan_tree import parse_tree
+from tocsin.sparkjob.plan_tree import Node, parse_tree
 
 TICKS = "ticks"
 _STRUCT = "tocsin_record"
@@ -35,9 +38,56 @@ def event_columns(source: Source) -> dict[str, str]:
     return EVENT_COLUMNS | source.columns | {"tick": "boolean"}
 
 
-def count_ticks(records: DataFrame) -> DataFrame:
-    """Count the ticks among records of the events topic by the observation `ticks`."""
-    return records.observe(TICKS, F.count_if(F.col("value").cast("string").startswith(TICK_START)).alias("ticks"))
+class SourceEvents:
+    """Implements `tocsin.model.flow.Sources`."""
+
+    def __init__(self, where: Path, events: Mapping[str, DataFrame], spec: Prepared | None) -> None:
+        """Give `events`, by the name of their source, and windows of `spec`, if any. `where` is named in errors."""
+        self._where, self._events, self._spec = where, events, spec
+
+    def __getitem__(self, name: str) -> DataFrame:
+        """Return the events of the source `name`; see `Sources.__getitem__`."""
+        if name not in self._events:
+            what = f"reads source '{name}', which it does not declare"
+            raise ConfigError([Fault(str(self._where), what, key="source", nearest=nearest(name, self._events))])
+        return self._events[name]
+
+    def with_window(self, rows: DataFrame) -> DataFrame:
+        """Add `window` by the `event_time` of `rows`; see `Sources.with_window`."""
+        if self._spec is None or self._spec.window is None or "event_time" not in rows.columns:
+            why = "a flow has none" if self._spec is None else "window=None is declared"
+            what = f"there is no window to add: {why}"
+            if self._spec is not None and self._spec.window is not None:
+                what = f"rows without 'event_time' have no window (they have: {', '.join(rows.columns)})"
+            raise ConfigError.one(self._where, what, key="window")
+        return _add_window(rows, self._spec)
+
+
+def by_source(
+    sources: Sequence[Source], where: Path, spec: Prepared | None, events_of: Callable[[Source], DataFrame]
+) -> DataFrame | SourceEvents:
+    """Give the function in the file `where` what it takes: the events of its only source, or those of each."""
+    if len(sources) == 1:
+        return events_of(sources[0])
+    return SourceEvents(where, {source.name: events_of(source) for source in sources}, spec)
+
+
+def planned_events(
+    spark: SparkSession, sources: Sequence[Source], spec: Prepared, where: Path
+) -> DataFrame | SourceEvents:
+    """Give the function of `spec`, in the file `where`, events that can be planned, but not read."""
+
+    def events_of(source: Source) -> DataFrame:
+        events = parse_events(no_records(spark), source, is_only=len(sources) == 1)
+        return prepare_events(events, spec, source.lateness, is_only=len(sources) == 1)
+
+    return by_source(sources, where, spec, events_of)
+
+
+def count_ticks(records: DataFrame, label: str = "") -> DataFrame:
+    """Count the ticks among records of an events topic by the observation `ticks`, or `ticks:<label>`."""
+    name = f"{TICKS}:{label}" if label else TICKS
+    return records.observe(name, F.count_if(F.col("value").cast("string").startswith(TICK_START)).alias("ticks"))
 
 
 def no_records(spark: SparkSession) -> DataFrame:
@@ -46,41 +96,69 @@ def no_records(spark: SparkSession) -> DataFrame:
     return spark.readStream.format("kafka").options(**topic).load()
 
 
-def parse_events(records: DataFrame, source: Source, used: frozenset[str] | None = None) -> DataFrame:
+def parse_events(
+    records: DataFrame, source: Source, used: frozenset[str] | None = None, *, is_only: bool = True
+) -> DataFrame:
     """Parse records of the events topic (column `value`, binary or text) into envelope, declared columns and `tick`.
 
     Columns that are not in `used` (see `used_columns`; None means all) are null: reading them out of the JSON would be
-    in vain, and is a quarter of the work.
+    in vain, and is a quarter of the work. Where `source` is not the only one of a query its name becomes part of the
+    plan: plans that take one source for another have different state.
     """
     columns = event_columns(source)
     read = ", ".join(f"`{name}` {kind}" for name, kind in columns.items() if used is None or name in used)
-    parsed = records.select(F.from_json(F.col("value").cast("string"), read).alias(_STRUCT))
+    struct = _struct(source, is_only=is_only)
+    parsed = records.select(F.from_json(F.col("value").cast("string"), read).alias(struct))
     return parsed.select(
         *(
-            F.col(f"{_STRUCT}.{name}") if used is None or name in used else F.lit(None).cast(kind).alias(name)
+            F.col(f"`{struct}`.`{name}`") if used is None or name in used else F.lit(None).cast(kind).alias(name)
             for name, kind in columns.items()
         )
     )
 
 
-def used_columns(rows: DataFrame, source: Source) -> frozenset[str]:
-    """Find the columns on which `rows` depends in the end, if it was made from `parse_events` with all of them."""
+def _struct(source: Source, *, is_only: bool) -> str:
+    return _STRUCT if is_only else f"{_STRUCT}:{source.name}"
+
+
+def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozenset[str]]:
+    """Find by source the columns on which `rows` depends, if it was made from `parse_events` with all of them."""
     plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
     tree = parse_tree(rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan).toJSON())
     expressions = [inner for node in tree.walk() for top in node.expressions() for inner in top.walk()]
     read = [expression for expression in expressions if expression.kind == "GetStructField"]
-    names = list(event_columns(source))
-    if any(expression.children[0].kind == "JsonToStructs" for expression in read):
-        return frozenset(names)  # the optimizer has merged the reading into what uses it, and counts otherwise
-    return frozenset(names[field.fields["ordinal"]] for field in read if field.children[0].name == _STRUCT)
+    # The optimizer may have merged the reading into what uses it, and counts otherwise then.
+    is_merged = any(expression.children[0].kind == "JsonToStructs" for expression in read)
+    found = {}
+    for source in sources:
+        names, struct = list(event_columns(source)), _struct(source, is_only=len(sources) == 1)
+        own = {names[field.fields["ordinal"]] for field in read if field.children[0].name == struct}
+        found[source.name] = frozenset(names if is_merged else own)
+    return found
 
 
-def prepare_events(events: DataFrame, spec: Prepared, delay: timedelta, *, once: bool = False) -> DataFrame:
+def read_sources(tree: Node, sources: Sequence[Source]) -> list[str]:
+    """Name those of several `sources` that the plan `tree`, made from `parse_events`, reads, in the order it has."""
+    names = [expression.name for node in tree.walk() for expression in node.expressions("projectList")]
+    known = {_struct(source, is_only=False): source.name for source in sources}
+    return [known[name] for name in dict.fromkeys(names) if name in known]
+
+
+def unread_sources(tree: Node, sources: Sequence[Source]) -> list[str]:
+    """Name those of several `sources` that the plan `tree` does not read."""
+    read = read_sources(tree, sources)
+    return [source.name for source in sources if source.name not in read] if len(sources) > 1 else []
+
+
+def prepare_events(
+    events: DataFrame, spec: Prepared, delay: timedelta, *, once: bool = False, is_only: bool = True
+) -> DataFrame:
     """Prepare `events` (see `parse_events`) for the function of `spec`; `once` says that there are no duplicates.
 
     For a query that keeps state the watermark stands `delay` behind the latest event or tick, and events that were
     written twice are there once; else they are as they are. With a window, `window` says which window an event belongs
-    to (one row for each if they overlap). Rows without an event time are left out. On a static DataFrame there is no
+    to (one row for each if they overlap); not where other sources are read as well (`is_only`): Spark takes one column
+    with a watermark on each side of a join. Rows without an event time are left out. On a static DataFrame there is no
     watermark; the rest is the same.
     """
     timed = events
@@ -92,7 +170,12 @@ def prepare_events(events: DataFrame, spec: Prepared, delay: timedelta, *, once:
     timed = timed.where(F.col("event_time").isNotNull())
     if spec.keeps_state and not once:
         timed = timed.dropDuplicates([*IDENTITY, "event_time"])
-    if spec.window is not None:
-        slide = None if spec.slide is None else spark_interval(spec.slide)
-        timed = timed.withColumn("window", F.window("event_time", spark_interval(spec.window), slide))
+    if spec.window is not None and is_only:
+        timed = _add_window(timed, spec)
     return timed.drop("tick")
+
+
+def _add_window(rows: DataFrame, spec: Prepared) -> DataFrame:
+    assert spec.window is not None
+    slide = None if spec.slide is None else spark_interval(spec.slide)
+    return rows.withColumn("window", F.window("event_time", spark_interval(spec.window), slide))

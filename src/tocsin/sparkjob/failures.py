@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.model.errors import TocsinError
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.job_report import FailureCause
 
 _UNWRITABLE = ("No space left on device", "Read-only file system", "Disk quota exceeded", "Permission denied")
 _KAFKA = (
@@ -23,6 +24,8 @@ _KAFKA = (
     "Failed to update metadata after",
 )
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+_CAUSE = "Caused by: "
 _MOST = 500
 _PROBE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
@@ -30,6 +33,53 @@ _FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
 
 class Unwritable(TocsinError):
     """The disk of the checkpoint is full or cannot be written; a restart helps once there is room."""
+
+
+class FailsOnAll(RuntimeError):
+    """A query fails on whatever record it reads; `event` is one of them, and the text is the error itself."""
+
+    def __init__(self, text: str, event: str) -> None:
+        self.event = event
+        super().__init__(text)
+
+
+def cause_of(error: BaseException, project: Path) -> FailureCause:
+    """Find the cause of `error`: the fault of a file, or the line of a file of `project` that raised it in a worker."""
+    if isinstance(error, ConfigError):
+        first = error.faults[0]
+        what = f"{first.key}: {first.what}" if first.key else first.what
+        return FailureCause(what=what[:_MOST], file=_relative(first.where, project), line=first.line)
+    text, event = str(error), error.event if isinstance(error, FailsOnAll) else ""
+    frames = [found for found in _FRAME.finditer(text) if found[1].startswith(f"{project}/")]
+    if not frames:
+        return FailureCause(what=in_a_line(error), event=event)
+    last = frames[-1]
+    return FailureCause(
+        what=raised(text[last.end() :]) or in_a_line(error),
+        file=_relative(last[1], project),
+        line=int(last[2]),
+        event=event,
+    )
+
+
+def raised(traceback: str) -> str:
+    """Read the error at the end of a traceback of Python: its first line that is not indented; "" without one."""
+    lines = traceback.splitlines()[1:]
+    return next((line.strip()[:_MOST] for line in lines if line.strip() and not line[0].isspace()), "")
+
+
+def root_cause(error: Exception) -> str:
+    """Say in one line what lies under a failure of Spark: the error of a Python worker, or the last of Java's chain."""
+    text = str(error)
+    frames = list(_FRAME.finditer(text))
+    if frames and (named := raised(text[frames[-1].end() :])):
+        return named
+    causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
+    return causes[-1].removeprefix(_CAUSE)[:_MOST] if causes else in_a_line(error)
+
+
+def _relative(where: str, project: Path) -> str:
+    return where.removeprefix(f"{project}/")
 
 
 def cause(query: StreamingQuery) -> str:

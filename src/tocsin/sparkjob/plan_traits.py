@@ -27,6 +27,13 @@ _REFUSED = {
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
 }
 
+_UNREPEATABLE = {
+    "Rand": "rand()", "Randn": "randn()", "RandStr": "randstr()", "Uniform": "uniform()", "Uuid": "uuid()",
+    "Shuffle": "shuffle()", "MonotonicallyIncreasingID": "monotonically_increasing_id()",
+    "SparkPartitionID": "spark_partition_id()", "CurrentTimestamp": "current_timestamp()", "Now": "now()",
+    "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
+}  # fmt: skip
+
 
 def keeps_state(tree: Node) -> bool:
     """Return whether the plan remembers anything of one record when it comes to the next."""
@@ -36,6 +43,11 @@ def keeps_state(tree: Node) -> bool:
 def joins_streams(join: Node) -> bool:
     """Return whether both sides of `join` are streams."""
     return all(_streams(side) for side in join.children)
+
+
+def has_stream_joins(tree: Node) -> bool:
+    """Return whether the plan joins two streams."""
+    return any(node.kind == "Join" and joins_streams(node) for node in tree.walk())
 
 
 def find_obstacle(tree: Node) -> str | None:
@@ -49,9 +61,17 @@ def find_obstacle(tree: Node) -> str | None:
             return f"it uses {_REFUSED[node.kind]}, which real-time mode does not support"
         if node.kind == "Join" and joins_streams(node):
             return "it joins two streams, which real-time mode does not support"
+        if node.kind == "Union" and any(keeps_state(side) for side in node.children):
+            return "it puts streams together whose duplicates are dropped, which real-time mode does not support"
     if sum(node.kind == "Aggregate" for node in tree.walk()) > 1:
         return "it aggregates aggregates, which real-time mode does not support"
     return None
+
+
+def find_unrepeatable(tree: Node) -> str | None:
+    """Name the first function of the plan that gives another value when the same event is read again; else None."""
+    expressions = (e for node in tree.walk() for top in node.expressions() for e in top.walk())
+    return next((_UNREPEATABLE[e.kind] for e in expressions if e.kind in _UNREPEATABLE), None)
 
 
 def has_sessions(tree: Node) -> bool:

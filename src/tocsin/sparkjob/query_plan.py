@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from tocsin.sparkjob.plan_traits import find_obstacle
+from tocsin.model.errors import Fault
+from tocsin.model.source import Source
+from tocsin.sparkjob.declared_function import first_line
+from tocsin.sparkjob.events import unread_sources
+from tocsin.sparkjob.plan_traits import find_obstacle, has_stream_joins
 from tocsin.sparkjob.plan_tree import Node, parse_tree
 from tocsin.sparkjob.query.drain import Decision
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+
+_DELAY = "spark.watermarkDelayMs"  # in the metadata of a column that a watermark is about
+_WATERMARK_MS = 10**13  # any; py4j passes a smaller number as Java's Integer, and Spark takes a Long
+_UNBOUNDED = (
+    "joins two streams without a bound on the time between their events, so what it remembers grows for ever; add both "
+    "limits to the condition, as in (F.col('paid_at') >= F.col('event_time')) & (F.col('paid_at') <= "
+    "F.col('event_time') + F.expr('INTERVAL 10 MINUTES'))"
+)
+_TWO_TIMES = "; a side of a join of two streams may have one column of event time: drop the others, or select from it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +41,7 @@ class QueryPlan:
         output: Spark's output mode, "update" or "append".
         exchanges: shuffles between the source and the sink.
         fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
+        reach: how far apart in time events may lie that are joined.
     """
 
     mode: str
@@ -30,6 +49,7 @@ class QueryPlan:
     output: str
     exchanges: int
     fingerprint: str
+    reach: timedelta = timedelta(0)
 
     @property
     def interval(self) -> str:
@@ -81,3 +101,79 @@ def mode_of(tree: Node) -> tuple[str, str]:
     if obstacle is not None:
         return MICRO_BATCH, obstacle
     return REAL_TIME, "every operator of the plan runs in real-time mode"
+
+
+def source_faults(
+    rows: DataFrame, tree: Node, function: tuple[Path, str], sources: Sequence[Source]
+) -> tuple[list[Fault], timedelta]:
+    """Find what is wrong with how the `function` of a file has put its `sources` together.
+
+    Args:
+        rows: what it has returned; a static DataFrame has no joins of streams.
+        tree: the analysed plan behind them.
+        function: the file and the name of the function.
+        sources: that it declares.
+
+    Returns:
+        The faults, and how far apart in time events may lie that are joined.
+    """
+    faults = [
+        Fault(str(function[0]), f"does not read source '{name}', which it declares; leave it out there", key="source")
+        for name in unread_sources(tree, sources)
+    ]
+    reach = timedelta(0)
+    if rows.isStreaming and has_stream_joins(tree):
+        joins = list(_joins(rows._jdf.queryExecution().analyzed()))
+        for names in (_event_times(side) for join in joins for side in (join.left(), join.right())):
+            if len(names) > 1:
+                faults.append(Fault(str(function[0]), f"joins {' and '.join(names)}{_TWO_TIMES}", key=function[1]))
+        reaches = [_reach(rows, join) for join in joins]
+        reach = sum((one for one in reaches if one is not None), timedelta(0))
+        if None in reaches:
+            faults.append(Fault(str(function[0]), _UNBOUNDED, key=function[1]))
+    return faults, reach
+
+
+def refusal_of(rows: DataFrame, output: str) -> str:
+    """Say what Spark has against a stream of this plan, as it would when the query starts; "" for nothing."""
+    jvm = rows.sparkSession._jvm
+    assert jvm is not None
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Append() if output == "append" else modes.Update()
+    try:
+        checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)
+    except (AnalysisException, Py4JJavaError) as error:
+        return f"Spark refuses its plan: {first_line(error)}"
+    return ""
+
+
+def _joins(plan: Any) -> Iterator[Any]:
+    """Yield the joins of two streams in a plan of the JVM."""
+    children = plan.children()
+    if plan.nodeName() == "Join" and all(children.apply(side).isStreaming() for side in range(2)):
+        yield plan
+    for number in range(children.size()):
+        yield from _joins(children.apply(number))
+
+
+def _event_times(plan: Any) -> list[str]:
+    """Name the columns of a plan of the JVM that have a watermark."""
+    columns = [plan.output().apply(number) for number in range(plan.output().size())]
+    return [column.name() for column in columns if column.metadata().contains(_DELAY)]
+
+
+def _reach(rows: DataFrame, join: Any) -> timedelta | None:
+    """Ask Spark how far behind the watermark the state of `join` reaches; None where it has no end."""
+    jvm = rows.sparkSession._jvm
+    assert jvm is not None
+    helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
+    if helper.isWatermarkInJoinKeys(join):
+        return timedelta(0)
+    reach, watermark = 0, jvm.scala.Option.apply(_WATERMARK_MS)
+    for side, other in ((join.left(), join.right()), (join.right(), join.left())):
+        oldest = helper.getStateValueWatermark(side.outputSet(), other.outputSet(), join.condition(), watermark)
+        if oldest.isEmpty():
+            return None
+        reach = max(reach, _WATERMARK_MS - oldest.get())
+    return timedelta(milliseconds=reach)

@@ -6,15 +6,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import FINDING_BYTES
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
@@ -109,21 +112,53 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def planning_session(settings: Settings) -> Iterator[SparkSession]:
-    """Start a session that makes plans and runs nothing, in a JVM of its own; nothing is left behind.
+    """Start a session that makes plans and runs nothing, in a JVM of its own; nothing is left behind, no log either.
+
+    Modules are found where a job finds them.
 
     Raises:
         ConfigError: there is no Java, or the set-up is not complete.
+        TransientError: Spark did not start; its last words are told.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     with tempfile.TemporaryDirectory() as folder:
         own = settings.model_copy(update={"state": Path(folder)})
         clean_scratch(own, _PLANNING)
-        spark = streaming_session(own, job=_PLANNING, slots=1)
+        with _said_to(Path(folder) / "spark.log"):
+            spark = streaming_session(own, job=_PLANNING, slots=1)
+        path = sys.path[:]
+        # No job inherits these, so what is found there alone is missing in a job.
+        outside = {"", str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+        sys.path[:] = [place for place in path if place not in outside]
+        # It writes each refusal to standard error as JSON, though the exception says the same.
+        refusals = PySparkLogger.getLogger("SQLQueryContextLogger")
+        refusals.disabled = True
         try:
             yield spark
         finally:
+            sys.path[:], refusals.disabled = path, False
             spark.stop()
             jvm.end()
+
+
+@contextmanager
+def _said_to(log: Path) -> Iterator[None]:
+    """Let a JVM that is started in the block write to `log`, in place of the screen; its whole life long."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    try:
+        with log.open("wb") as file:
+            for number, _ in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    except PySparkException as error:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise TransientError(f"Spark did not start: {lines[-1] if lines else error}") from error
+    finally:
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _submitted_to() -> str:
@@ -192,6 +227,13 @@ def consumer_group(settings: Settings, job: str) -> str:
     return f"{settings.names.group(job)}.spark"
 
 
+def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str], **options: str) -> DataFrame:
+    """Read `topics` by `reader`, `spark.read` or `spark.readStream`, for `job`."""
+    own = kafka_options(settings) | {"groupIdPrefix": consumer_group(settings, job), "subscribe": ",".join(topics)}
+    records: DataFrame = reader.format("kafka").options(**own, **options).load()
+    return records
+
+
 def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     """Take a small heap, one collector thread, the quick compiler: start and memory matter more than throughput."""
     options = [
@@ -243,4 +285,7 @@ def _streaming() -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "10s",
         "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+        # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
+        # there when the job counts as hung.
+        "spark.python.worker.tracebackDumpIntervalSeconds": "120",
     }

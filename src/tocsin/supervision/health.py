@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from tocsin.model.detector import Stage
-from tocsin.model.job_report import MUCH_QUARANTINED, SILENT_SECONDS, JobState
+from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, SILENT_SECONDS, JobState
 from tocsin.runtime.heartbeat import Beat
 from tocsin.supervision.job_states import Condition, Past
 from tocsin.supervision.runners.runner import Process
@@ -169,8 +169,8 @@ def _reported(facts: JobFacts) -> Health:
         gone = ", is gone" if facts.processes is None else ""
         reason = f"no heartbeat for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
         return Health(Standing.PROBLEM, "silent", reason)
-    is_quarantining = report.bad_ratio > MUCH_QUARANTINED
-    standing = _SAID.get(report.state, Standing.WARNING if is_quarantining else Standing.OK)
+    loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
+    standing = _SAID.get(report.state, Standing.WARNING if loses_much else Standing.OK)
     if facts.drain_asked_at is not None and standing is Standing.OK:
         standing = Standing.WARNING
     return Health(standing, word, _explained(facts, report.reason))

@@ -1,4 +1,4 @@
-"""Handle the jobs of an installation from short-lived processes, such as tasks of Airflow, which the jobs outlive."""
+"""Handle the jobs of an installation: from the stack, or from short-lived processes such as tasks of Airflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.runtime.detector_versions import FollowedCatalog
+from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.runtime.state_file import Stamps, stamps
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
@@ -47,15 +47,25 @@ class InstalledJobs:
     Attributes:
         settings: of the installation.
         runner: starts and finds the processes.
+        catalog: all that is declared.
+        supervisor: of the jobs.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, java_home: Path | None = None, *, tethered: bool = False) -> None:
+        """Handle the jobs of `settings`.
+
+        Args:
+            settings: of the installation.
+            java_home: the Java of the jobs; None to look for it at each start.
+            tethered: see `LocalRunner`.
+        """
         self.settings = settings
-        self.runner = LocalRunner(instance_of(settings), settings.log)
-        self._catalog = FollowedCatalog(settings)
+        self.runner = LocalRunner(instance_of(settings), settings.log, tethered=tethered)
+        self.catalog = FollowedCatalog(settings)
+        self._java_home = java_home
         self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
         self._declared: dict[str, Desired] = {}
-        self._supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
+        self.supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
         self._watch = Watch(settings, _CHARGE, self.runner)
 
     def look(self, is_off: Callable[[str], bool | None]) -> None:
@@ -69,13 +79,13 @@ class InstalledJobs:
         """
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
-            catalog = self._catalog.read()
+            catalog = self.catalog.read()
             switches = ask_switches(self.settings.state, switched_jobs(catalog), is_off)
             on = switches.applied(desired_jobs(catalog, self.settings))
             end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
             desired = read_drains(self.settings.state).applied(on)
-            self._supervisor.tick(desired)
-            if time.monotonic() > deadline or not self._supervisor.under_way(desired, _WAIT_SECONDS):
+            self.supervisor.tick(desired)
+            if time.monotonic() > deadline or not self.supervisor.under_way(desired, _WAIT_SECONDS):
                 break
             time.sleep(_PAUSE_SECONDS)
         for job in desired:
@@ -88,13 +98,15 @@ class InstalledJobs:
         """
         root = here().root
         code = (*root.glob("src/tocsin/**/*.py"), *root.glob("spark_jobs/*.py"))
-        now = self._catalog.read(), stamps(code)
+        now = self.catalog.read(), stamps(code)
         if now != self._seen:
             forget_code()
             self._declared, self._seen = desired_jobs(now[0], self.settings), now
+        for job in self._declared:  # within a second: the next look may be a minute away
+            rotate(self.settings.log(job))
         state = self.settings.state
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
-        return self._supervisor.drift(not_stopped(state, self._declared)) | turned
+        return self.supervisor.drift(not_stopped(state, self._declared)) | turned
 
     def watch(self) -> list[Incident]:
         """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
@@ -103,23 +115,26 @@ class InstalledJobs:
             OSError: the state folder cannot be written.
         """
         since = time.time() - _SHOWN_SECONDS
-        return [one for one in self._watch.look(self._catalog.read()) if one.at > since]
+        return [one for one in self._watch.look(self.catalog.read()) if one.at > since]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`; a drain is over."""
         end_drain(self.settings.state, job)
-        return self._supervisor.restart(job)
+        return self.supervisor.restart(job)
 
     def facts(self, job: str) -> JobFacts:
         """Gather what is known of `job` now."""
-        found = look(self.settings, self._catalog.read(), self.runner.list())
+        found = look(self.settings, self.catalog.read(), self.runner.list())
         return found.facts(job, found.switches.off.get(dag_of(job)))
 
     def _launch(self, start: Start) -> Launch:
-        java = Path(os.environ.get("JAVA_HOME", ""))
-        java_home = java if java.is_relative_to(here().java) else find_java().home
         labels = Labels(instance_of(self.settings), start.job, start.spec)
-        return job_launch(self.settings, labels, java_home, beside=start.beside)
+        return job_launch(self.settings, labels, self._java_home or _java(), beside=start.beside)
+
+
+def _java() -> Path:
+    java = Path(os.environ.get("JAVA_HOME", ""))
+    return java if java.is_relative_to(here().java) else find_java().home
 
 
 class Sender:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
-from tocsin.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, JobName, dag_of, detector_job
+from tocsin.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, VIEW, JobName, dag_of, detector_job
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -20,14 +20,14 @@ BROKEN = "broken"
 _LONGEST = 200
 _PAUSED = "Pausing stops, and unpausing starts:"
 _SHOWN = "A failed run here shows a condition of one of them.\n"
+_DRAIN = "| Trigger, `drain` | reads everything up to now, then stops until it is restarted |\n"
 _SWITCH = """
 ---
 | do | and the job |
 |---|---|
 | pause, unpause | is stopped, is started |
 | Trigger, `restart` | is restarted at once; that does not count as a failure |
-| Trigger, `drain` | reads everything up to now, then stops until it is restarted |
-| Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
+{drain}| Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
 | Trigger, `status` | is described in the log of the task |
 | edit the file | is replaced, if its computation has changed |
 
@@ -86,29 +86,29 @@ def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card
 def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> Card:
     """Make the card of a flow or a view."""
     target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": str(spec.sink)}
-    facts = {"source": spec.source, **target, "stage": str(spec.stage), "owner": spec.owner}
+    facts = {"source": ", ".join(spec.sources), **target, "stage": str(spec.stage), "owner": spec.owner}
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    word = "flow" if isinstance(spec, FlowSpec) else "view"
+    is_flow = isinstance(spec, FlowSpec)
+    does = _SWITCH.format(drain="") if is_flow else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
     return Card(
         dag=dag,
         jobs=tuple(jobs),
         title=spec.title[:_LONGEST],
         owner=spec.owner,
         recipients=dict.fromkeys(jobs, spec.owner),
-        tags=(word, str(spec.stage), spec.source[:100]),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}{_tab(dag)}",
+        tags=(FLOW if is_flow else VIEW, str(spec.stage), *(name[:100] for name in spec.sources)),
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{does}{_tab(dag)}",
         paused=paused,
     )
 
 
 def _detector(spec: DetectorSpec, paused: bool) -> Card:
-    window = "none: each event by itself" if spec.window is None else str(spec.window)
     limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
     facts = {
-        "source": spec.source,
+        "source": ", ".join(spec.sources),
         "entity": ", ".join(spec.entity),
-        "window": window,
+        "window": spec.window_text,
         "levels": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
         "stage": str(spec.stage),
         "owner": spec.owner,
@@ -117,14 +117,15 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
         "version": spec.version,
     }
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
+    switch = _SWITCH.format(drain=_DRAIN)
     return Card(
         dag=dag_of(detector_job(spec.name)),
         jobs=(detector_job(spec.name),),
         title=spec.title[:_LONGEST],
         owner=spec.owner,
         recipients={detector_job(spec.name): spec.owner},
-        tags=(DETECTOR, str(spec.stage), spec.source[:100]),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}{_tab(dag_of(detector_job(spec.name)))}",
+        tags=(DETECTOR, str(spec.stage), *(name[:100] for name in spec.sources)),
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{switch}{_tab(dag_of(detector_job(spec.name)))}",
         paused=paused,
     )
 

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import BaseModel
-
-from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
-from tocsin.model.flow import FlowSpec
-from tocsin.model.names import COMPUTE, DETECTOR, DRAIN, FLOW, INDEXER, INGEST, NOTIFIER, TABLE, VIEW, WEB, JobName
-from tocsin.model.source import Source
-from tocsin.model.view import ViewSpec
+from tocsin.model.names import (
+    COMPUTE,
+    DETECTOR,
+    DRAIN,
+    EXPORTER,
+    FLOW,
+    INDEXER,
+    INGEST,
+    NOTIFIER,
+    TABLE,
+    VIEW,
+    WEB,
+    JobName,
+)
+from tocsin.project import keywords
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
+from tocsin.supervision.planning import desired_inputs
 
-# History and topics are looked after by others, people are for the mails.
-_NOT_INGESTED = {"title", "owner", "history_days", "partitions", "silent_after"}
-_DETECTED = {"name", "lateness", "columns"}
-_NOT_JOINED = {"title", "owner", "keep", "max_rows"}
 _SPARK = ("kafka", "quality", "tables", "sparkjob", "ingest")
 _ALERTS = ("kafka", "quality", "history", "backfill", "alerts")
 
@@ -78,97 +81,6 @@ def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
     return {kind.job(name): error for kind in KINDS.values() for name, error in kind.broken(catalog).items()}
 
 
-def _ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    spark = _plain(settings.kafka), _plain(settings.spark)
-    return {
-        name: Desired(_spec(code, *spark, _plain(source, exclude=_NOT_INGESTED)), heavy=True)
-        for name, source in _ingested(catalog).items()
-    }
-
-
-def _ingested(catalog: Catalog) -> dict[str, Source]:
-    return {name: source for name, source in catalog.sources.items() if not source.is_derived}
-
-
-def _tables(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    kafka = _plain(settings.kafka)
-    return {name: Desired(_spec(code, kafka, _plain(spec))) for name, spec in catalog.tables.items()}
-
-
-def _queries(
-    declared: Callable[[Catalog], Mapping[str, FlowSpec | DetectorSpec | ViewSpec]],
-    more: Callable[[Catalog, Any], str] = lambda catalog, spec: "",
-    *,
-    hands_over: bool = False,
-) -> Callable[[Catalog, Settings, str], dict[str, Desired]]:
-    """Desire a job for each file whose stage runs.
-
-    It is replaced if its version changes, its source, the platform or `more`; what does not touch its results, such as
-    owner and stage, replaces none.
-    """
-
-    def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-        made, spark = {}, (_plain(settings.kafka), _plain(settings.spark))
-        for name, spec in declared(catalog).items():
-            if spec.stage.runs:
-                reads = _plain(catalog.sources[spec.source], include=_DETECTED)
-                joined = [_plain(catalog.tables[one], exclude=_NOT_JOINED) for one in spec.tables]
-                hashed = _spec(code, *spark, reads, spec.version, more(catalog, spec), *joined)
-                memory = None if isinstance(spec, FlowSpec) else spec.memory
-                made[name] = Desired(hashed, heavy=True, memory_bytes=memory, hands_over=hands_over)
-        return made
-
-    return desired
-
-
-def _written(catalog: Catalog, flow: FlowSpec) -> str:
-    return _plain(catalog.sources[flow.to], exclude=_NOT_INGESTED)
-
-
-def _drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace it too when the passwords are written anew: it reads them once."""
-    credentials = settings.drain_credentials
-    if credentials is None:
-        return {}
-    sources = [_plain(source) for source in catalog.sources.values()]
-    written = str(credentials.stat().st_mtime_ns) if credentials.exists() else ""
-    return {"": Desired(_spec(code, _plain(settings.kafka), _plain(settings.drain), written, *sources))}
-
-
-def _views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
-    shared = _plain(settings.kafka), _plain(settings.views)
-    return {
-        name: Desired(_spec(code, *shared, spec.sink, spec.table, *spec.key, *spec.total, str(spec.keep)))
-        for name, spec in catalog.views.items()
-        if spec.stage.runs
-    }
-
-
-def _web(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Serve REST while there are views; the server reads their files again when these change."""
-    return {"": Desired(_spec(code, _plain(settings.kafka), _plain(settings.web)))} if catalog.views else {}
-
-
-def _of_alerts(settings: Settings) -> tuple[str, ...]:
-    return _plain(settings.kafka), _plain(settings.alerts)
-
-
-def _spec(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-
-
-def _plain(model: BaseModel, include: set[str] | None = None, exclude: set[str] | None = None) -> str:
-    """Write `model`, or these fields of it, as text that is the same in every process: sets in order."""
-    return json.dumps(_sorted(model.model_dump(include=include, exclude=exclude)), sort_keys=True, default=str)
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _sorted(one) for key, one in value.items()}
-    return sorted(map(str, value)) if isinstance(value, frozenset | set) else value
-
-
 KINDS = {
     kind.word: kind
     for kind in (
@@ -176,8 +88,8 @@ KINDS = {
             word=INGEST,
             program="spark_jobs/ingest.py",
             rooms=_SPARK,
-            desired=_ingests,
-            declared=_ingested,
+            desired=desired_inputs.ingests,
+            declared=desired_inputs.ingested,
             folder="sources",
             suffix=".toml",
         ),
@@ -185,8 +97,8 @@ KINDS = {
             word=TABLE,
             program="tocsin.tables",
             rooms=("kafka", "tables"),
-            desired=_tables,
-            declared=lambda catalog: catalog.tables,
+            desired=desired_inputs.tables,
+            declared=lambda catalog: catalog.kept_tables,
             folder="tables",
             suffix=".toml",
         ),
@@ -194,7 +106,9 @@ KINDS = {
             word=FLOW,
             program="spark_jobs/flow.py",
             rooms=(*_SPARK, "flows"),
-            desired=_queries(lambda catalog: catalog.flows, _written),
+            desired=desired_inputs.queries(
+                keywords.FLOW, lambda catalog: catalog.flows, desired_inputs.written_source, hands_over=True
+            ),
             declared=lambda catalog: catalog.flows,
             folder="flows",
             suffix=".py",
@@ -203,7 +117,7 @@ KINDS = {
             word=DETECTOR,
             program="spark_jobs/detect.py",
             rooms=(*_SPARK, "detect"),
-            desired=_queries(lambda catalog: catalog.detectors, hands_over=True),
+            desired=desired_inputs.queries(keywords.DETECTOR, lambda catalog: catalog.detectors, hands_over=True),
             declared=lambda catalog: catalog.detectors,
             folder="detectors",
             suffix=".py",
@@ -212,7 +126,9 @@ KINDS = {
             word=COMPUTE,
             program="spark_jobs/compute.py",
             rooms=(*_SPARK, "views/spark", "views/rebuild"),
-            desired=_queries(lambda catalog: catalog.views, lambda _, spec: str(spec.computed.window)),
+            desired=desired_inputs.queries(
+                keywords.VIEW, lambda catalog: catalog.views, desired_inputs.computed_window
+            ),
             declared=lambda catalog: catalog.views,
             folder="views",
             suffix=".py",
@@ -221,7 +137,7 @@ KINDS = {
             word=VIEW,
             program="tocsin.views",
             rooms=("kafka", "views"),
-            desired=_views,
+            desired=desired_inputs.views,
             declared=lambda catalog: catalog.views,
             folder="views",
             suffix=".py",
@@ -230,7 +146,7 @@ KINDS = {
             word=INDEXER,
             program="tocsin.alerts",
             rooms=_ALERTS,
-            desired=lambda _, settings, code: {"": Desired(_spec(code, *_of_alerts(settings)))},
+            desired=desired_inputs.indexer,
             title="Merges findings into alerts",
             uses_alerts_db=True,
         ),
@@ -238,7 +154,7 @@ KINDS = {
             word=NOTIFIER,
             program="tocsin.alerts",
             rooms=_ALERTS,
-            desired=lambda _, settings, code: {"": Desired(_spec(code, *_of_alerts(settings), _plain(settings.smtp)))},
+            desired=desired_inputs.notifier,
             title="Sends what is due",
             uses_alerts_db=True,
         ),
@@ -246,7 +162,7 @@ KINDS = {
             word=DRAIN,
             program="tocsin.log_drain",
             rooms=("kafka", "quality", "ingest", "log_drain"),
-            desired=_drain,
+            desired=desired_inputs.drain,
             title="Takes lines over HTTP",
             wanted=lambda settings: settings.drain.credentials_file is not None,
         ),
@@ -254,9 +170,18 @@ KINDS = {
             word=WEB,
             program="tocsin.views.rest",
             rooms=("kafka", "views"),
-            desired=_web,
+            desired=desired_inputs.web,
             title="Answers questions about views",
             wanted=lambda settings: any((settings.project / "views").glob("*.py")),
+        ),
+        JobKind(
+            word=EXPORTER,
+            program="tocsin.metrics",
+            rooms=(*_ALERTS, "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
+            desired=desired_inputs.exporter,
+            title="Answers Prometheus",
+            wanted=lambda settings: settings.metrics.enabled,
+            uses_alerts_db=True,
         ),
     )
 }

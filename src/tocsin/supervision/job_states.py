@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from tocsin.model.job_report import FailureCause
 from tocsin.runtime import state_file
 
 HUNG = "is hung"
@@ -28,6 +29,7 @@ class Condition(StrEnum):
     LATE = "drops late events"
     SILENT = "no input"
     QUARANTINING = "much goes to quarantine"
+    IGNORING = "ignores nearly everything"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,8 @@ class Desired:
         readable: False when it cannot be told whether it should run: then it is left alone.
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
+        inputs: what it is started with, by name; `spec` is the hash of that.
+        besides: what else its file declares, by name; a change of it restarts nothing.
     """
 
     spec: str
@@ -81,6 +85,8 @@ class Desired:
     readable: bool = True
     memory_bytes: int | None = None
     hands_over: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict, compare=False)
+    besides: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 UNREADABLE = Desired("", readable=False)
@@ -96,6 +102,7 @@ class Live:
         beat_at: last heartbeat of this very process; None before the first.
         rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
         stalled_seconds: for how long it has not come on, as that heartbeat says.
+        stuck_at: of one that is hung: file and line of the project where a worker of it is; empty if unknown.
         leader: False for a process whose leader is gone.
         leads: whether it says that it is the one that works for the job; False before its first heartbeat.
         ready: whether it says that it can take over from the one that leads.
@@ -109,6 +116,7 @@ class Live:
     beat_at: float | None = None
     rss_bytes: int = 0
     stalled_seconds: float = 0.0
+    stuck_at: str = ""
     leader: bool = True
     leads: bool = False
     ready: bool = False
@@ -122,12 +130,12 @@ class Actual:
     Attributes:
         live: the processes.
         exits: exit code of the last process of a job.
-        causes: why the last process of a job ended, in its own words.
+        causes: why the last process of a job ended, as it reported itself.
     """
 
     live: Sequence[Live] = ()
     exits: Mapping[str, int] = field(default_factory=dict)
-    causes: Mapping[str, str] = field(default_factory=dict)
+    causes: Mapping[str, FailureCause] = field(default_factory=dict)
 
     def runs(self, job: str, spec: str) -> bool:
         """Return whether a process of `job` from `spec` lives; what a dead one has left, a JVM, does not count."""
@@ -145,6 +153,7 @@ class Past:
         failures: times of the failures that count.
         retry_at: not to be started before.
         condition, reason: how it fares and why, in words.
+        first: the cause of the first of its failures that count; None without any.
         asked: pids that were asked to stop, and when.
         works: whether the process of `started_at` has come to work.
     """
@@ -156,6 +165,7 @@ class Past:
     retry_at: float = 0.0
     condition: Condition = Condition.FINE
     reason: str = ""
+    first: FailureCause | None = None
     asked: Mapping[int, float] = field(default_factory=dict)
     works: bool = False
 

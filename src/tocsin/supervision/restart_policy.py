@@ -7,8 +7,6 @@ tried at the bound. A healthy period or a changed spec forgives everything.
 
 A job that hands over is not stopped for a changed spec: the new process starts beside the old one, which is stopped
 when the new one says that it is ready. As long as the new one fails, the old one runs on.
-
-Standard library only.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tocsin.model.job_report import FailureCause
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.supervision.job_states import (
     HUNG,
@@ -62,7 +61,7 @@ def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[l
     live = [process for process in actual.live if process.job == job and process.pid not in past.asked]
     stops = [Stop(job, process.pid, "a restart was asked for", force=not process.leader) for process in live]
     stopping = {**past.asked, **{process.pid: now for process in live}}
-    past = replace(past, expected=False, failures=(), retry_at=0.0, asked=stopping)
+    past = replace(past, expected=False, failures=(), retry_at=0.0, first=None, asked=stopping)
     return stops, replace(history, jobs={**history.jobs, job: past})
 
 
@@ -97,7 +96,7 @@ class _Round:
         if past.spec and past.spec != wanted.spec and past.condition is not Condition.FINE:
             past = self._changed(job, past, Condition.FINE, "changed")
         if past.spec != wanted.spec:
-            past = replace(past, failures=(), retry_at=0.0)
+            past = replace(past, failures=(), retry_at=0.0, first=None)
         chosen = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
         before = None if chosen is not None and (chosen.leads or chosen.ready) else self._before(live, wanted, past)
         for process in live:
@@ -130,34 +129,42 @@ class _Round:
         patience = (
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
         )
-        if past.condition is not Condition.FINE and self._now - started >= patience:
-            return replace(self._changed(job, past, Condition.FINE, "recovered"), failures=())
+        stalled = max((p.stalled_seconds for p in own), default=0.0)
+        if past.condition is not Condition.FINE and self._now - started - stalled >= patience:
+            return replace(self._changed(job, past, Condition.FINE, "recovered"), failures=(), first=None)
         return past
 
     def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
         """The job ended by itself; if it `runs_on`, a process of another version is still there."""
         past = replace(past, expected=False)
-        reason = end_reason(code, self._actual.causes.get(job, ""))
+        cause = self._actual.causes.get(job)
+        reason = end_reason(code, "" if cause is None else str(cause))
         reason = f"{reason}; the version before keeps running" if runs_on else reason
         if code == ExitCode.LOCKED:
             past = replace(past, retry_at=self._now + self._pace.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
         return self._counted(job, past, reason, code)
 
-    def _counted(self, job: str, past: Past, reason: str, code: int | None = None) -> Past:
-        """One failure more, and the delay that follows from it."""
+    def _counted(self, job: str, past: Past, reason: str, code: int | None = None, stalled: float = 0.0) -> Past:
+        """One failure more, and the delay that follows from it. The first cause stays, however many follow.
+
+        The time for which it has `stalled` is no healthy one, and failures may lie further apart by it.
+        """
         pace, now = self._pace, self._now
-        healthy = now - past.started_at >= pace.healthy_after
-        since = now - pace.crash_loop_window
+        healthy = now - past.started_at - stalled >= pace.healthy_after
+        since = now - pace.crash_loop_window - pace.crash_loop_failures * stalled
         failures = (*(() if healthy else (at for at in past.failures if at > since)), now)
         delay = 0.0 if len(failures) == 1 else min(pace.longest_delay, pace.first_delay * 2 ** (len(failures) - 2))
+        first = past.first if len(failures) > 1 and past.first else self._actual.causes.get(job)
+        first = first or FailureCause(what=reason)
         condition = Condition.RESTARTING
         if code in _LASTING:
             condition, delay = _LASTING[ExitCode(code)], pace.longest_delay
         elif len(failures) >= pace.crash_loop_failures:
             condition, delay = Condition.CRASH_LOOP, pace.longest_delay
-            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s{_LAST}{reason}"
-        past = replace(past, failures=failures, retry_at=now + delay)
+            last = "" if str(first) in reason else f"; the last: {reason}"
+            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s, the first: {first}{last}"
+        past = replace(past, failures=failures, retry_at=now + delay, first=first)
         return self._changed(job, past, condition, reason)
 
     def _changed(self, job: str, past: Past, condition: Condition, reason: str) -> Past:
@@ -177,11 +184,12 @@ class _Round:
         """Name the failure of `process` while it lives; None when it does not fail."""
         if wanted.memory_bytes is not None and process.rss_bytes > wanted.memory_bytes:
             taken, allowed = process.rss_bytes / 1e6, wanted.memory_bytes / 1e6
-            return f"takes {taken:.0f} MB of memory; it declares {allowed:.0f} MB"
+            return f"memory limit: takes {taken:.0f} MB of {allowed:.0f} MB"
         if not wanted.beats:
             return None
         if process.stalled_seconds > self._pace.stalled_after:
-            return f"{HUNG}: it is alive, but made no progress for {process.stalled_seconds:.0f} s"
+            where = f"; a worker is at {process.stuck_at}" if process.stuck_at else ""
+            return f"{HUNG}: it is alive, but made no progress for {process.stalled_seconds:.0f} s{where}"
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
@@ -190,7 +198,8 @@ class _Round:
         """Stop one process that may not stay; one that hangs or takes too much memory has failed."""
         fault = self._fault(process, wanted)
         if fault is not None and fault == self._failure(process, wanted) and process.pid not in past.asked:
-            past = self._counted(process.job, replace(past, started_at=process.started_at), fault)
+            past = replace(past, started_at=process.started_at)
+            past = self._counted(process.job, past, fault, stalled=process.stalled_seconds)
         if wanted.hands_over and process.spec != wanted.spec:
             fault = "handing over to another version" if fault == _OTHER_SPEC else fault
         reason = fault or ("was asked to stop" if process.pid in past.asked else "runs twice")
@@ -233,7 +242,6 @@ class _Round:
         return self._now >= at or at - self._now > longest
 
 
-_LAST = ", the last: "
 _OTHER_SPEC = "runs from another spec"
 # A copy that finds the lock held has ended after so many retries, so one that is still there has got it.
 _UNLOCKED = 4
@@ -258,8 +266,3 @@ def end_reason(code: int | None, cause: str = "") -> str:
 
 def _signal(number: int) -> str:
     return signal.Signals(number).name if number in signal.Signals.__members__.values() else "unknown"
-
-
-def last_cause(reason: str) -> str:
-    """The cause in the reason of a condition, without the count of failures before it."""
-    return reason.partition(_LAST)[2] or reason

@@ -6,6 +6,7 @@ is found in the process list.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,10 @@ from pathlib import Path
 import structlog
 
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import FailureCause, JobState
 from tocsin.runtime.heartbeat import Beat, read_beat
 from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.incidents.chronicle import Event, Look, What, record
+from tocsin.supervision.incidents.chronicle import ChronicleEntry, Look, What, record
 from tocsin.supervision.job_states import (
     Action,
     Actual,
@@ -34,6 +35,7 @@ from tocsin.supervision.job_states import (
     read_history,
     write_history,
 )
+from tocsin.supervision.planning.start_record import note_start
 from tocsin.supervision.restart_policy import reconcile, restarted, under_way
 from tocsin.supervision.runners.runner import Launch, Process, Runner
 
@@ -41,6 +43,8 @@ _FORCED_SECONDS = 5.0
 _LOCK_SECONDS = 10.0
 _SAME_START_SECONDS = 1.0
 _LONGEST_CAUSE = 300
+_STACK, _STACK_LINES = "Timeout (", 2000  # of a log are searched for the last stack
+_DECLARED_FRAME = re.compile(r'File "[^"]*/((?:detectors|flows|views)/[^"/]+\.py)", line (\d+)')
 
 log = structlog.get_logger()
 
@@ -162,8 +166,18 @@ class Supervisor:
         actions, after = reconcile(desired, actual, history, now, self._charge.pace)
         if after != history:
             write_history(self._memory, after)  # before acting: the end of a forgotten start would be no failure
+        for start in (action for action in actions if isinstance(action, Start)):
+            self._note_start(start.job, (desired or {}).get(start.job))
         self._do(Look(now, actual, history, after, actions), processes)
         return actions
+
+    def _note_start(self, job: str, wanted: Desired | None) -> None:
+        """Note what `job` is started with; a full disk is no reason not to start it."""
+        try:
+            if wanted is not None and wanted.inputs:
+                note_start(self._charge.state, job, wanted)
+        except OSError as error:
+            log.warning("start not recorded", of=job, error=str(error))
 
     def _restart(self, job: str) -> bool:
         history = read_history(self._memory)
@@ -183,7 +197,7 @@ class Supervisor:
 
     def _note(self, job: str, what: What, reason: str, ran_seconds: float | None = None) -> None:
         """Record what no look tells."""
-        event = Event(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
+        event = ChronicleEntry(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
         record(self._charge.state, [(job, event)])
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
@@ -192,23 +206,27 @@ class Supervisor:
         actual = Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
         pasts = history.jobs.items()
         gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
-        return replace(actual, causes={job: self._cause(job, past) for job, past in gone.items()})
+        causes = {job: self._cause(job, past) for job, past in gone.items()}
+        return replace(actual, causes={job: cause for job, cause in causes.items() if cause is not None})
 
-    def _cause(self, job: str, past: Past) -> str:
-        """Why the process of `past` failed, as it said itself; empty when it said nothing."""
+    def _cause(self, job: str, past: Past) -> FailureCause | None:
+        """Why the process of `past` failed, as it said itself; None when it said nothing."""
         for beside in (True, False):
             beat = read_beat(self._charge.state, job, beside=beside)
             if beat is None or beat.report.state is not JobState.FAILED or beat.report.started_at is None:
                 continue
             if beat.report.started_at.timestamp() >= past.started_at - _SAME_START_SECONDS:
-                return " ".join(beat.report.reason.split())[:_LONGEST_CAUSE]
-        return ""
+                cause = beat.report.cause or FailureCause(what=beat.report.reason)
+                return cause.model_copy(update={"what": " ".join(cause.what.split())[:_LONGEST_CAUSE]})
+        return None
 
     def _live_one(self, process: Process) -> Live:
         """`process`, and the last sign of life of this very one."""
         beside = self._beat(process, beside=True)  # first: it goes when the other one is there, and not before
         leading = self._beat(process, beside=False)
         beat = leading or beside
+        stalled = beat.report.stalled_seconds if beat else 0.0
+        is_hung = stalled > self._charge.pace.stalled_after
         return Live(
             job=process.labels.job,
             pid=process.pid,
@@ -216,7 +234,8 @@ class Supervisor:
             started_at=process.started_at,
             beat_at=self._clock() - beat.age_seconds if beat else None,
             rss_bytes=beat.report.rss_bytes if beat else 0,
-            stalled_seconds=beat.report.stalled_seconds if beat else 0.0,
+            stalled_seconds=stalled,
+            stuck_at=stuck_at(self._runner.logs(process.labels.job, _STACK_LINES)) if is_hung else "",
             leader=process.leader,
             leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
@@ -246,6 +265,16 @@ class Supervisor:
             self._note(action.job, What.REFUSED, f"cannot be started: {error}")
         else:
             log.info("start", of=action.job, pid=pid, reason=action.reason)
+
+
+def stuck_at(log: Sequence[str]) -> str:
+    """Find in the last stack in `log` the innermost line of a declared file, as `detectors/x.py:12`; "" if in none.
+
+    Python workers write one when one task has kept them busy for long; see `tocsin.sparkjob.session`.
+    """
+    begin = max((number for number, line in enumerate(log) if line.startswith(_STACK)), default=len(log))
+    found = (_DECLARED_FRAME.search(line) for line in log[begin:])
+    return next((f"{one[1]}:{one[2]}" for one in found if one), "")
 
 
 def _life(past: Past | None) -> object:

@@ -1,5 +1,8 @@
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 SCRIPT = """
 import logging, warnings, structlog
@@ -44,3 +47,50 @@ def test_what_py4j_tries_once_more_is_not_told() -> None:
     done = subprocess.run([sys.executable, "-c", PY4J], capture_output=True, text=True, check=True)
     assert "gives up" in done.stderr
     assert "tries again" not in done.stderr
+
+
+def test_as_json_each_line_is_an_object_with_the_run_of_its_process() -> None:
+    runs = []
+    for _ in range(2):
+        environment = os.environ | {"TOCSIN_LOGS__FORMAT": "json"}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env=environment
+        )
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert len(lines) == 5
+        assert {line["job"] for line in lines} == {"ingest:logins"}
+        assert [line["level"] for line in lines] == ["info", "warning", "warning", "info", "error"]
+        assert (lines[0]["event"], lines[0]["partitions"]) == ("query started", 2)
+        assert lines[3]["line"] == "two\nlines"
+        assert "ValueError: no such thing" in lines[4]["exception"]
+        assert all(line["time"].endswith("Z") for line in lines)
+        (run,) = {line["run"] for line in lines}
+        runs.append(run)
+    assert runs[0] != runs[1]
+
+
+def test_a_fault_in_the_settings_leaves_the_lines_readable() -> None:
+    environment = os.environ | {"TOCSIN_LOGS__FORMAT": "xml"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env=environment)
+    assert done.stderr.startswith("time=2")
+
+
+def test_what_is_printed_without_end_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = """
+import sys, time
+from tocsin.runtime import logs
+logs.configure("job")
+logs.keep_bounded(1_000_000)
+most = 0
+for _ in range(400):
+    sys.stderr.write("x" * 50_000)
+    sys.stderr.flush()
+    time.sleep(0.001)
+print("the last word", file=sys.stderr)
+time.sleep(0.3)
+"""
+    with log.open("ab") as out:
+        subprocess.run([sys.executable, "-c", program], stderr=out, check=True)
+    assert log.stat().st_size < 12_000_000, "20 MB were printed"
+    assert "log cut, too much was printed at once" in log.read_text()

@@ -7,8 +7,9 @@ from typing import Never
 
 import pytest
 
-from tocsin.model.errors import TocsinError
-from tocsin.sparkjob.failures import in_a_line, is_disk, refusal
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.job_report import FailureCause
+from tocsin.sparkjob.failures import FailsOnAll, cause_of, in_a_line, is_disk, refusal, root_cause
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:
@@ -53,3 +54,35 @@ def test_a_full_disk_is_known_whoever_met_it() -> None:
     assert is_disk(RuntimeError(f"{ABORTED}\nCaused by: java.io.IOException: No space left on device"))
     assert not is_disk(OSError(errno.ENOENT, "No such file"))
     assert not is_disk(RuntimeError(ABORTED))
+
+
+IN_A_WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/venv/pyspark/worker.py", line 1982, in main
+    process()
+  File "/shop/detectors/weighted.py", line 9, in weight
+    return 1 // parts(action)
+           ~~^^~~~~~~~~~~~~~
+  File "/shop/detectors/weighted.py", line 14, in parts
+    return int(action)
+ValueError: invalid literal for int() with base 10: 'x'
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:679)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):"""
+
+
+def test_the_cause_of_a_failure_is_the_line_of_the_file_that_raised_it() -> None:
+    shop, what = Path("/shop"), "ValueError: invalid literal for int() with base 10: 'x'"
+    found = cause_of(RuntimeError(f"the query failed: {IN_A_WORKER}"), shop)
+    assert found == FailureCause(what=what, file="detectors/weighted.py", line=14)
+    everywhere = cause_of(FailsOnAll(IN_A_WORKER, "events.logins/1/17"), shop)
+    assert str(everywhere) == f"detectors/weighted.py:14: {what}, on event events.logins/1/17"
+    assert root_cause(RuntimeError(IN_A_WORKER)) == what
+    assert root_cause(RuntimeError(ABORTED)) == "java.lang.RuntimeException: part-00003.parquet is not a Parquet file"
+
+
+def test_the_cause_of_a_fault_is_its_place_and_of_anything_else_what_it_says() -> None:
+    fault = ConfigError.one("/shop/detectors/d.py", "fails: ValueError: no", key="detect", line=7)
+    assert str(cause_of(fault, Path("/shop"))) == "detectors/d.py:7: detect: fails: ValueError: no"
+    assert str(cause_of(TocsinError("Kafka is away"), Path("/shop"))) == "Kafka is away"
+    assert str(cause_of(RuntimeError(ABORTED), Path("/shop"))).startswith("[FAILED_READ_FILE.NO_HINT] Encountered")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig.samples.checkpoints import batch
+from tests.rig.samples.checkpoints import P0, P1, batch
 from tocsin.detect.spark.findings import rungs
 from tocsin.sparkjob.failures import is_disk, is_kafka, is_unwritable
 from tocsin.sparkjob.plan_tree import normalise, parse_tree
@@ -22,11 +22,11 @@ EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
 def test_the_position_is_that_of_the_last_committed_batch(tmp_path: Path) -> None:
-    assert read_committed(tmp_path, "events.logins") is None
+    assert read_committed(tmp_path) is None
     batch(tmp_path, 9, {"events.logins": {"0": 10, "1": 0}})
     batch(tmp_path, 10, {"events.logins": {"0": 20, "1": 5}})
     batch(tmp_path, 11, {"events.logins": {"0": 30, "1": 6}}, done=False)
-    assert read_committed(tmp_path, "events.logins") == {0: 20, 1: 5}
+    assert read_committed(tmp_path) == {P0: 20, P1: 5}
 
 
 def progress(**fields: Any) -> str:
@@ -41,8 +41,8 @@ def test_progress_tells_offsets_rows_and_watermark() -> None:
     read = parse_progress(progress(stateOperators=operators, eventTime={"watermark": "2026-01-01T12:00:00.000Z"}))
     assert (read.batch_id, read.rows_in, read.rows_out, read.dropped_late) == (4, 3, 0, 3)
     assert read.watermark == datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert read.end_offsets == {"events.logins": {0: 3}}
-    assert read.latest_offsets == {"events.logins": {0: 5}}
+    assert read.end_offsets == {P0: 3}
+    assert read.latest_offsets == {P0: 5}
 
 
 def test_the_next_watermark_follows_the_latest_event_and_never_falls() -> None:
@@ -54,6 +54,19 @@ def test_the_next_watermark_follows_the_latest_event_and_never_falls() -> None:
     assert first.next_watermark(12) == datetime(2026, 1, 1, 11, 59, 48, tzinfo=UTC)
     assert parse_progress(progress(eventTime={"watermark": noon})).next_watermark(12) == read.watermark
     assert parse_progress(progress()).next_watermark(12) is None
+
+
+def test_several_sources_count_together_and_their_watermark_is_the_one_in_force() -> None:
+    read = parse_progress(progress(
+        sources=[{"description": "KafkaV2[Subscribe[a]]", "endOffset": {"a": {"0": 3}}, "numInputRows": 5},
+                 {"description": "KafkaV2[Subscribe[b]]", "endOffset": {"b": {"0": 8}}, "numInputRows": 4},
+                 {"description": "KafkaV2[Subscribe[a]]", "endOffset": {"a": {"0": 2}}, "numInputRows": 5}],
+        numInputRows=9, observedMetrics={"ticks:a": {"ticks": 2}, "ticks:b": {"ticks": 3}},
+        eventTime={"watermark": "2026-01-01T12:00:00.000Z", "max": "2026-01-01T12:30:00.000Z"},
+    ))  # fmt: skip
+    assert read.end_offsets == {"a/0": 2, "b/0": 8}
+    assert read.rows_in == 4
+    assert read.next_watermark(12) == datetime(2026, 1, 1, 12, tzinfo=UTC), "the other source may be behind"
 
 
 def test_a_watermark_at_its_beginning_is_none() -> None:

@@ -25,7 +25,7 @@ ENDLESS = {
 
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.runtime.time_limit.LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("tocsin.runtime.time_limit.LONGEST_SECONDS", 0.6)
     monkeypatch.setattr("tocsin.runtime.time_limit._AGAIN_SECONDS", 0.01)
 
 

@@ -97,8 +97,15 @@ def test_a_declared_memory_is_a_limit_and_replaces_nothing(project: Path) -> Non
     before = _jobs(project)["detector:second"]
     _edit(project / "detectors" / "second.py", 'stage="live"', 'stage="live", memory="900 MB"')
     after = _jobs(project)["detector:second"]
-    assert (before.memory_bytes, after.memory_bytes) == (None, 900_000_000)
+    assert (before.memory_bytes, after.memory_bytes) == (2_012_000_000, 900_000_000)
     assert after.spec == before.spec
+
+
+def test_a_job_with_many_partitions_may_have_as_many_workers_of_python(project: Path) -> None:
+    path = project / "sources" / "logins.toml"
+    _edit(path, "partitions = 2", "partitions = 20")
+    wanted = _jobs(project)
+    assert {wanted[job].memory_bytes for job in ("ingest:logins", "detector:second")} == {(2012 + 13 * 150) * 1_000_000}
 
 
 def test_an_edited_source_concerns_its_ingest_and_its_detectors(project: Path) -> None:
@@ -180,6 +187,14 @@ def test_other_passwords_and_sources_concern_the_log_drain(project: Path) -> Non
     before = _jobs(project, settings)
     _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "20 seconds"')
     assert {"drain", INGEST} <= _changed(before, _jobs(project, settings))
+
+
+def test_a_changed_flow_hands_over(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "words", tmp_path, dirs_exist_ok=True)
+    before = _jobs(tmp_path)
+    assert before["flow:words"].hands_over
+    _edit(tmp_path / "flows" / "words.py", "word != ''", "word != 'a'")
+    assert _changed(before, _jobs(tmp_path)) == {"flow:words"}
 
 
 def test_a_changed_view_replaces_the_job_that_computes_it_and_another_owner_does_not(tmp_path: Path) -> None:

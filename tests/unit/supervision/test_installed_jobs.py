@@ -69,7 +69,7 @@ def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: Ins
 def test_a_look_ends_the_drains_of_who_is_switched_off_and_of_nobody_else(
     jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_supervisor", Idle())
+    monkeypatch.setattr(jobs, "supervisor", Idle())
     ask_drain(jobs.settings.state, DETECTOR)
     jobs.look(lambda _: False)
     assert list(read_drains(jobs.settings.state).asked) == [DETECTOR]
@@ -96,7 +96,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
     assert jobs.drift() == frozenset()
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.runtime.detector_versions.catalog_in_force", lambda _: pytest.fail("read again"))
+        patch.setattr("tocsin.runtime.code_versions.catalog_in_force", lambda _: pytest.fail("read again"))
         assert jobs.drift() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")

@@ -2,7 +2,21 @@ import itertools
 from dataclasses import replace
 
 from tests.unit.supervision.world import FOREVER, Nature, World
-from tocsin.supervision.job_states import UNREADABLE, Change, Condition, Desired, Live, Pace, Start, Stop
+from tocsin.model.job_report import FailureCause
+from tocsin.supervision.job_states import (
+    UNREADABLE,
+    Actual,
+    Change,
+    Condition,
+    Desired,
+    History,
+    Live,
+    Pace,
+    Past,
+    Start,
+    Stop,
+)
+from tocsin.supervision.restart_policy import reconcile
 
 JOB = "detector:failed_logins"
 OTHER = "ingest:logins"
@@ -106,6 +120,19 @@ def test_a_job_that_beats_and_does_not_come_on_is_replaced_with_that_reason() ->
     assert not world.stops(OTHER)
 
 
+def test_to_come_to_a_standstill_again_and_again_is_a_crash_loop() -> None:
+    world = World({JOB: Desired("v1")}, pace=Pace(stalled_after=600))
+    for _ in range(4):
+        world.run(20)
+        (stuck,) = world.running(JOB)
+        for seconds in range(50, 650, 50):
+            world.run(50)
+            world.live[stuck.pid] = replace(stuck, stalled_seconds=seconds + 1, stuck_at="detectors/x.py:12")
+            world.tick()
+    assert world.changes(JOB) == ["restarting", "crash loop"], "a standstill is no healthy time"
+    assert "made no progress for 601 s; a worker is at detectors/x.py:12" in world.history.jobs[JOB].reason
+
+
 def over_memory(world: World, megabytes: float) -> Live:
     """Let the one process of the job hold so much, and look at it."""
     (one,) = world.running(JOB)
@@ -120,11 +147,11 @@ def test_a_job_over_its_declared_memory_is_restarted_with_that_reason() -> None:
     over_memory(world, 1000)
     assert not world.stops(JOB), "the limit itself is allowed"
     one = over_memory(world, 1001)
-    assert world.stops(JOB) == [Stop(JOB, one.pid, "takes 1001 MB of memory; it declares 1000 MB")]
+    assert world.stops(JOB) == [Stop(JOB, one.pid, "memory limit: takes 1001 MB of 1000 MB")]
     assert world.changes(JOB) == ["restarting"]
     world.tick()
     assert [started.pid for started in world.running(JOB)] != [one.pid]
-    assert world.log[-1][1] == Start(JOB, "v1", "restart 1: takes 1001 MB of memory; it declares 1000 MB")
+    assert world.log[-1][1] == Start(JOB, "v1", "restart 1: memory limit: takes 1001 MB of 1000 MB")
     world.run(200)
     assert world.changes(JOB) == ["restarting", "fine"]
     assert not world.stops(OTHER)
@@ -137,7 +164,7 @@ def test_to_take_too_much_memory_again_and_again_is_a_crash_loop() -> None:
         if world.running(JOB):
             over_memory(world, 501)
     assert world.changes(JOB) == ["restarting", "crash loop"]
-    assert "takes 501 MB of memory" in world.history.jobs[JOB].reason
+    assert "memory limit: takes 501 MB of 500 MB" in world.history.jobs[JOB].reason
 
 
 def test_without_a_declared_memory_there_is_no_limit() -> None:
@@ -191,7 +218,7 @@ def test_a_crash_loop_is_said_once_and_still_tried_at_the_longest_delay() -> Non
     assert world.changes(JOB) == ["restarting", "crash loop"]
     starts = world.starts(JOB)
     assert round(starts[-1] - starts[-2]) == 61
-    assert world.history.jobs[JOB].reason.endswith("failures within 600 s, the last: failed with exit code 1")
+    assert world.history.jobs[JOB].reason.endswith("failures within 600 s, the first: failed with exit code 1")
     assert len(world.starts(OTHER)) == 1
     assert not world.changes(OTHER)
 
@@ -326,3 +353,25 @@ def test_the_reason_of_a_change_is_said_in_words() -> None:
     world.run(4)
     changes = [action for _, action in world.log if isinstance(action, Change)]
     assert changes == [Change(JOB, Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")]
+
+
+def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_is_well() -> None:
+    past = Past(spec="v1", started_at=0.0, expected=True)
+    first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/7")
+    history, pace = History(jobs={JOB: past}), Pace()
+    for number in range(76):
+        cause = first if number == 0 else FailureCause(what="the sink is closed")
+        now = 61.0 * (number + 1)
+        actual = Actual(exits={JOB: 1}, causes={JOB: cause})
+        _, history = reconcile({JOB: Desired("v1")}, actual, history, now, pace)
+        _, history = reconcile({JOB: Desired("v1")}, Actual(), history, now + 60, pace)
+        history = replace(history, jobs={JOB: replace(history.jobs[JOB], started_at=now, expected=True)})
+    failing = history.jobs[JOB]
+    assert failing.first == first
+    assert failing.reason == (
+        "10 failures within 600 s, the first: detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/7; "
+        "the last: failed with exit code 1: the sink is closed"
+    )
+    live = Live(job=JOB, pid=1, spec="v1", started_at=9_000.0, beat_at=9_999.0)
+    _, history = reconcile({JOB: Desired("v1")}, Actual(live=[live]), history, 9_999.0, pace)
+    assert history.jobs[JOB].first is None

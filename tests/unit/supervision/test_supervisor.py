@@ -16,20 +16,20 @@ from tests.rig.waiting import await_that
 from tests.unit.supervision.bench import FAILING, GOOD, QUICK, Bench
 from tests.unit.supervision.dummies import SLEEP
 from tocsin.model.errors import ConfigError
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.runtime.heartbeat import Beat, beat, end_beside, read_beat
 from tocsin.runtime.lock import hold
 from tocsin.supervision.incidents.chronicle import What, read_events
 from tocsin.supervision.job_states import Action, Change, Condition, Desired, Start
 from tocsin.supervision.runners.runner import Launch
-from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.supervision.supervisor import Charge, Supervisor, stuck_at
 
 BEATS_THEN_HANGS = """
 import os, time
 from datetime import UTC, datetime
 from pathlib import Path
 from tocsin.runtime.heartbeat import beat
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import FailureCause, JobReport, JobState
 for _ in range({beats}):
     about = {{"job": "notifier", "at": datetime.now(UTC), "pid": os.getpid(), "rss_bytes": {rss}}}
     beat(Path({state!r}), JobReport(state=JobState.WAITING, **about))
@@ -124,6 +124,7 @@ def test_the_last_words_of_a_job_are_the_cause_of_its_failure(bench: Bench) -> N
     await_that(told)
     change = next(action for action in bench.done if isinstance(action, Change))
     assert change.reason == "failed with exit code 1: no such column: user"
+    assert bench.supervisor.pasts()["notifier"].first == FailureCause(what="no such column: user")
 
 
 def test_another_supervisor_adopts_what_runs(bench: Bench) -> None:
@@ -210,7 +211,7 @@ def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
         return bench.pid("notifier") not in (None, first)
 
     await_that(replaced)
-    assert any("takes 600 MB of memory; it declares 500 MB" in str(action) for action in bench.done)
+    assert any("memory limit: takes 600 MB of 500 MB" in str(action) for action in bench.done)
 
 
 def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
@@ -318,3 +319,18 @@ def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: p
     bench.new_supervisor(bench.runner).tick({"notifier": GOOD})
     refused = read_events(bench.state, "notifier")[-1]
     assert (refused.what, refused.reason) == (What.REFUSED, "cannot be started: locks/python.txt: holds no PySpark")
+
+
+def test_the_last_stack_in_a_log_says_where_a_worker_is() -> None:
+    stack = """Timeout (0:02:00)!
+Thread 0x00007f (most recent call first):
+  File "/srv/lib/python3.11/re/__init__.py", line 190 in search
+  File "/srv/project/detectors/slow.py", line {line} in score
+  File "/srv/project/detectors/slow.py", line 30 in outer
+  File "/srv/lib/python3.11/site-packages/pyspark/worker.py", line 90 in <lambda>
+"""
+    log = [*stack.format(line=12).splitlines(), "time=... event=x", *stack.format(line=14).splitlines()]
+    assert stuck_at(log) == "detectors/slow.py:14"
+    assert stuck_at(["Timeout (0:02:00)!", '  File "/srv/lib/x.py", line 1 in f']) == ""
+    assert stuck_at(log[2:4]) == "", "no stack of a worker that is busy for long"
+    assert stuck_at([]) == ""

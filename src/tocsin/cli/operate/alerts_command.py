@@ -79,9 +79,9 @@ def _show(details: AlertDetails) -> None:
     )
     line(f"highest score {number(alert.score)} ({', '.join(limits)})")
     line(f"seen {utc(alert.first_seen)} to {utc(alert.last_seen)}; opened {utc(alert.opened_at)}")
-    line(f"owner {alert.owner}, runbook {alert.runbook}\n")
-    columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
-    table(columns, map(findings_command.row, details.findings), empty="no findings")
+    line(f"owner {alert.owner}, runbook {alert.runbook}")
+    line(f"false positives: {alert.false_positives}\n" if alert.false_positives else "")
+    table(findings_command.COLUMNS, map(findings_command.row, details.findings), empty="no findings")
     line("")
     table(
         ("TO", "KIND", "STATE", "SENT", "NOTE"), map(_notification_row, details.notifications), empty="no notifications"

@@ -11,13 +11,11 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, note, table, utc, write_list
 from tocsin.model.durations import span
-from tocsin.model.names import DETECTOR, JobName
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Sequence
 
-    from tocsin.cli.json_shapes import JobStatus
-    from tocsin.project.settings import Settings
+    from tocsin.metrics.reported_jobs import JobStatus
 
 _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:logins or notifier.")]
 
@@ -27,23 +25,20 @@ def status(job: _Job = None, json: options.Json = False) -> None:
 
     Exit code 1 when a job that should run has failed, has stopped, is silent, keeps crashing or never ran.
     """
-    from tocsin.cli import reported_jobs
+    from tocsin.kafka.job_reports import read_reports
+    from tocsin.metrics.reported_jobs import StatusReader, last_findings
     from tocsin.project.settings import load_settings
-    from tocsin.runtime.detector_versions import catalog_in_force
     from tocsin.supervision.health import Standing
-    from tocsin.supervision.runners.local import LocalRunner
-    from tocsin.supervision.runners.process_labels import instance_of
-    from tocsin.supervision.snapshot import look
 
     settings = load_settings()
-    wanted = _wanted(settings, job)
-    processes = LocalRunner(instance_of(settings), settings.log).list()
-    snapshot = look(settings, catalog_in_force(settings), processes)
-    reports, away = reported_jobs.reports(settings, snapshot)
-    known = {name: report for name, report in reports.items() if job in (None, name)}
-    shown = reported_jobs.statuses(snapshot, wanted, known, _last_findings(settings, wanted))
-    if away:
-        note(f"{away}; showing the last heartbeats of jobs on this machine", style="yellow")
+    reader = StatusReader(settings, lambda: read_reports(settings))
+    found, unknown = last_findings(settings, reader.wanted(job))
+    reading = reader.read(job, found)
+    shown = reading.jobs
+    if unknown:
+        note(f"{unknown}; last findings unknown", style="yellow")
+    if reading.kafka_away:
+        note(f"{reading.kafka_away}; showing the last heartbeats of jobs on this machine", style="yellow")
     if json:
         as_json(shown)
     else:
@@ -58,47 +53,15 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _wanted(settings: Settings, only: str | None) -> list[str]:
-    """Select the jobs that should run, or the named one."""
-    from tocsin.dev.control import wanted_jobs
-    from tocsin.model.errors import ConfigError, Fault, nearest
-    from tocsin.runtime.detector_versions import catalog_in_force
-    from tocsin.supervision.job_kinds import desired_jobs
-
-    if only is None:
-        return list(wanted_jobs(settings))
-    declared = list(desired_jobs(catalog_in_force(settings), settings))
-    if only not in declared:
-        raise ConfigError([Fault("status", f"there is no job '{only}' here", nearest=nearest(only, declared))])
-    return [only]
-
-
-def _last_findings(settings: Settings, jobs: list[str]) -> dict[str, datetime]:
-    """When the latest finding of each detector's job was told; nothing when the alerts DB cannot be read."""
-    from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
-    from tocsin.model.errors import TocsinError
-
-    found_at = {}
-    database = open_store(settings)
-    try:
-        for job in map(JobName.parse, jobs):
-            wanted = FindingFilter(detector=job.name, limit=1)
-            for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
-                found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
-    except TocsinError as error:
-        note(f"{error}; last findings unknown", style="yellow")
-    finally:
-        database.close()
-    return found_at
-
-
-def _show(shown: list[JobStatus]) -> None:
+def _show(shown: Sequence[JobStatus]) -> None:
     columns = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
     table(columns, map(_row, shown), empty="no jobs: sources/ and detectors/ are empty")
     for one in shown:
         if one.reason:
             word = "" if one.health == one.state else f"{one.health}: "
             line(f"{one.job}: {word}{one.reason}", style="red" if one.standing == "problem" else "")
+        if one.cause is not None and str(one.cause) not in one.reason:
+            line(f"{one.job}: failed before, at first: {one.cause}", style="yellow")
 
 
 def _row(job: JobStatus) -> tuple[object, ...]:

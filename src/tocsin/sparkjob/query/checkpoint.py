@@ -9,26 +9,23 @@ its state, so that nothing of the old state can get into the new one.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tocsin.kafka.reader import Offsets, TopicReader, appended_at, came_in_at, oldest
-from tocsin.project.feeding import Feeder
-from tocsin.project.settings import Settings
+from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, oldest, partition_of
 from tocsin.runtime import state_file
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
+from tocsin.sparkjob.query.progress import batches_in, offsets_of, watermark_of
 
 _START = "start.json"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """The state of one fingerprint.
 
@@ -37,37 +34,52 @@ class Checkpoint:
         query: folder of Spark's own checkpoint.
         offsets: where its first batch began.
         publish_from: windows that start earlier were not read whole, and are not published; None when all were.
-        gap: what this opening left unread, and wrote down; None when nothing.
+        wanted: see `_Beginning`.
+        gaps: what this opening left unread, and wrote down, by topic.
     """
 
     folder: Path
     query: Path
-    offsets: Offsets
+    offsets: Position
     publish_from: datetime | None
-    gap: Gap | None = None
+    wanted: datetime | None
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def gap_sentence(self) -> str:
         """Say what this opening left unread, to put before the reason of a job; empty for nothing."""
-        return "" if self.gap is None else f"{self.gap.sentence}; "
+        return "".join(f"{gap.sentence}; " for gap in self.gaps)
 
-    def start(self, topic: str, partitions: int) -> str:
-        """Give Spark's `startingOffsets`: where the first batch begins in each partition; in added ones, first."""
-        return json.dumps({topic: {str(partition): self.offsets.get(partition, -2) for partition in range(partitions)}})
+    def start(self, places: Iterable[Place]) -> str:
+        """Give Spark's `startingOffsets`: where the first batch begins in each of `places`; in added ones, first."""
+        return as_json({place: self.offsets.get(place, -2) for place in places})
 
-    def position(self, topic: str, partitions: int) -> Offsets:
-        """Return the next offset of each partition: as committed, else where it begins (0 for an added one)."""
-        committed = read_committed(self.query, topic) or self.offsets
-        return {partition: committed.get(partition, 0) for partition in range(partitions)}
+    def position(self, places: Iterable[Place]) -> Position:
+        """Return the next offset of each of `places`: as committed, else where it begins (0 for an added one)."""
+        committed = read_committed(self.query) or self.offsets
+        return {place: committed.get(place, 0) for place in places}
 
-    def is_overtaken(self, topic: TopicReader) -> bool:
+    def is_overtaken(self, topics: TopicSet) -> bool:
         """Return whether records were removed that it would read next; then opening it again lets it begin anew.
 
         Raises:
             TransientError: Kafka cannot be reached, try again.
         """
-        first, _ = topic.bounds()
-        return _is_overtaken(self.position(topic.name, len(first)), first)
+        first, _ = topics.bounds()
+        return _is_overtaken(self.position(first), first)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The records that a new checkpoint needs.
+
+    Attributes:
+        memory: how far back from the place that was reached: window and lateness; None for all that the topics hold.
+        reach: how far apart joined events may lie: windows that begin so soon after the first event are not whole.
+    """
+
+    memory: timedelta | None
+    reach: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -75,14 +87,14 @@ class _Reached:
     """The place that a checkpoint has reached.
 
     Attributes:
-        offsets: the next of each partition.
+        offsets: the next of each place.
         watermark: of the last committed batch, UTC: windows that ended before it are published; None without one.
         open_from: the first record of windows that may be unpublished, where no watermark tells it.
     """
 
-    offsets: Offsets
+    offsets: Position
     watermark: datetime | None = None
-    open_from: Offsets | None = None
+    open_from: Position | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class _Beginning:
         wanted: windows that start from then on are nobody else's to publish; None when a gap tells it or all are.
     """
 
-    offsets: Offsets
+    offsets: Position
     publish_from: datetime | None
     count: int = 1
     wanted: datetime | None = None
@@ -106,18 +118,18 @@ class _Beginning:
 
 
 def open_checkpoint(
-    base: Path, fingerprint: str, topic: TopicReader, memory: timedelta | None, unread: Callable[[], datetime | None]
+    base: Path, fingerprint: str, topics: TopicSet, needed: Needed, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
     """Open the checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
 
     Args:
         base: the job's checkpoint folder.
         fingerprint: of the plan.
-        topic: what the job reads.
-        memory: the longest window and the lateness together; None for all that the topic holds.
-        unread: see `unread_upstream`.
+        topics: what the job reads.
+        needed: what a new one reads.
+        unread: see `tocsin.sparkjob.query.drain.unread_upstream`.
 
-    A new one begins `memory` before the place that the last one had reached, or at the beginning of the topic if there
+    A new one begins `needed` before the place that the last one had reached, or at the beginning of the topics if there
     is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
     that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
     One whose next records are gone begins anew with the earliest that are kept, and one that is asked to skip its
@@ -126,25 +138,30 @@ def open_checkpoint(
     Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
     """
     folder = base / fingerprint
-    is_new, skips = not (folder / _START).exists(), gaps.is_asked_to_skip(base)
-    last = _last(base, topic.name) if is_new else _own(folder, topic.name)
-    first, _ = topic.bounds()
-    gap = None
+    is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(base)
+    last = _last(base) if is_new else _own(folder)
+    first, _ = topics.bounds()
+    found: list[Gap] = []
     if is_new or skips or (last is not None and _is_overtaken(last.offsets, first)):
         now = datetime.now(UTC)
-        beginning = _Beginning(topic.bounds()[1], now) if skips else _beginning(topic, last, memory, unread)
+        beginning = _Beginning(topics.bounds()[1], now) if skips else _beginning(topics, last, needed, unread)
         last = last or (_Reached(first) if skips else None)
-        gap = None if last is None else _gap(topic, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
-        if gap is not None:
+        found = [] if last is None else _gaps(topics, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
+        for gap in found:
             gaps.record(base, gap)
-        if is_new or gap is not None:
+        if is_new or found:
             _begin(folder, beginning)
     if skips:
         gaps.end_skip(base)
     beginning = _read(folder)
     _tidy(query := folder / beginning.query)
-    since = beginning.publish_from
-    return Checkpoint(folder=folder, query=query, offsets=beginning.offsets, publish_from=since, gap=gap)
+    return Checkpoint(folder, query, beginning.offsets, beginning.publish_from, beginning.wanted, tuple(found))
+
+
+def begin_at(base: Path, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
+    """Let the checkpoint of `fingerprint`, unless there is one, begin at `offsets` and publish what starts later."""
+    if not (base / fingerprint / _START).exists():
+        _begin(base / fingerprint, _Beginning(offsets, publish_from))
 
 
 def remove_other_checkpoints(base: Path, fingerprints: Collection[str]) -> None:
@@ -155,6 +172,12 @@ def remove_other_checkpoints(base: Path, fingerprints: Collection[str]) -> None:
                 shutil.rmtree(start.parent, ignore_errors=True)
 
 
+def save_place(base: Path, target: Path) -> None:
+    """Save to `target` the place that the job in `base` has reached; opened there, a checkpoint warms up behind it."""
+    if (last := _last(base)) is not None:
+        _begin(target / "restored", _Beginning(last.open_from or last.offsets, last.watermark))
+
+
 def whole_since(base: Path, fingerprint: str) -> datetime | None:
     """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint
@@ -162,27 +185,17 @@ def whole_since(base: Path, fingerprint: str) -> datetime | None:
     return None if beginning is None or beginning.count > 1 else beginning.publish_from
 
 
-def read_committed(query: Path, topic: str) -> Offsets | None:
-    """Read the next offset of each partition after the last committed batch of Spark's checkpoint; None before one."""
-    reached = _reached(query, topic)
+def read_committed(query: Path) -> Position | None:
+    """Read the next offset of each place after the last committed batch of Spark's checkpoint; None before one."""
+    reached = _reached(query)
     return None if reached is None else reached.offsets
 
 
-def _reached(query: Path, topic: str) -> _Reached | None:
-    batches = _batches(query / "commits") & _batches(query / "offsets")
+def _reached(query: Path) -> _Reached | None:
+    batches = batches_in(query / "commits") & batches_in(query / "offsets")
     if not batches:
         return None
-    _, metadata, *sources = (query / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
-    offsets: Offsets = {}
-    for source in sources:  # one line for each
-        if source.startswith("{"):
-            offsets |= {int(p): offset for p, offset in json.loads(source).get(topic, {}).items()}
-    millis = json.loads(metadata).get("batchWatermarkMs", 0)
-    return _Reached(offsets, _EPOCH + timedelta(milliseconds=millis) if millis > 0 else None)
-
-
-def _batches(folder: Path) -> set[int]:
-    return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()}
+    return _Reached(offsets_of(query, max(batches)), watermark_of(query, max(batches)))
 
 
 def _tidy(query: Path) -> None:
@@ -193,30 +206,21 @@ def _tidy(query: Path) -> None:
     for left in query.parent.glob("query*"):
         if left != query:
             shutil.rmtree(left, ignore_errors=True)
-    if not _batches(query / "offsets"):
+    if not batches_in(query / "offsets"):
         for part in ("state", "offsets"):  # a kill while offsets were written leaves a draft of them
             shutil.rmtree(query / part, ignore_errors=True)
 
 
-def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime | None:
-    """Read when the oldest record came in that one of `feeders` has not read, UTC; None without one.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
-    found = []
-    for feeder in feeders:
-        name = feeder.reads(settings.names)
-        with TopicReader(settings, feeder.job, name) as topic:
-            committed = read_committed(settings.checkpoint(feeder.job) / "query", name) or {}
-            found.append(oldest(topic, committed, appended_at if feeder.is_ingest else came_in_at))
-    return min((moment for moment in found if moment is not None), default=None)
+def _continues(folder: Path, topics: Collection[str]) -> bool:
+    """Return whether the checkpoint in `folder` has begun, in one of `topics`: offsets of others say nothing."""
+    reached = read_committed(folder / _read(folder).query) if (folder / _START).exists() else {}
+    return reached is None or any(partition_of(place)[0] in topics for place in reached)
 
 
-def _own(folder: Path, topic: str) -> _Reached:
+def _own(folder: Path) -> _Reached:
     """Read what the checkpoint in `folder` has reached: where it begins, before its first batch."""
     beginning = _read(folder)
-    reached = _reached(folder / beginning.query, topic)
+    reached = _reached(folder / beginning.query)
     if reached is None:
         return _Reached(beginning.offsets, beginning.publish_from)
     if reached.watermark is None and (folder / beginning.query / "state").exists():
@@ -225,10 +229,10 @@ def _own(folder: Path, topic: str) -> _Reached:
     return reached
 
 
-def _last(base: Path, topic: str) -> _Reached | None:
+def _last(base: Path) -> _Reached | None:
     """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
     folder = max((start.parent for start in base.glob(f"*/{_START}")), key=_used_at, default=None)
-    return None if folder is None else _own(folder, topic)
+    return None if folder is None else _own(folder)
 
 
 def _used_at(folder: Path) -> float:
@@ -236,51 +240,54 @@ def _used_at(folder: Path) -> float:
     return max(path.stat().st_mtime for path in (folder / _START, *folder.glob("query*/commits")))
 
 
-def _is_overtaken(position: Offsets, first: Offsets) -> bool:
+def _is_overtaken(position: Position, first: Position) -> bool:
     """Return whether records from `position` on are gone, when `first` are those still there."""
-    return any(position.get(partition, 0) < offset for partition, offset in first.items())
+    return any(position.get(place, 0) < offset for place, offset in first.items())
 
 
 def _beginning(
-    topic: TopicReader, last: _Reached | None, memory: timedelta | None, unread: Callable[[], datetime | None]
+    topics: TopicSet, last: _Reached | None, needed: Needed, unread: Callable[[], datetime | None]
 ) -> _Beginning:
-    """Begin at the first record; else `memory` before what the last checkpoint had reached.
+    """Begin at the first record; else as far as `needed` before what the last checkpoint had reached.
 
     Where records were removed, windows that began before the first that is kept are not whole.
     """
-    first, ends = topic.bounds()
-    if last is None or memory is None:
-        cut = [topic.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
-        return _Beginning(first, max((moment for moment in cut if moment is not None), default=None))
+    first, ends = topics.bounds()
+    if last is None or needed.memory is None:
+        cut = [topics.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
+        return _Beginning(first, max((moment + needed.reach for moment in cut if moment is not None), default=None))
     now = datetime.now(UTC)
-    reached = (last.watermark, oldest(topic, last.open_from or last.offsets), unread(), now)
-    since = min(moment for moment in reached if moment is not None) - memory
-    offsets, whole = topic.since(since), [since]
-    for partition, offset in first.items():
-        if 0 < offset == offsets[partition]:
-            gone = now if _is_overtaken(last.offsets, {partition: offset}) else since
-            whole.append(topic.appended_at(partition, offset, ends[partition]) or gone)
+    reached = (last.watermark, oldest(topics, last.open_from or last.offsets), unread(), now)
+    since = min(moment for moment in reached if moment is not None) - needed.memory
+    offsets, whole = topics.since(since - needed.reach), [since]
+    for place, offset in first.items():
+        if 0 < offset == offsets[place]:
+            gone = now if _is_overtaken(last.offsets, {place: offset}) else since
+            whole.append((topics.appended_at(place, offset, ends[place]) or gone) + needed.reach)
     return _Beginning(offsets, max(whole), wanted=since)
 
 
-def _gap(topic: TopicReader, last: _Reached, beginning: _Beginning, cause: Cause) -> Gap | None:
-    """Find what is left out between the place that was reached and the new beginning; None when nothing is."""
-    now, (_, ends) = datetime.now(UTC), topic.bounds()
-    holes = {}
-    for partition, offset in beginning.offsets.items():
-        if (reached := last.offsets.get(partition, 0)) < offset:
-            moment = topic.appended_at(partition, offset, ends.get(partition, offset)) or now
-            holes[partition] = RemovedRange(from_offset=reached, to_offset=offset, appended_before=moment)
+def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause) -> list[Gap]:
+    """Find what is left out of each topic between the place that was reached and the new beginning."""
+    now, (_, ends) = datetime.now(UTC), topics.bounds()
+    holes: dict[str, dict[int, RemovedRange]] = {}
+    for place, offset in beginning.offsets.items():
+        if (reached := last.offsets.get(place, 0)) < offset:
+            topic, partition = partition_of(place)
+            moment = topics.appended_at(place, offset, ends.get(place, offset)) or now
+            hole = RemovedRange(from_offset=reached, to_offset=offset, appended_before=moment)
+            holes.setdefault(topic, {})[partition] = hole
     until, wanted = beginning.publish_from or now, beginning.wanted
-    if not holes and (wanted is None or until <= wanted):
-        return None
-    return Gap(topic=topic.name, cause=cause, found_at=now, since=last.watermark, until=until, partitions=holes)
+    if not holes and wanted is not None and until > wanted:
+        holes[topics.names[0]] = {}
+    fields = {"cause": cause, "found_at": now, "since": last.watermark, "until": until}
+    return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
 
 
 def _begin(folder: Path, beginning: _Beginning) -> None:
     """Begin at `beginning`, with an empty state."""
     count = _read(folder).count + 1 if (folder / _START).exists() else 1
-    state_file.write(folder / _START, _Beginning, replace(beginning, count=count, wanted=None))
+    state_file.write(folder / _START, _Beginning, replace(beginning, count=count))
 
 
 def _read(folder: Path) -> _Beginning:

@@ -7,12 +7,16 @@ real-time mode when it is short, as after a crash. Narrowing the delay afterward
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.kafka.reader import appended_at, came_in_at
+from tocsin.kafka.topic_set import Place, Position, TopicSet, oldest
 from tocsin.model.source import ingested_at, is_tick
+from tocsin.project.feeding import Feeder
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.query.checkpoint import read_committed
 
 SLACK = timedelta(seconds=2)
 """Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
@@ -70,7 +74,7 @@ def decide(
         return Decision(False, lateness + SLACK, "keeps up")
     seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
     if ingest_lag > backlog.age(now):
-        reason = f"the ingest is up to {seconds:.0f} s behind, {allowed}"
+        reason = f"its input is up to {seconds:.0f} s behind, {allowed}"
     else:
         reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
     # While it drains, new events come in and the watermark moves on: the margin is for them.
@@ -83,43 +87,43 @@ def is_too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now
 
 
 class Unread:
-    """Watches what a job has not read yet of its events topic.
+    """Watches what a job has not read yet of its events topics.
 
     Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
     not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
     """
 
-    def __init__(self, topic: TopicReader) -> None:
-        self._topic = topic
-        self._read: dict[int, _PartitionLook] = {}
+    def __init__(self, topics: TopicSet) -> None:
+        self._topics = topics
+        self._read: dict[Place, _PartitionLook] = {}
 
-    def look(self, position: Offsets) -> Backlog:
+    def look(self, position: Position) -> Backlog:
         """Return the backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
 
         Raises:
             TransientError: Kafka cannot be reached; a retry helps.
         """
-        _, ends = self._topic.bounds()
+        _, ends = self._topics.bounds()
         count, oldest = 0, None
-        for partition, end in ends.items():
-            start = position.get(partition, 0)
+        for place, end in ends.items():
+            start = position.get(place, 0)
             count += max(0, end - start)
-            moment = self._oldest(partition, start, end)
+            moment = self._oldest(place, start, end)
             oldest = min((m for m in (oldest, moment) if m is not None), default=None)
         return Backlog(count, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
 
-    def _oldest(self, partition: int, start: int, end: int) -> str | None:
-        read = self._read.setdefault(partition, _PartitionLook())
+    def _oldest(self, place: Place, start: int, end: int) -> str | None:
+        read = self._read.setdefault(place, _PartitionLook())
         read.chunks = [chunk for chunk in read.chunks if chunk[0] > start]
         read.end = max(read.end, start)
         if read.tick is not None and read.tick < start:
             read.tick = None
         if read.tick is None and read.end < end:
-            self._read_on(partition, read, end)
+            self._read_on(place, read, end)
         return min((moment for _, moment in read.chunks), default=None)
 
-    def _read_on(self, partition: int, read: _PartitionLook, end: int) -> None:
-        for message in self._topic.records(partition, read.end, end):
+    def _read_on(self, place: Place, read: _PartitionLook, end: int) -> None:
+        for message in self._topics.records(place, read.end, end):
             value = message.value() or b""
             offset, moment = message.offset() or 0, ingested_at(value)
             read.end = offset + 1
@@ -128,6 +132,20 @@ class Unread:
             if is_tick(value):
                 read.tick = offset
                 return
+
+
+def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime | None:
+    """Read when the oldest record came in that one of `feeders` has not read, UTC; None without one.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    found = []
+    for feeder in feeders:
+        with TopicSet(settings, feeder.job, feeder.reads(settings.names)) as topics:
+            committed = read_committed(settings.checkpoint(feeder.job) / "query") or {}
+            found.append(oldest(topics, committed, appended_at if feeder.is_ingest else came_in_at))
+    return min((moment for moment in found if moment is not None), default=None)
 
 
 @dataclass
@@ -166,22 +184,22 @@ class WatermarkDelay:
         self._lateness, self._ingest_lag, self._few = lateness, ingest_lag, few
         self.decision = Decision(False, lateness + SLACK, "keeps up")
         self._unread: Unread | None = None
-        self._began_at: Offsets = {}
+        self._began_at: Position = {}
 
-    def choose(self, topic: TopicReader, position: Offsets) -> None:
-        """Decide how the query that is about to start reads `topic` from `position` on.
+    def choose(self, topics: TopicSet, position: Position) -> None:
+        """Decide how the query that is about to start reads `topics` from `position` on.
 
         Raises:
             TransientError: Kafka cannot be reached; a retry helps.
         """
-        self._unread, self._began_at = self._unread or Unread(topic), dict(position)
+        self._unread, self._began_at = self._unread or Unread(topics), dict(position)
         self.decision = self._decide(self._unread.look(position), self._ingest_lag())
 
     def forget_backlog(self) -> None:
         """Look at the whole backlog again: the job begins elsewhere, perhaps earlier."""
         self._unread = None
 
-    def restart_reason(self, position: Offsets, lag_seconds: float) -> str | None:
+    def restart_reason(self, position: Position, lag_seconds: float) -> str | None:
         """Say why the query must start again, with another delay; None while the delay is right.
 
         Args:
@@ -198,7 +216,7 @@ class WatermarkDelay:
             return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
         return f"behind by {lag_seconds:.0f} s" if lag_seconds > self._lateness.total_seconds() else None
 
-    def _drain_reason(self, backlog: Backlog, ingest_lag: timedelta, position: Offsets) -> str | None:
+    def _drain_reason(self, backlog: Backlog, ingest_lag: timedelta, position: Position) -> str | None:
         if ingest_lag + self._lateness > self.decision.delay:
             return "the ingest's backlog is older than the watermark delay"
         if self.decision.is_short and position == self._began_at:

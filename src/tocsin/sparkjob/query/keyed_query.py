@@ -1,4 +1,4 @@
-"""Run a user's query over the events of one source, with state under a watermark: what detectors and views share.
+"""Run a user's query over the events of sources, with state under a watermark: what detectors and views share.
 
 It drains a backlog with a widened delay, begins again behind removed records, leaves out records that end the query,
 and takes real-time mode where the plan allows it.
@@ -10,54 +10,43 @@ import contextlib
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from confluent_kafka import Message
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tocsin.kafka.reader import came_in_at
+from tocsin.kafka.topic_set import partition_of
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.lock import Lock
-from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
-from tocsin.sparkjob.events import Prepared, count_ticks, parse_events, prepare_events, used_columns
+from tocsin.runtime.code_versions import rolled_back_sentence
+from tocsin.runtime.time_limit import time_limit
+from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction, first_line
+from tocsin.sparkjob.events import by_source, count_ticks, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint
 from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay
-from tocsin.sparkjob.query.leadership import await_own
-from tocsin.sparkjob.query.poison import Poison, SetAside
+from tocsin.sparkjob.query.leadership import Ownership
+from tocsin.sparkjob.query.poison import Poison, Read, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.query_plan import QueryPlan, choose_mode, set_trigger
-from tocsin.sparkjob.session import consumer_group, kafka_options
+from tocsin.sparkjob.session import read_topics
 
 log = structlog.get_logger()
 
 _EXCHANGES = 4
 _LOOK_SECONDS = 1.0
 _Plan = TypeVar("_Plan", bound=QueryPlan)
-
-
-class Declared(Prepared, Protocol):
-    """The declaration of the query; see `tocsin.model.detector.DetectorSpec`."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - as in the specs
-    @property
-    def path(self) -> Path: ...  # noqa: D102
-    @property
-    def version(self) -> str: ...  # noqa: D102
-    @property
-    def tables(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 class KeyedQuery(ABC, Generic[_Plan]):
@@ -67,7 +56,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         function: name of the function in the file of the declaration.
         observations: of the figures that count what was left out.
         plan: of the query; from the first start on.
-        used: the columns of events that the query uses; None for all.
+        sources: whose events it reads.
+        used: the columns of events that the query uses, by source; empty until the plan is known.
         left_out: count of what was left out, by reason.
     """
 
@@ -75,29 +65,36 @@ class KeyedQuery(ABC, Generic[_Plan]):
     observations: tuple[str, ...]
     plan: _Plan
     _checkpoint: Checkpoint  # from the first start on
+    _call: QueryFunction  # of the session that runs
 
     def __init__(
-        self, settings: Settings, job: str, declared: Declared, source: Source, feeder_lag: Callable[[], timedelta]
-    ) -> None:
-        """Prepare the query; `feeder_lag` asks how far behind the job is that writes the events."""
-        self.job, self.version, self.source = job, declared.version, source
-        self.reads = settings.names.events(source.name)
-        self.writes: tuple[str, ...] = ()
-        self.used: frozenset[str] | None = None
-        self.left_out = {"removed_unread": 0, "skipped": 0}
+        self, settings: Settings, job: str, declared: Declared, sources: Sequence[Source],
+        feeder_lag: Callable[[], timedelta],
+    ) -> None:  # fmt: skip
+        """Prepare the query; `feeder_lag` asks how far behind the topics are that it begins with."""
+        self.job, self.version, self.sources = job, declared.version, tuple(sources)
         self._settings, self._declared = settings, declared
+        self.reads = self._fed = self._topics()
+        self.writes: tuple[str, ...] = ()
+        self.used: dict[str, frozenset[str]] = {}
+        self.left_out = {"removed_unread": 0, "skipped": 0}
         self._text = declared.path.read_bytes()
-        self._call = DeclaredFunction(declared.path, self.function)
         self._folder = settings.checkpoint(job)
+        self._shortest = min(source.lateness for source in sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
-        self._delay = WatermarkDelay(source.lateness, feeder_lag, few)
-        self._poison = Poison(self._folder, self.reads)
-        self._owned: tuple[Path, Lock] | None = None
-        self._refusal = ""
-        self._tables = StreamTables(settings, declared, source, settings.spark.trigger_seconds)
+        self._delay = WatermarkDelay(self._shortest, feeder_lag, few)
+        self._poison = Poison(self._folder)
+        self._session: SparkSession | None = None
+        self._ownership = Ownership()
+        self._refusal = self._reason = self._remark = ""
+        self._tables = StreamTables(settings, declared, sources, settings.spark.trigger_seconds)
         self._looked_at = 0.0
 
     # --- what a kind of query decides ---------------------------------------------------------------------------------
+
+    def topics_of(self, source: Source) -> Sequence[str]:
+        """Name the topics that hold the events of `source`; one Kafka source of the query reads them."""
+        return [self._settings.names.events(source.name)]
 
     @abstractmethod
     def _plan_of(self, rows: DataFrame) -> _Plan:
@@ -123,6 +120,18 @@ class KeyedQuery(ABC, Generic[_Plan]):
     def _sink(self) -> dict[str, str]:
         """Give the options of the Kafka sink."""
 
+    def _choose(self, events: DataFrame) -> DataFrame:
+        """Leave out events that the user's function is not to see, by their event time."""
+        return events
+
+    def _load(self) -> QueryFunction:
+        """Load the user's function, or raise a ConfigError."""
+        return DeclaredFunction(self._declared.path, self.function, self._text)
+
+    def _writer(self, records: DataFrame, _: Checkpoint) -> DataStreamWriter:
+        """Write the stream of `records` to Kafka."""
+        return records.writeStream.format("kafka").options(**self._sink()).option("kafka.linger.ms", "0")
+
     def _began(self, run: Run, mode: str) -> None:
         """Take note that the query has started."""
 
@@ -143,52 +152,58 @@ class KeyedQuery(ABC, Generic[_Plan]):
         """Start or resume, draining a backlog first, behind records that are not read any more."""
         if not self._tables.opened(run):
             return None
+        if self._session is not run.spark:  # a UDF at the top of the file belongs to the session that was active
+            self._call = self._load()
+            self._session = run.spark
         if not hasattr(self, "plan"):
             self.plan = self._read_plan(run.spark)
         name = self._checkpoint_name()
-        if not self._own(run, self._folder / name):
+        if not (self._reads_its_topics(run) and self._ownership.take(run, self._folder / name)):
             return None
         checkpoint = self._checkpoint = self._open(run, name)
-        if checkpoint.gap is not None:
-            self._count_gap(checkpoint.gap, run)
-        run.position = checkpoint.position(self.reads, run.partitions)
+        for gap in checkpoint.gaps:
+            self._count_gap(gap, run)
+        run.position = checkpoint.position(run.places)
         self._poison.search(run, run.position, self._try, functools.partial(self._set_aside, run))
         if self._declared.keeps_state:
-            self._delay.choose(run.topic, run.position)
-        decision, needed = (
-            self._delay.decision,
-            self.plan.slots(run.partitions, self._settings.spark.shuffle_partitions),
-        )
-        mode, reason = choose_mode(self.plan, decision, self._refusal, needed, self.slots(run.partitions))
+            self._delay.choose(run.topics.only(self._fed), run.position)
+        decision, partitions = self._delay.decision, len(run.places)
+        needed = self.plan.slots(partitions, self._settings.spark.shuffle_partitions)
+        mode, reason = choose_mode(self.plan, decision, self._refusal, needed, self.slots(partitions))
+        rolled_back = rolled_back_sentence(self._settings, self._declared.path, self.version)
+        self._reason = rolled_back + checkpoint.gap_sentence + reason
         query = self._start_query(run, checkpoint, mode)
         self._began(run, mode)
         return Started(
             query=query,
             mode=mode,
-            reason=self._poison.sentence + self._version_sentence() + checkpoint.gap_sentence + reason,
+            reason=self._poison.sentence + self._reason,
             state=JobState.DRAINING if decision.is_draining and mode != REAL_TIME else JobState.RUNNING,
             batch_seconds=self._settings.spark.trigger_seconds if mode == REAL_TIME else 0.0,
             delay_seconds=decision.delay.total_seconds() if self._declared.keeps_state else None,
         )
 
+    def _topics(self) -> tuple[str, ...]:
+        return tuple(topic for source in self.sources for topic in self.topics_of(source))
+
+    def _reads_its_topics(self, run: Run) -> bool:
+        """Return whether `run` follows the topics of this checkpoint; else it does from its next start on."""
+        self.reads = self._topics()
+        if run.topics.names == self.reads:
+            return True
+        self._delay.forget_backlog()
+        run.follow(self.reads)
+        return False
+
     def _read_plan(self, spark: SparkSession) -> _Plan:
-        rows = self._apply(self._read(spark, {}))
-        plan = self._plan_of(rows)
-        self.used = used_columns(self._records(rows, MICRO_BATCH, None), self.source)
+        rows = self._apply(lambda topics: read_topics(spark.readStream, self._settings, self.job, topics))
+        with time_limit(self._declared.path):
+            plan = self._plan_of(rows)
+        self.used = used_columns(self._records(rows, MICRO_BATCH, None), self.sources)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
         log.info("plan read", mode=plan.mode, reason=plan.reason, output=plan.output, exchanges=plan.exchanges,
                  slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
         return plan
-
-    def _own(self, run: Run, folder: Path) -> bool:
-        """Become the one that writes the checkpoint in `folder`; False when asked to stop before that."""
-        if self._owned is not None and self._owned[0] == folder:
-            return True
-        if self._owned is not None:
-            self._owned[1].release()
-        lock = await_own(run, folder)
-        self._owned = None if lock is None else (folder, lock)
-        return lock is not None
 
     def _count_gap(self, gap: gaps.Gap, run: Run) -> None:
         """Count and log a gap, which is written down already."""
@@ -199,45 +214,47 @@ class KeyedQuery(ABC, Generic[_Plan]):
         write("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)
         run.reporter.update(**self._counts())
 
-    def _version_sentence(self) -> str:
-        is_in_file = self._declared.path.parent.parent == self._settings.project
-        return "" if is_in_file else f"rolled back to version {self.version}; "
-
-    # --- query --------------------------------------------------------------------------------------------------------
-
     def _start_query(self, run: Run, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
-        options = {"startingOffsets": checkpoint.start(self.reads, run.partitions)}
-        if mode == MICRO_BATCH:
-            options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
-        rows = self._apply(self._poison.without(count_ticks(self._read(run.spark, options))))
-        writer = self._records(rows, mode, checkpoint).writeStream.format("kafka").options(**self._sink())
-        writer = writer.option("kafka.linger.ms", "0").outputMode(self.plan.output)
+        most = {"maxOffsetsPerTrigger": str(self._settings.spark.drain_offsets_per_trigger)}
+
+        def read(topics: Sequence[str]) -> DataFrame:
+            start = checkpoint.start(place for place in run.places if partition_of(place)[0] in topics)
+            own = {"startingOffsets": start} | (most if mode == MICRO_BATCH else {})
+            records = read_topics(run.spark.readStream, self._settings, self.job, topics, **own)
+            return self._poison.without(count_ticks(records, "" if len(self.sources) == 1 else topics[0]))
+
+        writer = self._writer(self._records(self._apply(read), mode, checkpoint), checkpoint)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(self._declared.name)
+        writer = set_trigger(writer, self.plan, mode, self._settings.spark.trigger_seconds)
         try:
-            query: StreamingQuery = set_trigger(writer, self.plan, mode, self._settings.spark.trigger_seconds).start()
-            return query
+            return writer.outputMode(self.plan.output).start()  # type: ignore[no-any-return]  # as set_trigger
         except AnalysisException as error:
+            if "REAL_TIME_MODE" in str(error):  # the next start takes micro-batches
+                self._refusal = first_line(error)
+                raise TransientError(self._refusal) from error
             what = f"Spark refuses its plan: {first_line(error)}"
             raise ConfigError.one(self._declared.path, what, key=self.function) from error
 
-    def _read(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:
-        kafka = kafka_options(self._settings)
-        group = {"groupIdPrefix": consumer_group(self._settings, self.job)}
-        return spark.readStream.format("kafka").options(**kafka, **group, **options, subscribe=self.reads).load()
+    def _apply(self, read: Read) -> DataFrame:
+        """Make the rows that the user's function gives for the records that `read` gives of the events topics."""
 
-    def _apply(self, records: DataFrame) -> DataFrame:
-        """Make the rows that the user's function gives for `records` of the events topic."""
-        events = parse_events(records, self.source, self.used)
-        prepared = prepare_events(events, self._declared, self._delay.decision.delay)
-        return self._call(prepared, self._tables.newest())
+        def events_of(source: Source) -> DataFrame:
+            records, is_only = read(self.topics_of(source)), len(self.sources) == 1
+            events = parse_events(records, source, self.used.get(source.name), is_only=is_only)
+            delay = self._delay.decision.delay + source.lateness - self._shortest  # it was chosen for the shortest
+            return self._choose(prepare_events(events, self._declared, delay, is_only=is_only))
 
-    def _try(self, records: DataFrame) -> None:
+        return self._call(
+            by_source(self.sources, self._declared.path, self._declared, events_of), self._tables.newest()
+        )
+
+    def _try(self, read: Read) -> None:
         """Do with records, as a batch, what the query does."""
-        self._apply(records).write.format("noop").mode("overwrite").save()
+        self._apply(read).write.format("noop").mode("overwrite").save()
 
     def _set_aside(self, run: Run, record: SetAside) -> None:
-        for message in run.topic.records(record.partition, record.offset, record.offset + 1):
-            gaps.record(self._folder, gaps.make_gap(self.reads, message))
+        for message in run.topics.records(record.place, record.offset, record.offset + 1):
+            gaps.record(self._folder, gaps.make_gap(record.topic, message))
 
     # --- while the query runs -----------------------------------------------------------------------------------------
 
@@ -258,6 +275,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return None
         self._looked_at = time.monotonic()
+        if run.started is not None:
+            run.restate(run.started.state, self._remark + self._poison.sentence + self._reason)
         self._tables.refresh()
         if gaps.is_asked_to_skip(self._folder):
             return "skipping its backlog on request"
@@ -273,8 +292,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if "REAL_TIME_MODE" in error and not self._refusal:
             self._refusal = first_line(error)
             return True
-        position = self._checkpoint.position(self.reads, run.partitions)
-        return self._checkpoint.is_overtaken(run.topic) or self._poison.count_failure(error, position)
+        position = self._checkpoint.position(run.places)
+        return self._checkpoint.is_overtaken(run.topics) or self._poison.count_failure(error, position)
 
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of a tick, its time."""

@@ -1,7 +1,7 @@
 """Let one process lead a job, and one write a checkpoint: those that hold a lock.
 
-A new version of a detector starts beside the one that leads. It makes itself ready, and leads as soon as that one has
-ended, however it ended.
+A new version of a detector or a flow starts beside the one that leads. It makes itself ready, and leads as soon as that
+one has ended, however it ended.
 """
 
 from __future__ import annotations
@@ -84,12 +84,28 @@ class Lead:
                 return
 
 
-def await_own(run: Run, checkpoint: Path) -> Lock | None:
-    """Become the one that writes `checkpoint`; None when `run` was asked to stop while another process still does.
+class Ownership:
+    """The checkpoint that this process alone writes, once it has taken it."""
 
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    def __init__(self) -> None:
+        self._owned: tuple[Path, Lock] | None = None
+
+    def take(self, run: Run, checkpoint: Path) -> bool:
+        """Become the one that writes `checkpoint`; False when `run` was asked to stop while another process still does.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if self._owned is not None and self._owned[0] == checkpoint:
+            return True
+        if self._owned is not None:
+            self._owned[1].release()
+        lock = _await_own(run, checkpoint)
+        self._owned = None if lock is None else (checkpoint, lock)
+        return lock is not None
+
+
+def _await_own(run: Run, checkpoint: Path) -> Lock | None:
     reported = None
     while not run.is_stopping:
         with contextlib.suppress(LockHeld):

@@ -12,8 +12,7 @@ ill for a minute, is no record's fault. What is left out stands in `<checkpoint>
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -26,14 +25,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, partition_of, place_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import is_tick
 from tocsin.runtime import state_file
-from tocsin.sparkjob.failures import Unwritable, in_a_line, is_kafka, is_unwritable, refusal
+from tocsin.sparkjob.failures import FailsOnAll, Unwritable, is_kafka, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.work import Run
-from tocsin.sparkjob.session import consumer_group, kafka_options
+from tocsin.sparkjob.session import read_topics
 
 _FILE = "set-aside.json"
 _FAILURES = 2
@@ -44,9 +43,13 @@ _MOST = 1_000
 _NEARBY = 1_000
 _WITNESSES = 5
 _LONGEST = 300
-_CAUSE = "Caused by: "
+_NOT_ONE = "the query fails repeatedly, and not because of one record; see the log"
 
 log = structlog.get_logger()
+
+
+Read = Callable[[Sequence[str]], DataFrame]
+"""Makes a DataFrame of records, as Kafka gives them, of some topics."""
 
 
 class SetAside(BaseModel, frozen=True):
@@ -63,11 +66,16 @@ class SetAside(BaseModel, frozen=True):
     error: str
     at: datetime
 
+    @property
+    def place(self) -> Place:
+        """The partition of the topic."""
+        return place_of(self.topic, self.partition)
+
 
 class SuspectSpan(NamedTuple):
-    """The records of one partition with offsets from `start` up to, not including, `end`."""
+    """The records of one place with offsets from `start` up to, not including, `end`."""
 
-    partition: int
+    place: Place
     start: int
     end: int
 
@@ -78,7 +86,7 @@ class SuspectSpan(NamedTuple):
 
 
 class _Kept(BaseModel):
-    position: Offsets = Field(default_factory=dict)
+    position: Position = Field(default_factory=dict)
     failures: int = 0
     outages: int = 0
     records: list[SetAside] = Field(default_factory=list)
@@ -109,9 +117,10 @@ class Poison:
         ValueError: the file is not what this class has written.
     """
 
-    def __init__(self, folder: Path, topic: str) -> None:
-        self._folder, self._topic = folder, topic
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._state = _read(folder)
+        self._failing: list[RuntimeError] = []
 
     @property
     def count(self) -> int:
@@ -127,7 +136,7 @@ class Poison:
         last, what = records[-1], "1 record was" if len(records) == 1 else f"{len(records)} records were"
         return f"{what} set aside, the last is {last.topic}/{last.partition}/{last.offset} ({last.error[:100]}); "
 
-    def count_failure(self, error: str, position: Offsets) -> bool:
+    def count_failure(self, error: str, position: Position) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
         before = self._state if self._state.position == position else _Kept()
         is_outage = is_kafka(error) or is_unwritable(error)
@@ -135,32 +144,38 @@ class Poison:
         self._save(position=position, failures=failures, outages=outages)
         return not is_outage
 
+    def add(self, records: Sequence[SetAside]) -> None:
+        """Write down `records` that were left out without ending the query; a thousand of them at most."""
+        self._save(records=[*self._state.records, *records[: max(0, _MOST - self.count)]])
+
     def without(self, records: DataFrame) -> DataFrame:
         """Leave out those of `records`, as Kafka gives them, that were set aside."""
-        places: dict[int, list[int]] = {}
+        places: dict[tuple[str, int], list[int]] = {}
         for one in self._state.records:
-            if one.topic == self._topic:
-                places.setdefault(one.partition, []).append(one.offset)
-        bad = [(F.col("partition") == p) & F.col("offset").isin(offsets) for p, offsets in places.items()]
+            places.setdefault((one.topic, one.partition), []).append(one.offset)
+        bad = [
+            (F.col("topic") == topic) & (F.col("partition") == partition) & F.col("offset").isin(offsets)
+            for (topic, partition), offsets in places.items()
+        ]
         return records.where(~reduce(lambda one, other: one | other, bad)) if bad else records
 
     def search(
-        self, run: Run, position: Offsets, write: Callable[[DataFrame], None], keep: Callable[[SetAside], None]
+        self, run: Run, position: Position, write: Callable[[Read], None], keep: Callable[[SetAside], None]
     ) -> None:
         """Find the records behind `position` that end the query, if it has failed there again and again.
 
         Args:
             run: of the job.
-            position: next offset by partition.
-            write: does with records, as a batch, what the query does.
+            position: next offset by place.
+            write: does with what it reads, as a batch, what the query does.
             keep: takes each record that was found, before it is left out; perhaps twice.
 
         Raises:
-            RuntimeError: no record is to blame.
+            RuntimeError: no record is to blame; `FailsOnAll` where the first that was read fails.
             TransientError: Kafka went away, try again.
             Unwritable: the disk is full.
         """
-        state = self._state
+        state, self._failing = self._state, []
         # What a record holds can stand in an error, so a sender can make it look like a lost broker or a full disk.
         is_due = state.failures >= _FAILURES or state.outages >= _OUTAGES
         if not is_due or state.position != position:
@@ -183,11 +198,11 @@ class Poison:
         # One more failure starts the next search; a restart before the first commit is none.
         self._save(records=[*state.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
         if not found and state.failures >= _FAILURES:
-            raise RuntimeError("the query fails repeatedly, and not because of one record; see the log")
+            raise (self._failing or [RuntimeError(_NOT_ONE)])[0]
 
-    def _find(self, run: Run, position: Offsets, failure_of: Callable[[SuspectSpan], str]) -> list[SetAside]:
+    def _find(self, run: Run, position: Position, failure_of: Callable[[SuspectSpan], str]) -> list[SetAside]:
         """Find the records to blame in the first range that fails; none when no record passes."""
-        nearby = self._nearby(run.topic, position)
+        nearby = self._nearby(run.topics, position)
         witness = next((span for span in nearby if not failure_of(span)), None)
         if witness is None and (self.count or len(nearby) > 1):
             return []
@@ -199,71 +214,72 @@ class Poison:
             blamed = blamed[:1]  # a record that is alone on its topic has no witness, and may be blamed once
         now = datetime.now(UTC)
         return [
-            SetAside(topic=self._topic, partition=span.partition, offset=span.start, error=error, at=now)
+            SetAside(topic=topic, partition=partition, offset=span.start, error=error, at=now)
             for span, error in blamed
+            for topic, partition in [partition_of(span.place)]
         ]
 
-    def _nearby(self, topic: TopicReader, position: Offsets) -> list[SuspectSpan]:
+    def _nearby(self, topics: TopicSet, position: Position) -> list[SuspectSpan]:
         """List some single records around `position` that were not set aside, those that the query has read first."""
-        first, ends = topic.bounds()
+        first, ends = topics.bounds()
         before: list[SuspectSpan] = []
         after: list[SuspectSpan] = []
         for p, offset in position.items():
             start, end = max(offset, first.get(p, 0)), ends.get(p, 0)
-            before += self._real(topic, SuspectSpan(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
-            unread = self._real(topic, SuspectSpan(p, start, min(end, start + _NEARBY)))
+            before += self._real(topics, SuspectSpan(p, max(first.get(p, 0), offset - _NEARBY), offset))[-_WITNESSES:]
+            unread = self._real(topics, SuspectSpan(p, start, min(end, start + _NEARBY)))
             after += unread[:: -(len(unread) // _WITNESSES + 1)]  # what ends the query is likely the first of them
         return [*before, *after]
 
-    def _real(self, topic: TopicReader, span: SuspectSpan) -> list[SuspectSpan]:
+    def _real(self, topics: TopicSet, span: SuspectSpan) -> list[SuspectSpan]:
         """List the records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
         if span.start >= span.end:
             return []
-        known = {
-            one.offset for one in self._state.records if (one.topic, one.partition) == (self._topic, span.partition)
-        }
-        found = (message.offset() or 0 for message in topic.records(*span) if not is_tick(message.value() or b""))
-        return [SuspectSpan(span.partition, offset, offset + 1) for offset in found if offset not in known]
+        known = {one.offset for one in self._state.records if one.place == span.place}
+        found = (message.offset() or 0 for message in topics.records(*span) if not is_tick(message.value() or b""))
+        return [SuspectSpan(span.place, offset, offset + 1) for offset in found if offset not in known]
 
     def _suspects(
-        self, run: Run, position: Offsets, failure_of: Callable[[SuspectSpan], str]
+        self, run: Run, position: Position, failure_of: Callable[[SuspectSpan], str]
     ) -> list[tuple[SuspectSpan, str]]:
         """List the records that fail in the first range that does, as many as there is room for."""
-        first, ends = run.topic.bounds()
+        first, ends = run.topics.bounds()
         chunks = [
             chunk
             for p, offset in position.items()
             for chunk in chunks_of(SuspectSpan(p, max(offset, first.get(p, 0)), ends.get(p, 0)))
         ]
-        for chunk in sorted(chunks, key=lambda span: span.start - position[span.partition]):
+        for chunk in sorted(chunks, key=lambda span: span.start - position[span.place]):
             found = [] if run.is_stopping else list(find_poison(chunk, failure_of))
             if found:
                 return found[: max(0, _MOST - self.count)]
         return []
 
-    def _failure(self, run: Run, position: Offsets, span: SuspectSpan, write: Callable[[DataFrame], None]) -> str:
+    def _failure(self, run: Run, position: Position, span: SuspectSpan, write: Callable[[Read], None]) -> str:
         """Say in a line why `write` fails with the records of `span`; "" when it does not."""
-        starts, ends = dict(position), dict(position)
-        starts[span.partition], ends[span.partition] = span.start, span.end
-        options = {
-            "subscribe": self._topic,
-            "startingOffsets": json.dumps({self._topic: starts}),
-            "endingOffsets": json.dumps({self._topic: ends}),
-            "groupIdPrefix": consumer_group(run.settings, run.job),
-        }
+
+        def read(topics: Sequence[str]) -> DataFrame:
+            starts = {place: offset for place, offset in position.items() if partition_of(place)[0] in topics}
+            ends = {place: offset if place != span.place else span.end for place, offset in starts.items()}
+            starts |= {span.place: span.start} if span.place in starts else {}
+            span_options = {
+                "startingOffsets": as_json(starts),
+                "endingOffsets": as_json(ends),
+                "includeHeaders": "true",
+            }
+            return self.without(read_topics(run.spark.read, run.settings, run.job, topics, **span_options))
+
         try:
-            reader = run.spark.read.format("kafka").options(
-                **kafka_options(run.settings), includeHeaders="true", **options
-            )
-            write(self.without(reader.load()))
+            write(read)
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
             # Disk and broker are asked themselves: what a record holds can stand in the text.
             if refused := refusal(self._folder):
                 raise Unwritable(refused) from error
-            run.topic.bounds()
-            causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
-            return causes[-1].removeprefix(_CAUSE)[:_LONGEST] if causes else in_a_line(error)
+            run.topics.bounds()
+            if span.end - span.start == 1:
+                self._failing.append(FailsOnAll(text, f"{span.place}/{span.start}"))
+            return root_cause(error)[:_LONGEST]
         return ""
 
     def _save(self, **changes: object) -> None:

@@ -1,17 +1,19 @@
-"""Read one finished batch out of Spark's progress JSON."""
+"""Read one batch: a finished one out of Spark's progress, one that has begun out of its checkpoint."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from tocsin.kafka.topic_set import Position, position_of
+from tocsin.model.durations import EPOCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,9 @@ class BatchProgress:
         rows_out: records written; 0 where the sink does not count.
         dropped_late: rows that stateful operators dropped because of the watermark.
         watermark: in force during the batch, UTC; None without one, and while it stands at its beginning.
-        latest_event: the latest event time of the batch, UTC; None without a watermark, or without rows.
-        end_offsets: topic to partition to next offset, committed with the batch.
+        latest_event: the latest event time of the batch, UTC; None without a watermark, without rows, and where several
+            sources are read: their watermark is that of the slowest.
+        end_offsets: next offset of each place, committed with the batch.
         latest_offsets: ends of the topics as the batch saw them; empty when unknown.
         observed: figures of `observe()`, by the name of the observation and of the column.
     """
@@ -38,8 +41,8 @@ class BatchProgress:
     dropped_late: int
     watermark: datetime | None
     latest_event: datetime | None
-    end_offsets: dict[str, dict[int, int]]
-    latest_offsets: dict[str, dict[int, int]]
+    end_offsets: Position
+    latest_offsets: Position
     observed: dict[str, dict[str, Any]]
 
     def next_watermark(self, delay_seconds: float) -> datetime | None:
@@ -52,8 +55,10 @@ def parse_progress(text: str) -> BatchProgress:
     """Read the progress in the JSON of a `QueryProgressEvent`."""
     event = json.loads(text)
     read = event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"]))
-    ticks = event.get("observedMetrics", {}).get("ticks", {}).get("ticks") or 0
+    observed = event.get("observedMetrics", {})
+    ticks = sum(one.get("ticks") or 0 for name, one in observed.items() if name.partition(":")[0] == "ticks")
     operators = event.get("stateOperators", [])
+    sources = [one for one in event["sources"] if one["description"].startswith("Kafka")]
     return BatchProgress(
         batch_id=event["batchId"],
         run_id=event["runId"],
@@ -61,11 +66,42 @@ def parse_progress(text: str) -> BatchProgress:
         rows_out=max(0, event.get("sink", {}).get("numOutputRows") or 0),
         dropped_late=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators),
         watermark=_moment(event.get("eventTime", {}).get("watermark")),
-        latest_event=_moment(event.get("eventTime", {}).get("max")),
-        end_offsets=_offsets(event, "endOffset"),
-        latest_offsets=_offsets(event, "latestOffset"),
-        observed=event.get("observedMetrics", {}),
+        latest_event=_moment(event.get("eventTime", {}).get("max")) if len(sources) == 1 else None,
+        end_offsets=_offsets(sources, "endOffset"),
+        latest_offsets=_offsets(sources, "latestOffset"),
+        observed=observed,
     )
+
+
+def batches_in(folder: Path) -> set[int]:
+    """List the batches of which there is a file in `folder`, "offsets" or "commits" of a checkpoint."""
+    return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()}
+
+
+def offsets_of(query: Path, batch: int) -> Position:
+    """Read the next offset of each place after `batch`, which the checkpoint `query` says has begun."""
+    offsets: Position = {}
+    for source in _begun(query, batch)[2:]:  # one line for each; a topic that two read counts as far as both have
+        if source.startswith("{"):
+            for place, offset in position_of(json.loads(source)).items():
+                offsets[place] = min(offset, offsets.get(place, offset))
+    return offsets
+
+
+def watermark_of(query: Path, batch: int) -> datetime | None:
+    """Read the watermark of `batch`, UTC: it emits the windows that ended by then; None without one or without a batch.
+
+    Spark writes it before the batch begins, and runs a batch that did not end again with the same one.
+    """
+    written = _begun(query, batch)
+    millis = json.loads(written[1]).get("batchWatermarkMs", 0) if written else 0
+    return EPOCH + timedelta(milliseconds=millis) if millis > 0 else None
+
+
+def _begun(query: Path, batch: int) -> list[str]:
+    """Read the lines that are written before `batch` begins; none before that."""
+    path = query / "offsets" / str(batch)
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def listen(session: SparkSession, take: Callable[[BatchProgress], None]) -> None:
@@ -107,19 +143,18 @@ class _Receiver:
 
 
 def _moment(text: str | None) -> datetime | None:
-    moment = datetime.fromisoformat(text) if text else _EPOCH
-    return None if moment <= _EPOCH else moment
+    moment = datetime.fromisoformat(text) if text else EPOCH
+    return None if moment <= EPOCH else moment
 
 
-def _offsets(event: dict[str, Any], key: str) -> dict[str, dict[int, int]]:
-    """Read the offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text."""
-    found: dict[str, dict[int, int]] = {}
-    for source in event["sources"]:
+def _offsets(sources: list[dict[str, Any]], key: str) -> Position:
+    """Read the offsets of all Kafka sources; Spark writes them as JSON, or as JSON in a text.
+
+    A topic that two of them read counts as far as both have.
+    """
+    found: Position = {}
+    for source in sources:
         offset = source.get(key)
-        if not source["description"].startswith("Kafka"):
-            continue
-        topics = json.loads(offset) if isinstance(offset, str) else offset or {}
-        found |= {
-            topic: {int(partition): int(end) for partition, end in ends.items()} for topic, ends in topics.items()
-        }
+        for place, end in position_of(json.loads(offset) if isinstance(offset, str) else offset or {}).items():
+            found[place] = min(end, found.get(place, end))
     return found

@@ -16,8 +16,9 @@ from typing import Any
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.kafka.reader import Offsets, TopicReader, lag_of
+from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_set import Position, lag_of, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
@@ -67,9 +68,9 @@ class QueryLoop:
     def close(self) -> None:
         """Stop query, session and JVM, and leave Kafka."""
         self._halt()
-        if self._run.partitions:
+        if self._run.places:
             self._run.spark.stop()
-        self._run.topic.close()
+        self._run.topics.close()
         jvm.end()
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -95,7 +96,8 @@ class QueryLoop:
                 with TopicReader(self._settings, self._work.job, name) as topic:
                     if not topic.partitions():
                         return f"topic {name} does not exist yet"
-            return None if self._run.topic.partitions() else f"topic {self._run.topic.name} does not exist yet"
+            missing = self._run.topics.missing()
+            return None if missing is None else f"topic {missing} does not exist yet"
         except TransientError as error:
             return str(error)
 
@@ -111,18 +113,18 @@ class QueryLoop:
     # --- session and query --------------------------------------------------------------------------------------------
 
     def _fit_session(self) -> None:
-        """Start a session whose slots fit the partitions of the topic, unless there is one."""
-        partitions = len(self._run.topic.partitions())
-        if partitions == self._run.partitions:
+        """Start a session whose slots fit the partitions of the topics, unless there is one."""
+        places = self._run.topics.places()
+        if places == self._run.places:
             return
-        if self._run.partitions:
+        if self._run.places:
             self._run.spark.stop()
-        self._run.partitions = partitions
-        slots = self._work.slots(partitions)
+        self._run.places = places
+        slots = self._work.slots(len(places))
         self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots)
         listen(self._run.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place
-        log.info("session ready", partitions=partitions, slots=slots)
+        log.info("session ready", partitions=len(places), slots=slots)
 
     def _follow(self, started: Started) -> None:
         """Publish progress until there is a reason to stop the query."""
@@ -185,53 +187,58 @@ class QueryLoop:
 
     def _take_progress(self) -> bool:
         """Publish each batch that has finished since the last call; False when none has."""
-        has_taken = False
+        has_taken, started = False, self._run.started
         while not self._progress.empty():
-            self._publish(self._progress.get())
+            progress = self._progress.get()
+            if started is not None and progress.run_id != str(started.query.runId):
+                continue  # of the query before, which may have read other topics
+            self._publish(progress)
             has_taken = True
-        if has_taken and self._run.started is not None:
-            self._run.read_positions.begin(self._run.position, self._run.started.batch_seconds)
+        if has_taken and started is not None:
+            self._run.read_positions.begin(self._run.position, started.batch_seconds)
         return has_taken
 
     def _publish(self, progress: BatchProgress) -> None:
-        run, topic = self._run, self._run.topic.name
+        run = self._run
         self._retries, self._since = 0, time.monotonic()
-        run.position |= progress.end_offsets.get(topic, {})
+        run.position |= progress.end_offsets
         if self._reporter.leads:
-            run.topic.commit(run.position)
+            run.topics.commit(run.position)
         self._totals["rows_in"] += progress.rows_in
         self._totals["rows_out"] += progress.rows_out
         self._totals["rows_dropped_late"] += progress.dropped_late
         further = self._work.count_batch(progress)
         delay = run.started.delay_seconds if run.started is not None else None
         watermark = progress.watermark if delay is None else progress.next_watermark(delay)
-        lag = self._lag(progress.latest_offsets.get(topic) or run.position)
+        lag = self._lag(progress.latest_offsets or run.position)
         run.lag_seconds = lag["lag_seconds"]
-        run.report(batch_id=progress.batch_id, watermark=watermark, **self._totals, **lag, **further)
+        run.report(**{"batch_id": progress.batch_id, "watermark": watermark, **self._totals, **lag, **further})
 
     def _look_at_lag(self) -> None:
-        """Count the lag from the ends of the topic when a batch takes too long; else report the batch's own."""
+        """Count the lag from the ends of the topics when a batch takes too long; else report the batch's own."""
         started = self._run.started
         quiet = (started.batch_seconds if started else 0.0) + LAG_SECONDS
         if time.monotonic() - self._since < quiet or not self._is_due("lag", LAG_SECONDS):
             return
         try:
-            _, ends = self._run.topic.bounds()
+            _, ends = self._run.topics.bounds()
             self._run.report(**self._lag(ends))
         except TransientError as error:
             log.warning("waiting", reason=str(error))
             self._reporter.update(state=JobState.WAITING, reason=str(error))
 
-    def _lag(self, ends: Offsets) -> dict[str, Any]:
-        records, seconds = lag_of(self._run.topic, self._run.position, ends, self._work.appended_at)
+    def _lag(self, ends: Position) -> dict[str, Any]:
+        records, seconds = lag_of(self._run.topics, self._run.position, ends, self._work.appended_at)
         return {"lag_records": records, "lag_seconds": seconds}
 
     def _growth(self) -> str | None:
         """Describe added partitions in a sentence; None if none were added."""
         with contextlib.suppress(TransientError):
-            partitions = len(self._run.topic.partitions())
-            if partitions > self._run.partitions:
-                return f"{self._run.topic.name} has grown from {self._run.partitions} to {partitions} partitions"
+            both = self._run.places, self._run.topics.places()
+            for topic in self._run.topics.names:
+                before, now = (sum(partition_of(place)[0] == topic for place in some) for some in both)
+                if now > before:
+                    return f"{topic} has grown from {before} to {now} partitions"
         return None
 
     def _is_due(self, what: str, seconds: float) -> bool:

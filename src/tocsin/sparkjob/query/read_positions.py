@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.kafka.topic_set import Place, Position, TopicSet, place_of
 from tocsin.model.errors import TransientError
 
 SETTLE_SECONDS = 0.2
@@ -29,8 +29,8 @@ _GUARD_SECONDS = 0.5
 _CONSUMERS = "kafka.consumer:type=consumer-fetch-manager-metrics,partition=*,*"
 _PRODUCERS = "kafka.producer:type=producer-metrics,*"
 
-Leads = Mapping[tuple[str, int], float]
-"""Name of a consumer's metrics and partition to the lead: its position less the first offset of the partition."""
+Leads = Mapping[tuple[str, Place], float]
+"""Name of a consumer's metrics and place to the lead: its position less the first offset of the place."""
 
 
 class Reading:
@@ -41,14 +41,14 @@ class Reading:
     """
 
     def __init__(self) -> None:
-        self._committed: Offsets = {}
-        self._first: Offsets = {}
+        self._committed: Position = {}
+        self._first: Position = {}
         self._base: Leads = {}
         self._ends_at = 0.0
-        self._settled: Offsets = {}
-        self._polled: tuple[float, Offsets] | None = None
+        self._settled: Position = {}
+        self._polled: tuple[float, Position] | None = None
 
-    def begin(self, committed: Offsets, first: Offsets, leads: Leads, ends_at: float) -> None:
+    def begin(self, committed: Position, first: Position, leads: Leads, ends_at: float) -> None:
         """Begin a batch at `committed`, with `leads` left by the one before, and the end at the time `ends_at`."""
         self._committed, self._first, self._base, self._ends_at = dict(committed), first, leads, ends_at
         self._settled, self._polled = dict(committed), None
@@ -57,8 +57,8 @@ class Reading:
         """Know nothing until the next batch begins."""
         self._ends_at = 0.0
 
-    def look(self, leads: Leads, is_unsent: bool, now: float) -> Offsets:
-        """Return the offset of each partition before which all has been processed; empty when unknown.
+    def look(self, leads: Leads, is_unsent: bool, now: float) -> Position:
+        """Return the offset of each place before which all has been processed; empty when unknown.
 
         `is_unsent` says that the broker has not acknowledged all that the query has written.
         """
@@ -72,32 +72,34 @@ class Reading:
             self._polled = now, self._positions(leads)
         return dict(self._settled)
 
-    def _positions(self, leads: Leads) -> Offsets:
+    def _positions(self, leads: Leads) -> Position:
         positions = dict(self._committed)
-        for (name, partition), lead in leads.items():
-            if partition in self._first and self._base.get((name, partition)) != lead:
-                position = self._first[partition] + int(lead)
-                positions[partition] = max(position, positions.get(partition, 0))
+        for (name, place), lead in leads.items():
+            if place in self._first and self._base.get((name, place)) != lead:
+                position = self._first[place] + int(lead)
+                positions[place] = max(position, positions.get(place, 0))
         return positions
 
 
 class Clients:
     """The Kafka clients in the JVM of this process. Spark's own, unless its executors run elsewhere: then none."""
 
-    def __init__(self, topic: str, group: str) -> None:
-        """See those consumers of `topic` whose group's name begins with `group`: a batch has others."""
-        self._tag, self._group = f"topic={topic.replace('.', '_')},", group  # as the client writes it
+    def __init__(self, topics: tuple[str, ...], group: str) -> None:
+        """See those consumers of `topics` whose group's name begins with `group`: a batch has others."""
+        self._tags, self._group = {f"topic={name.replace('.', '_')},": name for name in topics}, group
         self._beans: _Beans | None = None
 
     def leads(self) -> Leads:
-        """Read the leads of all consumers of the topic; those that have not polled are left out."""
-        found: dict[tuple[str, int], float] = {}
+        """Read the leads of all consumers of the topics; those that have not polled are left out."""
+        found: dict[tuple[str, Place], float] = {}
         for name in self._ask().find(_CONSUMERS):
             partition = re.search(r"[:,]partition=(\d+)", name)
-            if partition is not None and self._tag in f"{name}," and self._group in name:
+            # The client writes a dot in the name of a topic as another character.
+            topic = next((topic for tag, topic in self._tags.items() if tag in f"{name},"), None)
+            if partition is not None and topic is not None and self._group in name:
                 lead = self._ask().read(name, "records-lead")
                 if not math.isnan(lead):
-                    found[name, int(partition[1])] = lead
+                    found[name, place_of(topic, int(partition[1]))] = lead
         return found
 
     def is_unsent(self) -> bool:
@@ -162,22 +164,22 @@ class _Beans:
 class ReadPositions:
     """The progress of a job's query since its last boundary. For the job's main thread."""
 
-    def __init__(self, topic: TopicReader, group: str) -> None:
-        """Watch the query that reads `topic` with consumers whose group's name begins with `group`."""
-        self._topic, self._clients, self._reading = topic, Clients(topic.name, group), Reading()
+    def __init__(self, topics: TopicSet, group: str) -> None:
+        """Watch the query that reads `topics` with consumers whose group's name begins with `group`."""
+        self._topics, self._clients, self._reading = topics, Clients(topics.names, group), Reading()
         self._is_real_time = False
 
-    def begin(self, committed: Offsets, batch_seconds: float) -> None:
+    def begin(self, committed: Position, batch_seconds: float) -> None:
         """Begin a batch at `committed`; `batch_seconds` is 0 in micro-batch mode, for which nothing is known."""
         self._reading.forget()
         self._is_real_time = batch_seconds > 0
         if self._is_real_time:
             with contextlib.suppress(TransientError, Py4JError):
-                first, _ = self._topic.bounds()
+                first, _ = self._topics.bounds()
                 ends_at = time.monotonic() + batch_seconds
                 self._reading.begin(committed, first, self._clients.leads(), ends_at)
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> Position:
         """Return what `Reading.look` does; empty while nothing is known, as in micro-batch mode."""
         if not self._is_real_time:
             return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -39,7 +40,7 @@ class StreamTables:
         tables: for the function of the declaration; None if it joins none.
     """
 
-    def __init__(self, settings: Settings, declared: Joining, source: Source, batch_seconds: int) -> None:
+    def __init__(self, settings: Settings, declared: Joining, sources: Sequence[Source], batch_seconds: int) -> None:
         """Read the declarations of the tables.
 
         Raises:
@@ -50,7 +51,7 @@ class StreamTables:
         self._session: SparkSession | None = None
         self._behind, self._refreshed = "", 0.0
         if declared.tables:
-            check_settle(settings, declared, source, batch_seconds)
+            check_settle(settings, declared, sources, batch_seconds)
 
     def opened(self, run: Run) -> bool:
         """Open them in the session of `run`, once they have rows; False when asked to stop before that."""
@@ -87,7 +88,7 @@ class StreamTables:
             self._behind = behind
 
 
-def check_settle(settings: Settings, declared: Joining, source: Source, batch_seconds: int) -> None:
+def check_settle(settings: Settings, declared: Joining, sources: Sequence[Source], batch_seconds: int) -> None:
     """Check that a batch of `declared` has read each row of its tables before that holds.
 
     A row is published within a quarter of `settle`, and read by the next batch, whose events are up to `max_ahead`
@@ -97,7 +98,7 @@ def check_settle(settings: Settings, declared: Joining, source: Source, batch_se
         ConfigError: `settle` of one is too short, or there is no such table; a retry does not help.
     """
     catalog = read_catalog(settings.project)
-    needed = (timedelta(seconds=batch_seconds) + source.max_ahead) * 4 / 3
+    needed = (timedelta(seconds=batch_seconds) + max(source.max_ahead for source in sources)) * 4 / 3
     for name in declared.tables:
         if catalog.table(name).settle < needed:
             what = f"is too short for {declared.path.name}, whose batches take {batch_seconds} s: at least "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -11,8 +12,8 @@ from confluent_kafka import Message
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_set import Place, Position, TopicSet
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.progress import BatchProgress
@@ -49,10 +50,10 @@ class Run:
     Attributes:
         settings, reporter: of the job.
         job: its name.
-        topic: the topic it reads, beside Spark.
-        partitions: how many that topic has; the slots fit them.
+        topics: those it reads, beside Spark.
+        places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
-        position: next offset by partition, as committed by the last finished batch; a start sets it before the first.
+        position: next offset by place, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
         read_positions: how far the query has read since then.
         started: the query that runs; None while none does.
@@ -62,13 +63,21 @@ class Run:
 
     def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
         self.settings, self.job, self.reporter = settings, work.job, reporter
-        self.topic = TopicReader(settings, work.job, work.reads)
-        self.read_positions = ReadPositions(self.topic, consumer_group(settings, work.job))
-        self.partitions = 0
-        self.position: Offsets = {}
+        self.topics, self.read_positions = self._readers(work.reads)
+        self.places: list[Place] = []
+        self.position: Position = {}
         self.lag_seconds = 0.0
         self.started: Started | None = None
         self._stop = stop
+
+    def follow(self, names: Sequence[str]) -> None:
+        """Read the topics `names` from now on; the next session has slots for them."""
+        self.topics.close()
+        self.topics, self.read_positions = self._readers(names)
+
+    def _readers(self, names: Sequence[str]) -> tuple[TopicSet, ReadPositions]:
+        topics = TopicSet(self.settings, self.job, names)
+        return topics, ReadPositions(topics, consumer_group(self.settings, self.job))
 
     @property
     def is_stopping(self) -> bool:
@@ -100,13 +109,13 @@ class Work(Protocol):
     job: str
     version: str
     """Of what a user has written, for reports; empty where nothing has one."""
-    reads: str
-    """The topic whose partitions decide the slots."""
+    reads: tuple[str, ...]
+    """The topics whose partitions decide the slots; others after a start that has let the run follow them."""
     writes: tuple[str, ...]
     """Topics that must exist as well before the query starts."""
 
     def slots(self, partitions: int) -> int:
-        """Count the task slots needed for `partitions` partitions of the topic that is read."""
+        """Count the task slots needed for `partitions` partitions of the topics that are read."""
 
     def start(self, run: Run) -> Started | None:
         """Start the query; called again after each stop. None when the job was asked to stop before it could.

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tocsin.model.names import file_name
 from tocsin.supervision.job_states import Action, Actual, Change, Condition, History, Past, Start, Stop
-from tocsin.supervision.restart_policy import end_reason, last_cause
+from tocsin.supervision.restart_policy import end_reason
 
 LIMIT_BYTES = 64 * 1024
 _LONGEST = 400
@@ -41,7 +41,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class ChronicleEntry:
     """One thing that happened to a job.
 
     Attributes:
@@ -76,35 +76,35 @@ class Look:
     after: History
     actions: Sequence[Action]
 
-    def events(self) -> list[tuple[str, Event]]:
+    def events(self) -> list[tuple[str, ChronicleEntry]]:
         """List the events, each with its job: ends, then what is done about them, in order."""
         pasts, runs = self.before.jobs, self.actual.runs
         ended = [job for job, past in pasts.items() if past.expected and not runs(job, past.spec)]
         before = {job: past.works for job, past in self.before.jobs.items()}
         started = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
         events = [(job, self._end(job)) for job in ended]
-        events += [(job, Event(at=self.at, what=What.WORKS, reason="works")) for job in started]
+        events += [(job, ChronicleEntry(at=self.at, what=What.WORKS, reason="works")) for job in started]
         return events + [(one.job, self._event(one)) for one in self.actions]
 
-    def _end(self, job: str) -> Event:
-        after = self.after.jobs.get(job, Past())
-        return Event(
+    def _end(self, job: str) -> ChronicleEntry:
+        after, cause = self.after.jobs.get(job, Past()), self.actual.causes.get(job)
+        return ChronicleEntry(
             at=self.at,
             what=What.END,
-            reason=last_cause(after.reason) or end_reason(self.actual.exits.get(job)),
+            reason=end_reason(self.actual.exits.get(job), "" if cause is None else str(cause)),
             condition=after.condition,
             exit_code=self.actual.exits.get(job),
             ran_seconds=max(0.0, self.at - self.before.jobs[job].started_at),
             failed=True,
         )
 
-    def _event(self, action: Action) -> Event:
+    def _event(self, action: Action) -> ChronicleEntry:
         after = self.after.jobs.get(action.job, Past())
         if isinstance(action, Change):
-            return Event(at=self.at, what=What.CONDITION, reason=action.reason, condition=action.condition)
+            return ChronicleEntry(at=self.at, what=What.CONDITION, reason=action.reason, condition=action.condition)
         if isinstance(action, Start):
-            return Event(at=self.at, what=What.START, reason=action.reason, condition=after.condition)
-        return Event(
+            return ChronicleEntry(at=self.at, what=What.START, reason=action.reason, condition=after.condition)
+        return ChronicleEntry(
             at=self.at,
             what=What.STOP,
             reason=action.reason,
@@ -119,7 +119,7 @@ class Look:
         return None if started is None else max(0.0, self.at - started)
 
 
-_EVENT = TypeAdapter(Event)
+_EVENT = TypeAdapter(ChronicleEntry)
 
 
 def chronicle_of(state: Path, job: str) -> Path:
@@ -127,7 +127,7 @@ def chronicle_of(state: Path, job: str) -> Path:
     return state / "supervision" / "chronicle" / f"{file_name(job)}.jsonl"
 
 
-def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
+def record(state: Path, events: Iterable[tuple[str, ChronicleEntry]]) -> None:
     """Write each event to the file of its job. Only one supervisor may do so at a time; it looks under a lock.
 
     Never raises OSError: a full disk is no reason not to supervise. Then it is told in the log, and forgotten.
@@ -139,7 +139,7 @@ def record(state: Path, events: Iterable[tuple[str, Event]]) -> None:
             log.warning("episode not recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
 
 
-def read_events(state: Path, job: str) -> list[Event]:
+def read_events(state: Path, job: str) -> list[ChronicleEntry]:
     """Read the events of `job`, oldest first; empty when there are none, or they cannot be read.
 
     A line that was torn by a crash is left out.
@@ -151,7 +151,7 @@ def read_events(state: Path, job: str) -> list[Event]:
     return [event for line in lines if (event := _parsed(line)) is not None]
 
 
-def _parsed(line: bytes) -> Event | None:
+def _parsed(line: bytes) -> ChronicleEntry | None:
     try:
         return _EVENT.validate_json(line)
     except ValidationError:

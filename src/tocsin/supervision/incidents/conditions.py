@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tocsin.model.durations import span
-from tocsin.model.job_report import MUCH_QUARANTINED, JobReport, JobState
+from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, JobReport, JobState
 from tocsin.model.names import DETECTOR, FLOW, INGEST, JobName, file_name
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
@@ -167,6 +167,8 @@ def _symptoms_of_flow(
     """The conditions that follow from the figures of a job that runs."""
     if report.bad_ratio > MUCH_QUARANTINED:
         yield Condition.QUARANTINING, f"{report.bad_ratio:.1%} of the latest records went to quarantine"
+    if report.ignored_ratio > MUCH_IGNORED:
+        yield Condition.IGNORING, f"`ignore` leaves out {report.ignored_ratio:.1%} of the latest records"
     if report.state in (JobState.RUNNING, JobState.DRAINING) and report.lag_seconds > bounds.lag:
         yield Condition.LAGGING, f"is {span(report.lag_seconds)} behind, with {report.lag_records:,} records unread"
     if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:

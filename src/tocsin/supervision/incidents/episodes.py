@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.model.sizes import printable
-from tocsin.supervision.incidents.chronicle import Event, What
+from tocsin.supervision.incidents.chronicle import ChronicleEntry, What
 from tocsin.supervision.job_states import Condition
 
 _LOOP_SECONDS = 600.0
@@ -52,13 +52,13 @@ class Episode(BaseModel, frozen=True):
 class _Ended:
     """The end of a process, and when the next one worked."""
 
-    event: Event
+    event: ChronicleEntry
     forced: bool = False
     restarted_at: float | None = None
     back_at: float | None = None
     count: int = 1
 
-    def is_told_again_by(self, event: Event) -> bool:
+    def is_told_again_by(self, event: ChronicleEntry) -> bool:
         """Return whether `event` is about the same process.
 
         One that was asked ends by force, or is found gone; what one leaves that ended by itself, its JVM, is ended.
@@ -67,7 +67,7 @@ class _Ended:
         return self.restarted_at is None and self.event.what is not What.REFUSED and same
 
 
-def episodes(events: Sequence[Event]) -> list[Episode]:
+def episodes(events: Sequence[ChronicleEntry]) -> list[Episode]:
     """The ends among `events` (oldest first), the newest first."""
     found: list[_Ended] = []
     running = 0
@@ -90,7 +90,7 @@ def episodes(events: Sequence[Event]) -> list[Episode]:
     return [_episode(one) for one in reversed(found)]
 
 
-def _absorbed(found: list[_Ended], event: Event) -> int:
+def _absorbed(found: list[_Ended], event: ChronicleEntry) -> int:
     """Merge the ends in `found` that `event` repeats in a crash loop: the cause is shown once, with a count."""
     count = 0
     while event.condition is Condition.CRASH_LOOP and found and _repeats(event, found[-1].event):
@@ -98,7 +98,7 @@ def _absorbed(found: list[_Ended], event: Event) -> int:
     return count
 
 
-def _repeats(event: Event, before: Event) -> bool:
+def _repeats(event: ChronicleEntry, before: ChronicleEntry) -> bool:
     return before.failed and before.reason == event.reason and event.at - before.at < _LOOP_SECONDS
 
 

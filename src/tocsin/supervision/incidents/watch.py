@@ -125,6 +125,8 @@ _ADVICE = {
     "source's file sets how long is too long.",
     Condition.QUARANTINING: "The job continues with the usable records. The first command lists the others with "
     "their reasons; the second replays them once the sender or the declaration is fixed.",
+    Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
+    "narrower, unless nearly all records are of no use.",
 }
 _ONCE = "We will mail again only if this comes back after an hour without it."
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections import deque
 from pathlib import Path
 
@@ -16,7 +15,9 @@ def rotate(log: Path, *, limit_bytes: int = LIMIT_BYTES, kept: int = KEPT) -> bo
     """Move the content of a log that has grown beyond `limit_bytes` to `<log>.1`, older ones to `.2` up to `kept`.
 
     The file is copied and emptied, not renamed, since its writer holds it open (in append mode). Lines that are written
-    between the two are lost. Returns whether it did anything.
+    between the two are lost, and of a log that grew much longer since the last look, all but the end: so a job that
+    prints without end takes no more of the disk than `kept` + 1 files, and what it prints between two looks. Returns
+    whether it did anything.
 
     Raises:
         OSError: the disk is full or the folder cannot be written.
@@ -26,8 +27,10 @@ def rotate(log: Path, *, limit_bytes: int = LIMIT_BYTES, kept: int = KEPT) -> bo
     for number in range(kept - 1, 0, -1):
         if _older(log, number).exists():
             _older(log, number).replace(_older(log, number + 1))
-    shutil.copyfile(log, _older(log, 1))
-    with log.open("r+b") as file:
+    with log.open("r+b") as file, _older(log, 1).open("wb") as older:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 2 * limit_bytes))
+        older.write(file.read(2 * limit_bytes))
         file.truncate(0)
     return True
 

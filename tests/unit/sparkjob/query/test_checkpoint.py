@@ -3,50 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Never
 
 import pytest
 
-from tests.rig.samples.checkpoints import batch
-from tocsin.kafka.reader import CameAt, TopicReader
+from tests.rig.samples.checkpoints import P0, P1, batch
+from tests.rig.samples.checkpoints import TOPIC as NAME
+from tocsin.kafka.reader import CameAt
+from tocsin.kafka.topic_set import Place, Position, TopicSet, place_of
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import Checkpoint, open_checkpoint, remove_other_checkpoints
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint, remove_other_checkpoints
 from tocsin.sparkjob.query.gaps import Cause, RemovedRange, read_gaps
 
-NAME = "events.logins"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MEMORY = 20 * SECOND
 
 
-class Kept(TopicReader):
+class Kept(TopicSet):
     """A topic to whose partitions one record was appended each second from noon on, and which was cut since then."""
 
-    name = NAME
+    names: tuple[str, ...] = (NAME,)
 
     def __init__(self, *partitions: tuple[int, int]) -> None:
         """The first offset that is kept and the end of each partition."""
-        self.kept = dict(enumerate(partitions))
+        self.kept = {place_of(NAME, number): kept for number, kept in enumerate(partitions)}
 
-    def bounds(self, partitions: Iterable[int] | None = None) -> tuple[dict[int, int], dict[int, int]]:
+    def bounds(self) -> tuple[Position, Position]:
         return {p: first for p, (first, _) in self.kept.items()}, {p: e for p, (_, e) in self.kept.items()}
 
-    def first_at(self, partition: int, start: int, end: int, came_at: CameAt) -> datetime | None:
-        first, last = self.kept[partition]
+    def first_at(self, place: Place, start: int, end: int, came_at: CameAt) -> datetime | None:
+        first, last = self.kept[place]
         return NOON + max(first, start) * SECOND if max(first, start) < min(end, last) else None
 
-    def since(self, moment: datetime) -> dict[int, int]:
+    def since(self, moment: datetime) -> Position:
         offset = max(0, -((NOON - moment) // SECOND))
         return {p: min(max(first, offset), end) for p, (first, end) in self.kept.items()}
 
 
-def opened(base: Path, topic: Kept, fingerprint: str = "f1", unread: datetime | None = None) -> Checkpoint:
-    return open_checkpoint(base, fingerprint, topic, MEMORY, lambda: unread)
+def opened(
+    base: Path, topic: TopicSet, fingerprint: str = "f1", unread: datetime | None = None, reach: timedelta = 0 * SECOND
+) -> Checkpoint:
+    return open_checkpoint(base, fingerprint, topic, Needed(MEMORY, reach), lambda: unread)
 
 
 def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None = None, **offsets: int) -> None:
@@ -62,30 +64,46 @@ def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None =
 
 def test_the_first_begins_at_the_beginning_and_leaves_nothing_out(tmp_path: Path) -> None:
     one = opened(tmp_path, Kept((0, 50), (0, 10)))
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 0, 1: 0}, None, None)
+    assert (one.offsets, one.publish_from, one.wanted, one.gaps) == ({P0: 0, P1: 0}, None, None, ())
     assert opened(tmp_path, Kept((0, 60), (0, 10))) == one
 
 
 def test_the_first_on_a_topic_that_was_cut_publishes_whole_windows(tmp_path: Path) -> None:
     one = opened(tmp_path, Kept((30, 50), (0, 10)))
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 30, 1: 0}, NOON + 30 * SECOND, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 30, P1: 0}, NOON + 30 * SECOND, ())
     assert read_gaps(tmp_path) == []
+
+
+def test_one_that_is_told_where_to_begin_tells_what_was_removed_since(
+    tmp_path: Path,
+) -> None:
+    begin_at(tmp_path, "f1", {P0: 40, P1: 35}, NOON + 45 * SECOND)
+    one = opened(tmp_path, Kept((30, 50), (35, 60)))
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 40, P1: 35}, NOON + 45 * SECOND, ())
+    begin_at(tmp_path, "f1", {P0: 0, P1: 0}, NOON)
+    assert opened(tmp_path, Kept((40, 50), (35, 60))) == one, "once"
+    begin_at(tmp_path, "f2", {P0: 40, P1: 35}, NOON + 45 * SECOND)
+    late = opened(tmp_path, Kept((48, 50), (35, 60)), "f2")
+    (gap,) = late.gaps
+    assert (gap.since, gap.until, gap.records) == (NOON + 45 * SECOND, NOON + 48 * SECOND, 8)
 
 
 def test_a_new_plan_begins_a_memory_before_what_was_not_read(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100), (0, 100)))
     read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=90, p1=80)
     one = opened(tmp_path, Kept((0, 100), (0, 100)), "f2")
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 60, 1: 60}, NOON + 60 * SECOND, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 60, P1: 60}, NOON + 60 * SECOND, ())
+    assert one.wanted == NOON + 80 * SECOND - MEMORY
+    assert opened(tmp_path, Kept((0, 100), (0, 100)), "f2") == one
 
 
 def test_a_new_plan_does_not_publish_windows_of_which_a_part_is_gone_and_tells_it_once(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100), (0, 100)))
     read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=90, p1=80)
     one = opened(tmp_path, Kept((70, 100), (0, 100)), "f2")
-    assert (one.offsets, one.publish_from) == ({0: 70, 1: 60}, NOON + 70 * SECOND)
-    assert one.gap is not None
-    assert (one.gap.since, one.gap.until, one.gap.records) == (NOON + 85 * SECOND, NOON + 70 * SECOND, 0)
+    assert (one.offsets, one.publish_from) == ({P0: 70, P1: 60}, NOON + 70 * SECOND)
+    (gap,) = one.gaps
+    assert (gap.since, gap.until, gap.records) == (NOON + 85 * SECOND, NOON + 70 * SECOND, 0)
 
 
 def test_after_an_outage_a_new_plan_publishes_what_the_old_one_had_not_closed(tmp_path: Path) -> None:
@@ -93,21 +111,21 @@ def test_after_an_outage_a_new_plan_publishes_what_the_old_one_had_not_closed(tm
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=100)
     one = opened(tmp_path, Kept((0, 100)), "f2")
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 65}, NOON + 65 * SECOND, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 65}, NOON + 65 * SECOND, ())
 
 
 def test_a_new_plan_begins_before_what_the_ingest_has_not_read(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, watermark=NOON + 400 * SECOND, p0=100)  # one event was ahead of its time
     one = opened(tmp_path, Kept((0, 100)), "f2", unread=NOON + 110 * SECOND)
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 90}, NOON + 90 * SECOND, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 90}, NOON + 90 * SECOND, ())
 
 
 def test_a_new_plan_publishes_all_that_the_first_batch_of_the_old_one_has_not_closed(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, p0=100)
     one = opened(tmp_path, Kept((0, 100)), "f2")
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 0}, NOON - MEMORY, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 0}, NOON - MEMORY, ())
 
 
 def test_a_plan_that_came_to_no_commit_leaves_its_beginning_to_the_next(tmp_path: Path) -> None:
@@ -116,21 +134,21 @@ def test_a_plan_that_came_to_no_commit_leaves_its_beginning_to_the_next(tmp_path
     read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=100)
     broken = opened(tmp_path, topic, "f2")
     (broken.query / "commits").mkdir(parents=True)  # as Spark makes it when a query starts
-    assert opened(tmp_path, topic, "f3").offsets == {0: 45}
+    assert opened(tmp_path, topic, "f3").offsets == {P0: 45}
     gaps.ask_to_skip(tmp_path)
     skipping = opened(tmp_path, topic, "f4")
     assert skipping.publish_from is not None
     last = opened(tmp_path, topic, "f5")
     assert last.publish_from == skipping.publish_from - MEMORY
-    assert last.offsets == {0: 500}, "what it was told to skip stays skipped"
+    assert last.offsets == {P0: 500}, "what it was told to skip stays skipped"
 
 
 def test_what_was_read_may_be_removed(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100), (0, 100)))
     read_up_to(tmp_path, p0=90, p1=80)
     one = opened(tmp_path, Kept((90, 100), (80, 100)))
-    assert one.gap is None
-    assert one.position(NAME, 2) == {0: 90, 1: 80}
+    assert one.gaps == ()
+    assert one.position([P0, P1]) == {P0: 90, P1: 80}
     assert not one.is_overtaken(Kept((90, 100), (80, 100)))
 
 
@@ -140,40 +158,40 @@ def test_behind_what_was_removed_it_begins_anew_with_the_earliest_that_is_kept(t
     topic = Kept((120, 200), (0, 200))
     assert before.is_overtaken(topic)
     one = opened(tmp_path, topic)
-    assert one.gap is not None
-    assert one.gap.partitions == {0: RemovedRange(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
-    assert (one.gap.cause, one.gap.records) == (Cause.REMOVED, 35)
-    assert (one.gap.since, one.gap.until) == (NOON + 70 * SECOND, NOON + 120 * SECOND)
-    assert (one.offsets, one.publish_from) == ({0: 120, 1: 50}, NOON + 120 * SECOND)
+    (gap,) = one.gaps
+    assert gap.partitions == {0: RemovedRange(from_offset=85, to_offset=120, appended_before=NOON + 120 * SECOND)}
+    assert (gap.cause, gap.records) == (Cause.REMOVED, 35)
+    assert (gap.since, gap.until) == (NOON + 70 * SECOND, NOON + 120 * SECOND)
+    assert (one.offsets, one.publish_from) == ({P0: 120, P1: 50}, NOON + 120 * SECOND)
     assert not one.query.exists(), "the old state counted what is not whole"
     assert not (tmp_path / "f1" / "query").exists()
-    assert one.position(NAME, 2) == {0: 120, 1: 50}
-    assert read_gaps(tmp_path) == [one.gap]
+    assert one.position([P0, P1]) == {P0: 120, P1: 50}
+    assert read_gaps(tmp_path) == [gap]
     assert json.loads((tmp_path / "gaps.json").read_text())[0]["partitions"]["0"]["records"] == 35
 
 
 def test_a_gap_is_told_once(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, p0=80)
-    assert opened(tmp_path, Kept((120, 200))).gap is not None
-    assert opened(tmp_path, Kept((120, 200))).gap is None
+    assert opened(tmp_path, Kept((120, 200))).gaps != ()
+    assert opened(tmp_path, Kept((120, 200))).gaps == ()
     assert len(read_gaps(tmp_path)) == 1
 
 
 def test_before_the_first_batch_it_can_be_overtaken_too(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100)))
     one = opened(tmp_path, Kept((40, 100)))
-    assert one.gap is not None
-    assert one.gap.offsets == {0: "0 to 40"}
-    assert one.gap.since is None
+    (gap,) = one.gaps
+    assert gap.offsets == {0: "0 to 40"}
+    assert gap.since is None
 
 
 def test_a_partition_that_was_added_and_cut_before_it_was_read_is_a_gap(tmp_path: Path) -> None:
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, p0=80)
     one = opened(tmp_path, Kept((0, 100), (5, 9)))
-    assert one.gap is not None
-    assert one.gap.offsets == {1: "0 to 5"}
+    (gap,) = one.gaps
+    assert gap.offsets == {1: "0 to 5"}
 
 
 def test_where_nothing_is_kept_windows_are_whole_from_now_on(tmp_path: Path) -> None:
@@ -181,7 +199,7 @@ def test_where_nothing_is_kept_windows_are_whole_from_now_on(tmp_path: Path) -> 
     read_up_to(tmp_path, p0=80)
     began = datetime.now(UTC)
     one = opened(tmp_path, Kept((100, 100)))
-    assert one.offsets == {0: 100}
+    assert one.offsets == {P0: 100}
     assert one.publish_from is not None
     assert one.publish_from >= began
 
@@ -190,9 +208,9 @@ def test_a_new_plan_after_a_long_outage_records_the_gap_of_the_old_one(tmp_path:
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, p0=80)
     one = opened(tmp_path, Kept((120, 200)), "f2")
-    assert one.gap is not None
-    assert one.gap.offsets == {0: "80 to 120"}
-    assert (one.offsets, one.publish_from) == ({0: 120}, NOON + 120 * SECOND)
+    (gap,) = one.gaps
+    assert gap.offsets == {0: "80 to 120"}
+    assert (one.offsets, one.publish_from) == ({P0: 120}, NOON + 120 * SECOND)
 
 
 def test_a_start_that_is_broken_off_records_nothing_twice_and_forgets_nothing(
@@ -210,7 +228,7 @@ def test_a_start_that_is_broken_off_records_nothing_twice_and_forgets_nothing(
             opened(tmp_path, Kept((120, 200)))
     one = opened(tmp_path, Kept((130, 200)))
     assert [gap.offsets for gap in read_gaps(tmp_path)] == [{0: "80 to 120"}, {0: "120 to 130"}]
-    assert one.offsets == {0: 130}
+    assert one.offsets == {P0: 130}
     assert not one.query.exists()
 
 
@@ -219,10 +237,10 @@ def test_it_may_begin_anew_again_and_again(tmp_path: Path) -> None:
     read_up_to(tmp_path, p0=80)
     second = opened(tmp_path, Kept((120, 200)))
     batch(second.query, 0, {NAME: {"0": 150}})
-    assert opened(tmp_path, Kept((120, 200))).position(NAME, 1) == {0: 150}
+    assert opened(tmp_path, Kept((120, 200))).position([P0]) == {P0: 150}
     third = opened(tmp_path, Kept((160, 200)))
-    assert third.gap is not None
-    assert third.gap.offsets == {0: "150 to 160"}
+    (gap,) = third.gaps
+    assert gap.offsets == {0: "150 to 160"}
     assert third.query not in (second.query, tmp_path / "f1" / "query")
     assert [path.name for path in (tmp_path / "f1").iterdir()] == ["start.json"], "old states are gone"
 
@@ -233,14 +251,14 @@ def test_on_request_it_begins_at_the_end_and_records_what_it_skips(tmp_path: Pat
     gaps.ask_to_skip(tmp_path)
     began = datetime.now(UTC)
     one = opened(tmp_path, Kept((0, 500), (0, 100)))
-    assert one.gap is not None
-    assert (one.gap.cause, one.gap.offsets, one.gap.since) == (Cause.SKIPPED, {0: "90 to 500"}, NOON + 70 * SECOND)
-    assert one.offsets == {0: 500, 1: 100}
+    (gap,) = one.gaps
+    assert (gap.cause, gap.offsets, gap.since) == (Cause.SKIPPED, {0: "90 to 500"}, NOON + 70 * SECOND)
+    assert one.offsets == {P0: 500, P1: 100}
     assert one.publish_from is not None
     assert one.publish_from >= began
     assert not one.query.exists()
     assert not gaps.is_asked_to_skip(tmp_path)
-    assert opened(tmp_path, Kept((0, 600), (0, 100))).gap is None
+    assert opened(tmp_path, Kept((0, 600), (0, 100))).gaps == ()
 
 
 def test_what_was_removed_is_skipped_with_the_rest(tmp_path: Path) -> None:
@@ -248,15 +266,15 @@ def test_what_was_removed_is_skipped_with_the_rest(tmp_path: Path) -> None:
     read_up_to(tmp_path, p0=80)
     gaps.ask_to_skip(tmp_path)
     one = opened(tmp_path, Kept((120, 200)))
-    assert one.gap is not None
-    assert one.gap.offsets == {0: "80 to 200"}
+    (gap,) = one.gaps
+    assert gap.offsets == {0: "80 to 200"}
 
 
 def test_the_first_start_may_skip_all_that_is_there(tmp_path: Path) -> None:
     gaps.ask_to_skip(tmp_path)
     one = opened(tmp_path, Kept((30, 50)))
-    assert one.gap is not None
-    assert (one.offsets, one.gap.offsets) == ({0: 50}, {0: "30 to 50"})
+    (gap,) = one.gaps
+    assert (one.offsets, gap.offsets) == ({P0: 50}, {0: "30 to 50"})
 
 
 def test_without_a_backlog_there_is_nothing_to_skip_and_the_state_stays(tmp_path: Path) -> None:
@@ -264,7 +282,7 @@ def test_without_a_backlog_there_is_nothing_to_skip_and_the_state_stays(tmp_path
     read_up_to(tmp_path, p0=100)
     gaps.ask_to_skip(tmp_path)
     one = opened(tmp_path, Kept((0, 100)))
-    assert one.gap is None
+    assert one.gaps == ()
     assert one.query.exists()
     assert not gaps.is_asked_to_skip(tmp_path)
 
@@ -283,9 +301,62 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
 
 def test_with_all_that_the_topic_holds_a_new_plan_begins_at_the_first_record_that_is_kept(tmp_path: Path) -> None:
     def whole(topic: Kept, fingerprint: str) -> Checkpoint:
-        return open_checkpoint(tmp_path, fingerprint, topic, None, lambda: None)
+        return open_checkpoint(tmp_path, fingerprint, topic, Needed(None), lambda: None)
 
     whole(Kept((0, 50), (0, 10)), "f1")
     read_up_to(tmp_path, "f1", NOON + 40 * SECOND, p0=50, p1=10)
     one = whole(Kept((30, 60), (0, 12)), "f2")
-    assert (one.offsets, one.publish_from, one.gap) == ({0: 30, 1: 0}, NOON + 30 * SECOND, None)
+    assert (one.offsets, one.publish_from, one.gaps) == ({P0: 30, P1: 0}, NOON + 30 * SECOND, ())
+
+
+def test_the_same_plan_over_another_source_begins_anew_in_that_topic(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 50)))
+    read_up_to(tmp_path, p0=40, watermark=NOON + 40 * SECOND)
+    other, place = Kept(), place_of("events.others", 0)
+    other.names, other.kept = ("events.others",), {place: (0, 90)}
+    moved = opened(tmp_path, other)
+    assert (moved.query.name, moved.offsets) == ("query-2", {place: 0})
+    assert not (moved.folder / "query").exists(), "nothing of the old state is left"
+    assert opened(tmp_path, other).query == moved.query
+
+
+OTHER = place_of("events.resets", 0)
+
+
+class Both(Kept):
+    """The partitions of one topic, and one of another."""
+
+    names = (NAME, "events.resets")
+
+    def __init__(self, other: tuple[int, int], *partitions: tuple[int, int]) -> None:
+        super().__init__(*partitions)
+        self.kept[OTHER] = other
+
+
+def test_the_places_of_several_topics_are_kept_apart(tmp_path: Path) -> None:
+    opened(tmp_path, Both((0, 100), (0, 100)))
+    query = tmp_path / "f1" / "query"
+    batch(query, 7, {NAME: {"0": 90}})
+    (query / "offsets" / "7").write_text("v1\n{}\n" + "\n".join(
+        json.dumps({topic: {"0": offset}}) for topic, offset in ((NAME, 90), ("events.resets", 40), (NAME, 85))
+    ))  # fmt: skip
+    one = opened(tmp_path, Both((0, 100), (0, 100)))
+    assert one.position([P0, OTHER]) == {P0: 85, OTHER: 40}, "a topic that is read twice counts as far as both are"
+    assert json.loads(one.start([P0, P1, OTHER])) == {NAME: {"0": 0, "1": -2}, "events.resets": {"0": 0}}
+    gaps_of = opened(tmp_path, Both((60, 200), (120, 200))).gaps
+    assert {gap.topic: gap.offsets for gap in gaps_of} == {NAME: {0: "85 to 120"}, "events.resets": {0: "40 to 60"}}
+    assert list(gaps_of) == read_gaps(tmp_path)
+
+
+def test_a_new_plan_with_a_join_reads_its_reach_more_than_it_publishes(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=90)
+    one = opened(tmp_path, Kept((0, 100)), "f2", reach=30 * SECOND)
+    assert (one.offsets, one.publish_from) == ({P0: 85 - 20 - 30}, NOON + 65 * SECOND)
+    cut = opened(tmp_path, Kept((50, 100)), "f3", reach=30 * SECOND)
+    assert (cut.offsets, cut.publish_from) == ({P0: 50}, NOON + 80 * SECOND), "partners were removed"
+
+
+def test_the_first_with_a_join_on_a_topic_that_was_cut_publishes_whole_windows(tmp_path: Path) -> None:
+    one = opened(tmp_path, Kept((30, 50)), reach=30 * SECOND)
+    assert (one.offsets, one.publish_from) == ({P0: 30}, NOON + 60 * SECOND)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Message
 
-from tocsin.kafka.reader import TopicReader
+from tests.rig.samples.checkpoints import P0, P1
+from tocsin.kafka.topic_set import Place, Position, TopicSet
 from tocsin.model.errors import TransientError
 from tocsin.model.source import ingested_at, tick_value
 from tocsin.sparkjob.query.drain import (
@@ -68,7 +69,7 @@ def test_the_backlog_of_the_ingest_counts_like_an_own_one() -> None:
     decision = decide(LATENESS, Backlog(5, ago(1)), timedelta(seconds=300), NOW)
     assert decision.is_draining
     assert decision.delay >= LATENESS + timedelta(seconds=300)
-    assert decision.reason == "the ingest is up to 300 s behind, lateness is 10 s"
+    assert decision.reason == "its input is up to 300 s behind, lateness is 10 s"
 
 
 def test_an_ingest_that_drains_is_believed_however_young_its_backlog_is() -> None:
@@ -94,20 +95,18 @@ def test_the_age_of_a_record_is_read_without_parsing_it() -> None:
     assert ingested_at(b"nothing of ours") is None
 
 
-class Records(TopicReader):
+class Records(TopicSet):
     """A topic of which partition 0 holds `values`."""
-
-    name = "events.logins"
 
     def __init__(self, values: list[bytes]) -> None:
         self.values, self.seen = values, 0
         self.breaks_at: int | None = None
 
-    def bounds(self, partitions: Iterable[int] | None = None) -> tuple[dict[int, int], dict[int, int]]:
-        return {0: 0, 1: 0}, {0: len(self.values), 1: 0}
+    def bounds(self) -> tuple[Position, Position]:
+        return {P0: 0, P1: 0}, {P0: len(self.values), P1: 0}
 
-    def records(self, partition: int, start: int, end: int) -> Iterator[Message]:
-        assert partition == 0
+    def records(self, place: Place, start: int, end: int) -> Iterator[Message]:
+        assert place == P0
         for offset in range(start, min(end, len(self.values))):
             if offset == self.breaks_at:
                 raise TransientError("Kafka is away")
@@ -125,37 +124,37 @@ def tick(seconds_ago: float) -> bytes:
 
 def test_the_oldest_unread_record_need_not_be_the_first() -> None:
     topic = Records([came(9999), came(60), came(600), came(5)])
-    assert Unread(topic).look({0: 1, 1: 0}) == Backlog(3, ago(600))
+    assert Unread(topic).look({P0: 1, P1: 0}) == Backlog(3, ago(600))
 
 
 def test_nothing_older_follows_a_tick() -> None:
     topic = Records([came(60), tick(50), came(40), came(30)])
-    assert Unread(topic).look({0: 0}) == Backlog(4, ago(60))
+    assert Unread(topic).look({P0: 0}) == Backlog(4, ago(60))
     assert topic.seen == 2
-    assert Unread(topic).look({0: 1}) == Backlog(3, ago(50))
+    assert Unread(topic).look({P0: 1}) == Backlog(3, ago(50))
 
 
 def test_all_read_is_no_backlog() -> None:
-    assert Unread(Records([came(60)])).look({0: 1, 1: 0}) == Backlog(0, None)
+    assert Unread(Records([came(60)])).look({P0: 1, P1: 0}) == Backlog(0, None)
 
 
 def test_no_record_is_looked_at_twice() -> None:
     topic = Records([came(5000 - number) for number in range(3000)])
     unread = Unread(topic)
-    assert unread.look({0: 0}) == Backlog(3000, ago(5000))
-    assert unread.look({0: 1500}).oldest == ago(4000), "the chunk that is read in part counts as a whole"
-    assert unread.look({0: 2000}) == Backlog(1000, ago(3000))
+    assert unread.look({P0: 0}) == Backlog(3000, ago(5000))
+    assert unread.look({P0: 1500}).oldest == ago(4000), "the chunk that is read in part counts as a whole"
+    assert unread.look({P0: 2000}) == Backlog(1000, ago(3000))
     topic.values.append(came(9000))
-    assert unread.look({0: 2999}) == Backlog(2, ago(9000))
-    assert unread.look({0: 3001}) == Backlog(0, None)
+    assert unread.look({P0: 2999}) == Backlog(2, ago(9000))
+    assert unread.look({P0: 3001}) == Backlog(0, None)
     assert topic.seen == 3001
 
 
 def test_behind_a_tick_that_was_read_the_looking_goes_on() -> None:
     topic = Records([tick(50), came(40), tick(30), came(20)])
     unread = Unread(topic)
-    assert unread.look({0: 0}).oldest == ago(50)
-    assert unread.look({0: 1}).oldest == ago(40)
+    assert unread.look({P0: 0}).oldest == ago(50)
+    assert unread.look({P0: 1}).oldest == ago(40)
     assert topic.seen == 3
 
 
@@ -164,9 +163,9 @@ def test_what_was_seen_before_kafka_went_away_is_not_forgotten() -> None:
     unread = Unread(topic)
     topic.breaks_at = 1
     with pytest.raises(TransientError):
-        unread.look({0: 0})
+        unread.look({P0: 0})
     topic.breaks_at = None
-    assert unread.look({0: 0}) == Backlog(2, ago(60))
+    assert unread.look({P0: 0}) == Backlog(2, ago(60))
     assert topic.seen == 2
 
 
@@ -176,13 +175,13 @@ class Drain:
     def __init__(self, age: float, few: int = 5) -> None:
         self.ingest_lag, self.topic = NONE, Records([self.came(age)])
         self.delay = WatermarkDelay(LATENESS, lambda: self.ingest_lag, few)
-        self.delay.choose(self.topic, {0: 0})
+        self.delay.choose(self.topic, {P0: 0})
 
     def came(self, seconds_ago: float) -> bytes:
         return came((NOW - datetime.now(UTC)).total_seconds() + seconds_ago)
 
     def reason(self, read: int, lag_seconds: float = 0.0) -> str | None:
-        return self.delay.restart_reason({0: read}, lag_seconds)
+        return self.delay.restart_reason({P0: read}, lag_seconds)
 
 
 def test_a_job_that_keeps_up_starts_again_when_it_or_the_ingest_falls_behind() -> None:
@@ -213,7 +212,7 @@ def test_a_drain_starts_again_when_its_delay_has_become_too_narrow() -> None:
 
 def test_what_was_looked_at_counts_no_longer_for_a_job_that_begins_elsewhere() -> None:
     job = Drain(age=60)
-    job.delay.choose(job.topic, {0: 1})
+    job.delay.choose(job.topic, {P0: 1})
     job.delay.forget_backlog()
-    job.delay.choose(job.topic, {0: 0})
+    job.delay.choose(job.topic, {P0: 0})
     assert job.delay.decision.is_draining

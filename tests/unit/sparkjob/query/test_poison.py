@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
+from tests.rig.samples.checkpoints import P0
+from tocsin.kafka.topic_set import Place, Position
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.poison import Poison, SetAside, SuspectSpan, find_poison
 
-TOPIC = "raw.a"
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
 TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
 
@@ -48,14 +49,14 @@ class Job:
     blamed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.poison = Poison(self.folder, TOPIC)
+        self.poison = Poison(self.folder)
         self.poison._failure = self._failure  # type: ignore[method-assign]  # else it takes a Spark session
 
-    def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        return {0: 0}, {0: len(self.values)}
+    def bounds(self) -> tuple[Position, Position]:
+        return {P0: 0}, {P0: len(self.values)}
 
-    def records(self, partition: int, start: int, end: int) -> Iterator[Message]:
-        assert partition == 0
+    def records(self, place: Place, start: int, end: int) -> Iterator[Message]:
+        assert place == P0
         return (Message(offset, self.values[offset]) for offset in range(start, end))
 
     def _failure(self, run: Any, position: Any, span: SuspectSpan, write: Any) -> str:
@@ -68,17 +69,17 @@ class Job:
 
     def fail(self, offset: int, times: int = 2) -> None:
         for _ in range(times):
-            assert self.poison.count_failure("the query failed", {0: offset})
+            assert self.poison.count_failure("the query failed", {P0: offset})
 
     def start(self, offset: int) -> None:
         """Start the query there, which searches if that failed too often."""
         reporter = SimpleNamespace(update=lambda **_: None)
-        run: Any = SimpleNamespace(topic=self, reporter=reporter, is_stopping=False)
+        run: Any = SimpleNamespace(topics=self, reporter=reporter, is_stopping=False)
 
         def keep(record: SetAside) -> None:
             self.blamed.append(record.offset)
 
-        self.poison.search(run, {0: offset}, lambda _: None, keep)
+        self.poison.search(run, {P0: offset}, lambda _: None, keep)
 
 
 @given(st.sets(st.integers(10, 99)), st.integers(10, 60), st.integers(61, 100))
@@ -86,29 +87,29 @@ def test_exactly_the_records_that_fail_are_found(bad: set[int], start: int, end:
     def failure_of(span: SuspectSpan) -> str:
         return "refused" if bad & set(range(span.start, span.end)) else ""
 
-    found = list(find_poison(SuspectSpan(0, start, end), failure_of))
-    assert found == [(SuspectSpan(0, one, one + 1), "refused") for one in sorted(bad) if start <= one < end]
+    found = list(find_poison(SuspectSpan(P0, start, end), failure_of))
+    assert found == [(SuspectSpan(P0, one, one + 1), "refused") for one in sorted(bad) if start <= one < end]
 
 
 def test_what_fails_together_alone_blames_no_record() -> None:
-    assert list(find_poison(SuspectSpan(0, 0, 8), lambda span: "" if span.end - span.start < 8 else "too much")) == []
+    assert list(find_poison(SuspectSpan(P0, 0, 8), lambda span: "" if span.end - span.start < 8 else "too much")) == []
 
 
 def test_failures_count_at_one_place_over_restarts_and_not_when_kafka_or_a_disk_is_the_cause(tmp_path: Path) -> None:
-    assert Poison(tmp_path, "raw.a").count_failure("a record is too long", {0: 7})
-    assert not Poison(tmp_path, "raw.a").count_failure("org.apache.kafka.common.errors.TimeoutException", {0: 7})
-    assert not Poison(tmp_path, "raw.a").count_failure("No space left on device", {0: 7})
-    assert Poison(tmp_path, "raw.a").count_failure("a record is too long", {0: 7})
+    assert Poison(tmp_path).count_failure("a record is too long", {P0: 7})
+    assert not Poison(tmp_path).count_failure("org.apache.kafka.common.errors.TimeoutException", {P0: 7})
+    assert not Poison(tmp_path).count_failure("No space left on device", {P0: 7})
+    assert Poison(tmp_path).count_failure("a record is too long", {P0: 7})
     assert '"failures": 2' in (tmp_path / "set-aside.json").read_text()
-    assert Poison(tmp_path, "raw.a").count_failure("a record is too long", {0: 8})
+    assert Poison(tmp_path).count_failure("a record is too long", {P0: 8})
     assert '"failures": 1' in (tmp_path / "set-aside.json").read_text()
-    assert Poison(tmp_path, "raw.a").sentence == ""
+    assert Poison(tmp_path).sentence == ""
 
 
 def test_a_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "set-aside.json").write_text("{")
     with pytest.raises(ValueError, match="Invalid JSON"):
-        Poison(tmp_path, "raw.a")
+        Poison(tmp_path)
 
 
 def test_the_records_that_end_the_query_are_blamed_and_no_others(tmp_path: Path) -> None:
@@ -193,17 +194,17 @@ def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(t
     job.fail(1)
     job.start(1)
     beside.fail(0, times=1)
-    assert (Poison(tmp_path, TOPIC).count, beside.poison.count) == (1, 1)
+    assert (Poison(tmp_path).count, beside.poison.count) == (1, 1)
 
 
 @pytest.mark.parametrize("text", OUTAGES)
 def test_a_record_that_names_an_error_of_broker_or_disk_is_found_all_the_same(tmp_path: Path, text: str) -> None:
     job = Job(tmp_path, [b"good", b"bad", b"good"])
     for _ in range(9):
-        assert not job.poison.count_failure(f"unknown zone '{text}'", {0: 1})
+        assert not job.poison.count_failure(f"unknown zone '{text}'", {P0: 1})
     job.start(1)
     assert (job.batches, job.blamed) == (0, [])
-    assert not job.poison.count_failure(f"unknown zone '{text}'", {0: 1})
+    assert not job.poison.count_failure(f"unknown zone '{text}'", {P0: 1})
     job.start(1)
     assert job.blamed == [1]
 
@@ -211,7 +212,7 @@ def test_a_record_that_names_an_error_of_broker_or_disk_is_found_all_the_same(tm
 def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path: Path) -> None:
     job = Job(tmp_path, [b"good"])
     for _ in range(10):
-        assert not job.poison.count_failure(OUTAGES[0], {0: 1})
+        assert not job.poison.count_failure(OUTAGES[0], {P0: 1})
     job.start(1)
     assert job.blamed == []
     searched = job.batches
@@ -222,13 +223,13 @@ def test_a_broker_that_was_often_lost_while_nothing_came_in_ends_no_job(tmp_path
 @pytest.mark.parametrize("text", OUTAGES)
 def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text: str) -> None:
     settings = Settings(project=tmp_path, state=tmp_path)
-    run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, job="a", topic=MagicMock())
+    run: Any = SimpleNamespace(spark=MagicMock(), settings=settings, job="a", topics=MagicMock())
 
     def write(_: Any) -> None:
         raise PySparkException(f"unknown zone '{text}'")
 
-    poison = Poison(tmp_path, TOPIC)
-    assert text in poison._failure(run, {0: 0}, SuspectSpan(0, 0, 1), write)
-    run.topic.bounds.side_effect = TransientError("cannot reach Kafka")
+    poison = Poison(tmp_path)
+    assert text in poison._failure(run, {P0: 0}, SuspectSpan(P0, 0, 1), write)
+    run.topics.bounds.side_effect = TransientError("cannot reach Kafka")
     with pytest.raises(TransientError):
-        poison._failure(run, {0: 0}, SuspectSpan(0, 0, 1), write)
+        poison._failure(run, {P0: 0}, SuspectSpan(P0, 0, 1), write)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.supervision.incidents.chronicle import LIMIT_BYTES, Event, Look, What, read_events, record
+from tocsin.model.job_report import FailureCause
+from tocsin.supervision.incidents.chronicle import LIMIT_BYTES, ChronicleEntry, Look, What, read_events, record
 from tocsin.supervision.job_states import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
 from tocsin.supervision.restart_policy import end_reason, reconcile, restarted
 
@@ -14,8 +15,10 @@ OTHER = "notifier"
 WANTED = {JOB: Desired("v1")}
 
 
-def event(reason: str, at: float = 1.0) -> Event:
-    return Event(at=at, what=What.END, reason=reason, condition=Condition.RESTARTING, exit_code=-9, ran_seconds=12.5)
+def event(reason: str, at: float = 1.0) -> ChronicleEntry:
+    return ChronicleEntry(
+        at=at, what=What.END, reason=reason, condition=Condition.RESTARTING, exit_code=-9, ran_seconds=12.5
+    )
 
 
 def live(pid: int, spec: str = "v1", rss_bytes: int = 0) -> Live:
@@ -41,11 +44,11 @@ def test_a_job_that_ended_is_told_with_its_code_its_life_and_what_follows() -> N
 
 
 def test_an_end_that_leads_into_a_crash_loop_says_so() -> None:
-    actual = Actual(exits={JOB: 1}, causes={JOB: "no such column"})
+    actual = Actual(exits={JOB: 1}, causes={JOB: FailureCause(what="no such column")})
     found = look(actual, running(failures=(150.0, 160.0, 170.0))).events()
     assert found[0][1].condition is Condition.CRASH_LOOP
     assert found[0][1].reason == "failed with exit code 1: no such column", "the count is no cause"
-    assert found[1][1].reason == "4 failures within 600 s, the last: failed with exit code 1: no such column"
+    assert found[1][1].reason == "4 failures within 600 s, the first: no such column"
 
 
 def test_when_a_job_works_again_is_told_once() -> None:
@@ -88,7 +91,7 @@ def test_memory_over_the_declared_is_the_cause_of_the_stop() -> None:
     wanted = {JOB: Desired("v1", memory_bytes=500_000_000)}
     found = look(Actual(live=[live(7, rss_bytes=600_000_000)]), running(), wanted).events()
     stop = next(one for _, one in found if one.what is What.STOP)
-    assert (stop.reason, stop.failed) == ("takes 600 MB of memory; it declares 500 MB", True)
+    assert (stop.reason, stop.failed) == ("memory limit: takes 600 MB of 500 MB", True)
 
 
 def test_a_restart_that_was_asked_for_says_so() -> None:

@@ -148,6 +148,12 @@ def test_a_stack_that_was_down_for_long_gives_senders_time_to_come_back(watched:
     assert watched.look(says(INGEST, rows_in=1, pid=8), 60) == watched.look(says(INGEST, rows_in=1, pid=8), 3000) == []
 
 
+def test_a_pattern_that_ignores_everything_is_told(watched: Watched) -> None:
+    assert watched.look(says(INGEST, counts={"ignored_ratio": 0.99})) == []
+    told = f"{INGEST} ignores nearly everything: `ignore` leaves out 100.0% of the latest records"
+    assert watched.look(says(INGEST, counts={"ignored_ratio": 1.0}), 5) == [told]
+
+
 def test_much_in_quarantine_is_told(watched: Watched) -> None:
     assert watched.look(says(INGEST, counts={"bad_ratio": 0.05})) == []
     told = f"{INGEST} much goes to quarantine: 31.0% of the latest records went to quarantine"

@@ -2,27 +2,27 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.supervision.incidents.chronicle import Event, What
+from tocsin.supervision.incidents.chronicle import ChronicleEntry, What
 from tocsin.supervision.incidents.episodes import Restart, episodes, last_restart
 from tocsin.supervision.job_states import Condition
 
 
-def start(at: float) -> Event:
-    return Event(at=at, what=What.START, reason="should run", condition=Condition.FINE)
+def start(at: float) -> ChronicleEntry:
+    return ChronicleEntry(at=at, what=What.START, reason="should run", condition=Condition.FINE)
 
 
-def works(at: float) -> Event:
-    return Event(at=at, what=What.WORKS, reason="works")
+def works(at: float) -> ChronicleEntry:
+    return ChronicleEntry(at=at, what=What.WORKS, reason="works")
 
 
-def crash(at: float, code: int | None = -9, condition: Condition = Condition.RESTARTING) -> Event:
-    return Event(
+def crash(at: float, code: int | None = -9, condition: Condition = Condition.RESTARTING) -> ChronicleEntry:
+    return ChronicleEntry(
         at=at, what=What.END, reason="it broke", condition=condition, exit_code=code, ran_seconds=9, failed=True
     )
 
 
-def stop(at: float, reason: str = "a restart was asked for", *, forced: bool = False) -> Event:
-    return Event(at=at, what=What.STOP, reason=reason, condition=Condition.FINE, ran_seconds=5, forced=forced)
+def stop(at: float, reason: str = "a restart was asked for", *, forced: bool = False) -> ChronicleEntry:
+    return ChronicleEntry(at=at, what=What.STOP, reason=reason, condition=Condition.FINE, ran_seconds=5, forced=forced)
 
 
 def test_a_crash_tells_its_code_its_life_and_when_the_next_process_worked() -> None:
@@ -43,7 +43,7 @@ def test_a_crash_loop_is_one_line_with_a_count() -> None:
     loop = [event for at in range(20, 95) for event in (crash(at, condition=Condition.CRASH_LOOP), start(at + 0.5))]
     (one,) = episodes(before + loop)
     assert (one.cause, one.at, one.back_seconds) == ("it broke; 76 times", 94, None)
-    other = Event(at=96, what=What.END, reason="another", condition=Condition.CRASH_LOOP, failed=True)
+    other = ChronicleEntry(at=96, what=What.END, reason="another", condition=Condition.CRASH_LOOP, failed=True)
     assert [one.cause for one in episodes([*before, *loop, other])] == ["another", "it broke; 76 times"]
 
 
@@ -66,7 +66,7 @@ def test_where_two_ran_the_other_one_was_there_at_once() -> None:
 
 
 def test_a_start_that_was_refused_is_a_failure() -> None:
-    refused = Event(at=5, what=What.REFUSED, reason="cannot be started: no PySpark")
+    refused = ChronicleEntry(at=5, what=What.REFUSED, reason="cannot be started: no PySpark")
     assert [one.failed for one in episodes([start(1), refused])] == [True]
 
 
@@ -81,5 +81,5 @@ def test_the_last_restart_is_the_last_start_after_an_end() -> None:
 
 
 def test_a_cause_hides_nothing() -> None:
-    (one,) = episodes([Event(at=1, what=What.END, reason="\x1b[31m\u202eevil", failed=True)])
+    (one,) = episodes([ChronicleEntry(at=1, what=What.END, reason="\x1b[31m\u202eevil", failed=True)])
     assert one.cause == r"\x1b[31m\u202eevil"

@@ -58,3 +58,16 @@ def test_an_empty_log_folder_stays_and_a_missing_one_is_no_error(tmp_path: Path)
     assert prune(tmp_path, 1e12) == 0
     assert tmp_path.exists()
     assert prune(tmp_path / "missing", 1e12) == 0
+
+
+def test_of_a_gigabyte_only_the_end_is_kept(tmp_path: Path) -> None:
+    log, end = tmp_path / "job.log", "the last line\n" * 3
+    for _ in range(5):
+        with log.open("wb") as file:
+            file.seek(1 << 30)  # a hole: it takes no room here
+            file.write(end.encode())
+        assert rotate(log, limit_bytes=1_000_000)
+    kept = sorted(tmp_path.iterdir())
+    assert [path.name for path in kept] == ["job.log", "job.log.1", "job.log.2", "job.log.3"]
+    assert sum(path.stat().st_size for path in kept) <= 3 * 2_000_000
+    assert (tmp_path / "job.log.1").read_bytes().endswith(end.encode())

@@ -1,0 +1,116 @@
+"""`tocsin plan`: what a deploy of the present files would do to each job, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, table
+
+if TYPE_CHECKING:
+    from tocsin.model.errors import Fault
+    from tocsin.project.catalog import Catalog
+    from tocsin.project.settings import Settings
+    from tocsin.supervision.planning.deploy_plan import JobPlan, StateNames
+
+_Spark = Annotated[bool, typer.Option("--spark", help="Have Spark plan all code, to know exactly whose state fits.")]
+_Job = Annotated[str | None, typer.Argument(help="Only this job, such as detector:failed_logins.")]
+
+
+def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) -> None:
+    """Say what a deploy of the present files would do to each job: nothing, restart, new state, start, stop or refused.
+
+    They are compared with what each job runs with, or ran with last; for files elsewhere, name the state folder of the
+    installation in TOCSIN_STATE. Nothing is changed, and Kafka is not asked. "restart" keeps the state; "new state"
+    begins with a warm-up from recent events. Whether changed code fits the state of a job, only Spark's plan tells: see
+    --spark.
+    """
+    from tocsin.cli.json_shapes import JobPlanShape
+
+    plans = [one for one in _plans(spark) if job in (None, one.job)]
+    if job is not None and not plans:
+        from tocsin.model.errors import ConfigError, Fault, nearest
+
+        raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=nearest(job, _jobs()))])
+    if json:
+        as_json([JobPlanShape(job=one.job, effect=one.effect, reasons=list(one.reasons)) for one in plans])
+        return
+    rows = [(one.job, one.effect, "; ".join(one.reasons)) for one in plans]
+    table(("JOB", "DEPLOY", "WHY"), rows, empty="no jobs: sources/ and detectors/ are empty")
+    counts = Counter(one.effect for one in plans)
+    line("; ".join(f"{counted(count, 'job')}: {effect}" for effect, count in counts.items()))
+
+
+def _plans(spark: bool) -> list[JobPlan]:
+    from tocsin.project.settings import load_settings
+    from tocsin.runtime.code_versions import catalog_in_force
+    from tocsin.supervision.job_kinds import desired_jobs
+    from tocsin.supervision.planning.deploy_plan import Deploy, plan_job
+    from tocsin.supervision.planning.start_record import read_starts
+    from tocsin.supervision.runners.local import LocalRunner
+    from tocsin.supervision.runners.process_labels import instance_of
+    from tocsin.supervision.snapshot import look
+    from tocsin.supervision.switches import not_stopped
+
+    settings = load_settings()
+    catalog = catalog_in_force(settings)
+    desired = desired_jobs(catalog, settings)
+    snapshot = look(settings, catalog, LocalRunner(instance_of(settings), settings.log).list())
+    jobs = [*desired, *(one for one in snapshot.jobs if one not in desired)]
+    deploy = Deploy(
+        desired=desired,
+        stopped=frozenset(desired.keys() - not_stopped(settings.state, desired).keys()),
+        starts={job: read_starts(settings.state, job) for job in jobs},
+        snapshot=snapshot,
+        states=_states(settings, catalog) if spark else None,
+    )
+    return [plan_job(deploy, job) for job in jobs]
+
+
+def _jobs() -> list[str]:
+    return [one.job for one in _plans(spark=False)]
+
+
+def _states(settings: Settings, catalog: Catalog) -> StateNames:
+    """Have Spark plan all code, and name the state that each asks for."""
+    from tocsin.cli.detectors.check_command import planned
+    from tocsin.model.names import compute_job, detector_job
+    from tocsin.runtime.code_versions import kept_versions
+    from tocsin.supervision.planning.deploy_plan import StateNames
+    from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
+
+    found = planned(settings, catalog)
+    # A job plans with the rows of its tables, and its plan names where they are; what joins some is left out here.
+    alone = {name: one for name, one in found.detectors.items() if not catalog.detectors[name].tables}
+    names = {detector_job(name): one.fingerprint for name, one in alone.items()}
+    for name, view in found.views.items():
+        if not catalog.views[name].tables:
+            base, version = settings.checkpoint(compute_job(name)), catalog.views[name].version
+            names[compute_job(name)] = next_build(base, version, view.fingerprint, read_rebuild(settings.state, name))
+    present = {
+        job: frozenset(path.parent.name for path in settings.checkpoint(job).glob("*/start.json")) for job in names
+    }
+    kept = {job: kept_versions(settings, job) for job in map(detector_job, found.detectors)}
+    return StateNames(
+        next=names,
+        present=present,
+        running={job: max(ran, key=lambda one: one.last_at).fingerprint for job, ran in kept.items() if ran},
+        faults=_by_job(settings, catalog, found.faults),
+    )
+
+
+def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[str, list[str]]:
+    """Assign each fault to the jobs of the file that it is in."""
+    from tocsin.supervision.job_kinds import KINDS
+
+    found: dict[str, list[str]] = {}
+    for kind in (one for one in KINDS.values() if one.declared is not None):
+        for name in kind.names(catalog):
+            place = str(settings.project / kind.folder / f"{name}{kind.suffix}")
+            told = [str(one).replace(f"{settings.project}/", "") for one in faults if one.where == place]
+            if told:
+                found[kind.job(name)] = told
+    return found
