@@ -1,7 +1,8 @@
 """Decide what to do with a finding. Pure; the caller passes the time.
 
 * Merging: which of two records of one finding stays.
-* Dedup: findings of one (detector, entity) within one period of event time belong to one alert.
+* Dedup: findings of one detector, and one entity or its declared part, within one period of event time belong to one
+  alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
   an alert that was told as e-mail is told once more when it becomes urgent, and nothing is ever told as less.
   What a backfill finds is news for two days, in the summary alone.
@@ -40,6 +41,8 @@ class NotificationKind(StrEnum):
     EMAIL = "email"
     DELAYED = "delayed"
     """One line in a summary mail to the owner, at most one such mail an hour."""
+    RETURNED = "returned"
+    """What was missing has come back; see `tocsin.alerts.returns`."""
 
 
 class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
@@ -49,6 +52,8 @@ class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
         lateness: of its source: how long after its end a window may still change.
         email_limit, urgent_limit: of its levels; None where it has none.
         live: False for a detector that notifies nobody (shadow, signal, retired).
+        looks_every: of a detector that expects entities, from the start of one window to the next; None for others.
+        dedup: columns of the entity that tell alerts apart; all if empty.
     """
 
     name: str
@@ -57,20 +62,24 @@ class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
     owner: str
     runbook: str
     live: bool
+    dedup: tuple[str, ...] = ()
     dedup_period: timedelta
     page_within: timedelta
     lateness: timedelta = timedelta(0)
     email_limit: float | None = None
     urgent_limit: float | None = None
+    false_positives: str = ""
+    looks_every: timedelta | None = None
 
     @classmethod
     def of(cls, spec: DetectorSpec, lateness: timedelta) -> DetectorFacts:
         """The facts in a declaration."""
         return cls(
             name=spec.name, version=spec.version, title=spec.title, owner=spec.owner, runbook=spec.runbook,
-            live=spec.stage is Stage.LIVE and spec.notify, dedup_period=spec.dedup_period,
-            page_within=spec.page_within, lateness=lateness,
-            email_limit=spec.levels.email, urgent_limit=spec.levels.urgent,
+            live=spec.stage is Stage.LIVE and spec.notify, dedup=spec.dedup, dedup_period=spec.dedup_period,
+            page_within=spec.page_within, lateness=lateness, email_limit=spec.levels.email,
+            urgent_limit=spec.levels.urgent, false_positives=spec.false_positives,
+            looks_every=None if spec.expect is None else spec.slide or spec.window,
         )  # fmt: skip
 
 
@@ -138,8 +147,14 @@ def _is_absurd(time: datetime, latest: datetime) -> bool:
     return time.tzinfo is None or not _FIRST <= time <= latest
 
 
+def dedup_key(entity: dict[str, str], rules: DetectorFacts | DetectorSpec) -> str:
+    """What an alert about `entity` is about: the entity, or the declared part of it, as canonical JSON."""
+    part = {name: value for name, value in entity.items() if name in rules.dedup}
+    return canonical_entity(part or entity)
+
+
 def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta) -> datetime | None:
-    """Find the alert of one (detector, entity) that a finding belongs to: the start of its period; None for a new one.
+    """Find the alert of one (detector, key) that a finding belongs to: the start of its period; None for a new one.
 
     The period of an alert runs in event time from its first finding. Partitions deliver findings out of order, so one
     that is older than the first, by less than a period, joins as well; else it would notify a second time.
@@ -149,16 +164,16 @@ def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta)
     return max(inside, default=None) or min(early, default=None)
 
 
-def alerts_by_day(findings: Iterable[Finding], period: timedelta) -> dict[date, int]:
+def alerts_by_day(findings: Iterable[Finding], rules: DetectorFacts | DetectorSpec) -> dict[date, int]:
     """Count the alerts that findings of one detector would open, by the UTC day on which they open.
 
-    Its alerts last `period`. A day without any is not in it.
+    A day without any is not in it.
     """
     starts: dict[str, list[datetime]] = defaultdict(list)
     opened: Counter[date] = Counter()
-    for moment, entity in sorted((one.moment, canonical_entity(one.entity)) for one in findings):
-        if alert_start(moment, starts[entity][-1:], period) is None:
-            starts[entity].append(moment)
+    for moment, key in sorted((one.moment, dedup_key(one.entity, rules)) for one in findings):
+        if alert_start(moment, starts[key][-1:], rules.dedup_period) is None:
+            starts[key].append(moment)
             opened[moment.date()] += 1
     return dict(opened)
 

@@ -21,6 +21,7 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
+from tocsin.alerts.finding_feed import FindingFeed
 from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
@@ -34,7 +35,7 @@ from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import FollowedCatalog
+from tocsin.runtime.code_versions import FollowedCatalog
 
 BATCH = 500
 # A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.
@@ -62,6 +63,10 @@ class Indexer:
         self._declared = DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
         self.days = published_day.StoredDays(database.read, self._writing, clock)
+
+    def facts(self) -> dict[str, DetectorFacts]:
+        """Tell what is declared of each detector, or was when its file could last be read."""
+        return self._declared.current()
 
     def store(self, records: list[FindingRecord]) -> Recorded:
         """Store a batch, in one transaction; if the DB refuses its content, record by record.
@@ -156,24 +161,28 @@ class IndexerJob:
         self._backfills = FollowedBackfills(self._settings, self._database, indexer.days, indexer.apply)
         names = self._settings.names
         topic = FollowedTopic(self._settings, names.findings, INDEXER)
+        feed = FindingFeed(self._settings, indexer.facts)
         try:
             while not self._stop.is_set():
-                self._insistence.on(lambda: self._step(topic, indexer))
+                self._insistence.on(lambda: self._step(topic, indexer, feed))
         finally:
             topic.close()
             self._database.close()
 
-    def _step(self, topic: FollowedTopic, indexer: Indexer) -> None:
+    def _step(self, topic: FollowedTopic, indexer: Indexer, feed: FindingFeed) -> None:
         """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
         more = self._backfills is not None and self._backfills.step()
         records = topic.read(BATCH, _PAUSE_SECONDS if more else 0.2)
         if records:
             if not self._insistence.on(lambda: indexer.store(records)):
                 return
+            if not self._insistence.on(lambda: feed.pass_on(records)):
+                return
             topic.commit(records)
             self._stored += len(records)
             self._batches += 1
         if topic.measure():
+            feed.tick(topic.complete_until)
             self._report(topic)
 
     def _report(self, topic: FollowedTopic) -> None:
@@ -213,8 +222,9 @@ class DeclaredFacts:
         catalog = self._followed.read()
         if catalog is not self._catalog:
             for name, spec in catalog.detectors.items():
-                source = catalog.sources.get(spec.source)
-                self._facts[name] = DetectorFacts.of(spec, source.lateness if source else timedelta(0))
+                read = [catalog.source(one) for one in spec.sources if catalog.has_source(one)]
+                lateness = max((source.lateness for source in read), default=timedelta(0))
+                self._facts[name] = DetectorFacts.of(spec, lateness)
             self._catalog = catalog
         return self._facts
 

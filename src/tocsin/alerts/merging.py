@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pydantic import BaseModel
 
 from tocsin.alerts import alert_policy
+from tocsin.model.durations import EPOCH
 from tocsin.model.finding import Finding, Origin
 
 MAX_POINTS = 200
 Points = list[tuple[int, float]]
 """The trajectory of a score: time in microseconds since 1970, and score; ordered by time."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StreamWord(BaseModel, frozen=True, extra="ignore"):
@@ -118,7 +117,7 @@ def extended(points: Points, finding: Finding) -> Points:
     time = finding.event_time_max or finding.detected_at
     if time is None:
         return points
-    point = ((time - _EPOCH) // timedelta(microseconds=1), finding.score)
+    point = ((time - EPOCH) // timedelta(microseconds=1), finding.score)
     if point in points[-MAX_POINTS:]:
         return points
     more = sorted([*points, point])
@@ -127,4 +126,4 @@ def extended(points: Points, finding: Finding) -> Points:
 
 def time_of(micros: int) -> datetime:
     """Convert the time of a point to UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)

@@ -18,10 +18,12 @@ from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefo
 from tocsin.alerts.merging import Kept, LastWord
 from tocsin.alerts.store.alert_rows import alert_parts, entity_hash, kept_of, kept_values, message_id
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
-from tocsin.model.finding import Finding, canonical_entity
+from tocsin.model.finding import Finding
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
+_DECLARED = ("title", "owner", "runbook", "false_positives", "email_limit", "urgent_limit")
+"""Facts of a detector that its alerts keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,7 @@ class _Alert:
     id: int | None = None
     sent: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
+    returned_at: datetime | None = None
     planned: list[tuple[NotificationKind, Finding]] = field(default_factory=list)
     changed: bool = False
 
@@ -121,9 +124,9 @@ class _Work:
 
     def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
         moments = [f.moment for f in batch]
-        periods = [self._rules.facts[f.detector].dedup_period for f in batch if f.detector in self._rules.facts]
-        span = max(periods, default=timedelta(0))
-        hashes = {entity_hash(canonical_entity(f.entity)) for f in batch}
+        declared = [(f, self._rules.facts[f.detector]) for f in batch if f.detector in self._rules.facts]
+        span = max((facts.dedup_period for _, facts in declared), default=timedelta(0))
+        hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
         near = and_(
             alerts.c.detector.in_({f.detector for f in batch}),
             alerts.c.entity_hash.in_(hashes),
@@ -133,7 +136,7 @@ class _Work:
         for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
             before = SentBefore(row.told_at_once, row.told_delayed)
             alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, sent=before)
-            alert.revision = row.revision
+            alert.revision, alert.returned_at = row.revision, row.returned_at
             by_id[row.id] = alert
             self._alerts.setdefault((row.detector, row.entity), []).append(alert)
         return by_id
@@ -159,6 +162,8 @@ class _Work:
             alert, row.alert.facts = row.alert, facts
             if finding.level == "urgent" and alert.level != "urgent":
                 alert.level, alert.changed = "urgent", True
+            if alert.returned_at is not None and (finding.window_end or finding.moment) > alert.returned_at:
+                alert.sent, alert.returned_at = SentBefore(), None  # missing again: that is news
             kind = alert_policy.notification(finding, facts, alert.sent, self._now)
             if kind is not None:
                 alert.plan(kind, finding)
@@ -177,9 +182,8 @@ class _Work:
         return row
 
     def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
-        entity = canonical_entity(finding.entity)
-        near = self._alerts.setdefault((finding.detector, entity), [])
-        moment = finding.moment
+        entity = alert_policy.dedup_key(finding.entity, facts)
+        near, moment = self._alerts.setdefault((finding.detector, entity), []), finding.moment
         start = alert_policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
@@ -230,13 +234,9 @@ class _Work:
             "told_at_once": alert.sent.at_once,
             "told_delayed": alert.sent.delayed,
             "revision": alert.revision,
-            "title": facts.title,
-            "owner": facts.owner,
-            "runbook": facts.runbook,
-            "email_limit": facts.email_limit,
-            "urgent_limit": facts.urgent_limit,
+            "returned_at": alert.returned_at,
             "updated_at": self._now,
-        }
+        } | {name: getattr(facts, name) for name in _DECLARED}
 
     def _store_findings(self) -> None:
         new = [row for row in self._rows.values() if row.new]

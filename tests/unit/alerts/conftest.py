@@ -38,16 +38,6 @@ def opened() -> Iterator[Callable[..., Database]]:
 
 
 @pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An alerts DB without rows: tests copy it, for the migrations take longer than most of them."""
-    path = tmp_path_factory.mktemp("migrated") / "alerts.db"
-    one = Database(f"sqlite:///{path}")
-    one.migrate()
-    one.close()
-    return path
-
-
-@pytest.fixture(scope="session")
 def migrated_postgres(postgres: str) -> str:
     """The address of an alerts DB beside the one that `emptied` empties: tests remove its rows."""
     with psycopg.connect(postgres, autocommit=True) as connection:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from sqlalchemy import event
@@ -16,6 +16,7 @@ from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tocsin.alerts import indexer
+from tocsin.alerts.finding_feed import FindingFeed
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify import notification_outbox
@@ -182,7 +183,7 @@ class Topic:
 def test_offsets_are_committed_behind_their_findings_and_not_without_them(
     stopped: bool, project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The DB is away at first; the job may be stopped meanwhile."""
+    """The DB is away at first, and Kafka for what is passed on; the job may be stopped meanwhile."""
     settings, stop, kept = Settings(project=project, state=tmp_path / "state"), threading.Event(), Indexer.store
     topic = Topic([record(finding(60))], stop, opened(settings.alerts_database, read_only=True))
     tries: list[int] = []
@@ -195,11 +196,15 @@ def test_offsets_are_committed_behind_their_findings_and_not_without_them(
             raise TransientError("the alerts DB is locked")
         return kept(self, records)
 
+    feed = Mock(spec=FindingFeed)
+    feed.pass_on.side_effect = [TransientError("Kafka is away"), None]
     monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
+    monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
     monkeypatch.setattr(Indexer, "store", away_at_first)
     IndexerJob(settings, Mock(spec=Reporter), stop).run()
     assert tries == ([0] if stopped else [0, 0])
     assert topic.stored_at_commit == ([] if stopped else [1])
+    assert feed.pass_on.call_args_list == ([] if stopped else [call(topic.records)] * 2)
 
 
 class Killed(BaseException):

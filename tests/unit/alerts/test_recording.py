@@ -119,6 +119,33 @@ def test_entities_and_periods_have_alerts_of_their_own(database: Database) -> No
     ]
 
 
+def attempt(address: str, score: float = 60, at: datetime = NOON) -> Finding:
+    return finding(score, entity={"user_id": "mallory", "address": address}, at=at)
+
+
+BY_USER = Rules(facts={FACTS.name: FACTS.model_copy(update={"dedup": ("user_id",)})}, paged=RULES.paged)
+
+
+def test_entities_that_agree_in_the_dedup_key_share_an_alert_which_opens_again_after_its_period(
+    database: Database,
+) -> None:
+    index(database, [attempt("a"), attempt("b", 120), attempt("a")], BY_USER)
+    index(database, [attempt("c", 130, NOON + MINUTE)], BY_USER, now=NOON + MINUTE)
+    details = only_alert(database)
+    assert (details.alert.entity, details.alert.findings) == ({"user_id": "mallory"}, 3)
+    assert details.highest.finding.entity == {"user_id": "mallory", "address": "c"}
+    assert {one[:3] for one in alive(details)} == {("urgent", "pending", OWNER), ("urgent", "pending", PAGED)}
+    hour = FACTS.dedup_period
+    index(database, [attempt("d", 60, NOON + hour)], BY_USER, now=NOON + hour)
+    starts = {alert.period_start for alert in queries.list_alerts(database, AlertFilter())}
+    assert starts == {NOON, NOON + hour}
+
+
+def test_without_a_dedup_key_each_entity_has_an_alert(database: Database) -> None:
+    index(database, [attempt("a"), attempt("b")])
+    assert len(queries.list_alerts(database, AlertFilter())) == 2
+
+
 def test_windows_that_arrive_in_the_wrong_order_share_their_alert(database: Database) -> None:
     index(database, burst(60, at=NOON + WINDOW))
     index(database, burst(60))

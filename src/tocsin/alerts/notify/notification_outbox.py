@@ -65,6 +65,11 @@ class Claimed:
         """Ids of the notifications."""
         return [notification.id for notification in self.notifications]
 
+    @property
+    def findings(self) -> str:
+        """The ids of the findings that led to them, for the log."""
+        return ",".join(dict.fromkeys(notification.finding_id for notification in self.notifications))
+
 
 def has_unsent(connection: Connection) -> bool:
     """Check whether anything waits or is to be sent: one cheap question where the answer is mostly no."""

@@ -16,11 +16,13 @@ import structlog
 from sqlalchemy import Connection
 
 from tocsin.alerts import alert_policy
+from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message, Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notification_outbox import Claimed
+from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
@@ -57,7 +59,7 @@ class Notifier:
         """Send what is in `database`; `reports` gives the latest report of each job, or raises TransientError."""
         self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
         self._lease = timedelta(seconds=5 * settings.smtp.timeout_seconds)
-        self._domain = settings.smtp.domain
+        self._domain, self._returns = settings.smtp.domain, Returns(database, reports, settings.smtp.domain)
         self._unwritten: list[Callable[[Connection], None]] = []
         self._closed_at: dict[int, datetime] = {}
         self._prune_at = clock()
@@ -129,12 +131,13 @@ class Notifier:
             raise ChannelAway("; ".join(channels.away.values()))
 
     def tidy(self) -> dict[str, int]:
-        """Resolve alerts that are over and remove some of what is old; what is left in the outbox, by state."""
+        """End alerts that are over and remove some of what is old; what is left in the outbox, by state."""
         if self._clock() >= self._prune_at:
             before = self._clock() - timedelta(days=self._settings.alerts.history_days)
             with self._database.write() as connection:
                 removed = alert_retention.prune(connection, before)
             self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
+        self._returns.look(self._clock())
         with self._database.write() as connection:
             notification_outbox.resolve(connection, self._clock())
             return notification_outbox.counts(connection)
@@ -165,7 +168,7 @@ class Notifier:
 
     def _note(self, claimed: Claimed, delivery: Delivery) -> None:
         """Log what became of a message, and keep it to be written."""
-        ids, who = claimed.ids, {"recipient": claimed.recipient, "message_id": claimed.message_id}
+        ids, who = claimed.ids, {name: getattr(claimed, name) for name in ("recipient", "message_id", "findings")}
         match delivery.result:
             case Result.SENT:
                 self.sent += 1
@@ -193,16 +196,15 @@ class Notifier:
             del self._unwritten[0]
 
     def _composed(self, claimed: Claimed) -> Message:
-        is_summary = claimed.notifications[0].kind == alert_policy.NotificationKind.DELAYED
-        shown = claimed.alerts[: compose.SUMMARY_LINES]
+        kind, shown = claimed.notifications[0].kind, claimed.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
-            details = [alert_details(connection, alert) for alert in shown]
-            detectors = notification_outbox.detectors(connection, claimed) if is_summary else []
-        known = [one for one in details if one is not None]
+            details = [one for alert in shown if (one := alert_details(connection, alert)) is not None]
+            detectors = notification_outbox.detectors(connection, claimed) if kind == NotificationKind.DELAYED else []
         envelope = compose.Envelope(recipient=claimed.recipient, message_id=claimed.message_id, date=self._clock())
-        if is_summary:
-            return compose.summary_mail(known, len(claimed.alerts), detectors, envelope)
-        return compose.alert_mail(known[0], claimed.notifications[0], envelope)
+        if kind == NotificationKind.DELAYED:
+            return compose.summary_mail(details, len(claimed.alerts), detectors, envelope)
+        composed = compose.return_mail if kind == NotificationKind.RETURNED else compose.alert_mail
+        return composed(details[0], claimed.notifications[0], envelope)
 
 
 class NotifierJob:

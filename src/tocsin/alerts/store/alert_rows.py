@@ -64,10 +64,11 @@ class Notification(BaseModel, frozen=True):
     """A message about an alert to one recipient.
 
     Attributes:
-        kind: "urgent", "email" or "delayed".
+        kind: "urgent", "email", "delayed", or "returned" (what was missing has come back).
         state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves as soon as it
             can), "sent", "failed" (refused for good; see `error`), "replaced" (by a more urgent one before it left).
         revision: counts the notifications of the alert.
+        finding_id: of the finding that led to it.
         incomplete: why it left before its window was known to be closed; empty else.
         attempts: how often it was offered to the mail server without success.
     """
@@ -76,6 +77,7 @@ class Notification(BaseModel, frozen=True):
     kind: str
     state: str
     revision: int
+    finding_id: str
     recipient: str
     window_end: datetime | None
     wait_until: datetime | None
@@ -89,9 +91,10 @@ class Notification(BaseModel, frozen=True):
 
 
 class Alert(BaseModel, frozen=True):
-    """The unit that people handle: the findings of one entity in one dedup period.
+    """The unit that people handle: the findings of one entity, or of those that share a key, in one dedup period.
 
     Attributes:
+        entity: the columns by which its detector tells alerts apart: of the entity, all unless it declares `dedup`.
         level: the highest of its findings.
         state: "open" or "resolved" (its period is over and nothing waits to be sent).
         period_start, period_end: of the dedup period, event time, UTC.
@@ -106,6 +109,7 @@ class Alert(BaseModel, frozen=True):
     title: str
     owner: str
     runbook: str
+    false_positives: str = ""
     entity: dict[str, str]
     level: str
     state: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -110,10 +111,15 @@ class Database:
             ConfigError: the schema is newer than this code.
             TransientError: the DB cannot be read now.
         """
-        if self._is_sqlite and self.url.database and not Path(self.url.database).exists():
+        if self.is_missing:
             return False
         with self.read() as connection:
             return self._is_current(connection)
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether nobody has made its file yet; a server is never missing."""
+        return self._is_sqlite and bool(self.url.database) and not Path(self.url.database or "").exists()
 
     def close(self) -> None:
         """Close all connections; the next use opens new ones."""
@@ -163,6 +169,11 @@ def _url(address: str) -> URL:
     return url
 
 
+def code_schema() -> str:
+    """Return the revision of the schema that this code knows."""
+    return _revisions()[0]
+
+
 @cache
 def _revisions() -> tuple[str, ...]:
     """Return the schemas that this code knows, its own first."""
@@ -184,7 +195,7 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys=ON")
         if not read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
+            _keep_wal(connection, busy_seconds)
             # Offsets are committed to Kafka after the transaction, so it must survive a power cut.
             connection.execute("PRAGMA synchronous=FULL")
 
@@ -194,6 +205,20 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _keep_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    # Of programs that open a new file together only one may change its journal, and SQLite refuses the others at once,
+    # without the wait that holds for statements.
+    end = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 def _postgres(url: URL, busy_seconds: float) -> Engine:

@@ -34,6 +34,7 @@ from tocsin.model.sizes import shortened
 from tocsin.project.settings import Settings
 
 SHOWN_FINDINGS = 50
+ALIKE = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,8 @@ def _listed(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
     return query if wanted.superseded else query.where(_counts(rows))
 
 
-def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
-    """All findings of a detector that belong to a UTC day, superseded ones too, by moment and id.
+def find_findings(database: Database, beginning: str) -> list[StoredFinding]:
+    """List findings whose id begins with `beginning`, superseded ones too: `ALIKE` at most.
 
     Errors as for `list_findings`.
     """
@@ -109,7 +110,30 @@ def findings_of_day(database: Database, detector: str, day: date) -> list[Stored
         return []
     with database.read() as connection:
         table = (rows := visible(connection)).c
-        own = select(rows).where(table.detector == detector, table.moment >= begin(day), table.moment < end(day))
+        alike = select(rows).where(table.finding_id.startswith(beginning, autoescape=True))
+        found = connection.execute(alike.order_by(table.finding_id).limit(ALIKE)).mappings()
+        return [stored_finding(row) for row in found if row["finding_id"].startswith(beginning)]
+
+
+def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
+    """All findings of a detector that belong to a UTC day, superseded ones too, by moment and id.
+
+    Errors as for `list_findings`.
+    """
+    return findings_since(database, detector, begin(day), end(day))
+
+
+def findings_since(
+    database: Database, detector: str, since: datetime, until: datetime | None = None
+) -> list[StoredFinding]:
+    """All findings of a detector from `since` on, up to, not including, `until`; else as `findings_of_day`."""
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        table = (rows := visible(connection)).c
+        own = select(rows).where(table.detector == detector, table.moment >= since)
+        if until is not None:
+            own = own.where(table.moment < until)
         found = connection.execute(own.order_by(table.moment, table.finding_id)).mappings()
         return [stored_finding(row) for row in found]
 

@@ -82,8 +82,11 @@ alerts = Table(
     Column("title", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("runbook", Text, nullable=False),
+    Column("false_positives", Text, nullable=False, server_default=""),
     Column("email_limit", Float),
     Column("urgent_limit", Float),
+    # The end of the last window in which something was missing, once that has come back; see `tocsin.alerts.returns`.
+    Column("returned_at", UtcDateTime),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("detector", "entity_hash", "period_start"),

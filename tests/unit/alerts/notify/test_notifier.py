@@ -4,6 +4,7 @@ import threading
 from datetime import datetime, timedelta
 
 import pytest
+import structlog
 from sqlalchemy import Connection
 
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
@@ -13,12 +14,14 @@ from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
-from tocsin.alerts.store.queries import AlertFilter
+from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import notifications
 from tocsin.model.errors import TransientError
 
 
-def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(scene: Scene) -> None:
+def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(
+    scene: Scene, logged: list[structlog.typing.EventDict]
+) -> None:
     scene.index(120)
     scene.send()
     scene.send()
@@ -26,6 +29,9 @@ def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(scene:
     assert len(scene.server.mails) == 2
     assert all(subject.startswith("[URGENT] mallory: 120") for _, subject in scene.subjects)
     assert {n.state for n in scene.notifications} == {"sent"}
+    (found,) = queries.list_findings(scene.database, FindingFilter())
+    told = [line["findings"] for line in logged if line["event"] == "notification sent"]
+    assert told == [found.finding.finding_id] * 2
 
 
 def test_an_email_leaves_when_its_window_has_closed_and_not_before(scene: Scene) -> None:

@@ -81,18 +81,38 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
     facts = _facts(details, notification, envelope)
     picture = _drawn(details)
     facts["chart"] = f"cid:{PICTURE}" if picture else ""
-    domain = envelope.message_id.strip("<>").rpartition("@")[2]
-    parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
-    message = _filled("alert", facts, envelope)
-    return message.model_copy(
-        update={
-            # The root of the thread is never sent, so that no message of the thread depends on another one.
-            "thread": message_id(domain, parts),
-            "series": re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60],
-            "urgent": notification.kind == NotificationKind.URGENT,
-            "picture": picture,
-        }
+    message = _in_thread(_filled("alert", facts, envelope), alert)
+    return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, "picture": picture})
+
+
+def return_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
+    """Compose the end of an alert: what was missing has come back."""
+    alert, until = details.alert, notification.window_end or details.alert.last_seen
+    who, brief = plain_text.named(alert.entity), plain_text.plain(_brief(alert.title), 90)
+    notice = Notice(
+        subject=f"[back] {plain_text.named(alert.entity, 60)} - {brief}",
+        paragraphs=(
+            f"{who} is back, or is not expected any more: since {_moment(until)}, {plain_text.plain(alert.detector)} "
+            "has found nothing missing.",
+            f"Alert {alert.id}, first seen {_moment(alert.first_seen)}, has ended. Another silence opens it again.",
+        ),
+        commands=_commands(alert, details.highest.finding.finding_id),
     )
+    return _in_thread(notice_mail(notice, envelope), alert)
+
+
+def _in_thread(message: Message, alert: Alert) -> Message:
+    domain = message.id.strip("<>").rpartition("@")[2]
+    parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
+    # The root of the thread is never sent, so that no message of the thread depends on another one.
+    series = re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60]
+    return message.model_copy(update={"thread": message_id(domain, parts), "series": series})
+
+
+def alert_text(details: AlertDetails, notification: Notification, envelope: Envelope) -> tuple[str, str]:
+    """Compose the subject and the text of `alert_mail` alone."""
+    facts = _facts(details, notification, envelope)
+    return facts["subject"], _text.get_template("alert.txt").render(facts)
 
 
 def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> Message:
@@ -165,31 +185,32 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "level": finding.level,
         "who": who,
         "title": title,
-        "entity": [(plain_text.plain(k, 60), plain_text.plain(v)) for k, v in alert.entity.items()],
+        "entity": [(plain_text.plain(k, 60), plain_text.plain(v)) for k, v in finding.entity.items()],
         "score": f"at least {score}" if lower_bound else score,
         "bare_score": f"{score}{'+' * lower_bound}",
         "limit": plain_text.number(finding.limit),
         "window": _window(details.highest, open_window),
         "first_seen": _moment(alert.first_seen),
         "findings": alert.findings,
-        "others": [_other(one) for one in others[:_OTHER_WINDOWS]],
+        "others": [_other(one, finding.entity) for one in others[:_OTHER_WINDOWS]],
         "more_others": max(0, alert.findings - 1 - _OTHER_WINDOWS),
         "owner": plain_text.plain(alert.owner),
         "runbook": plain_text.plain(alert.runbook, 500),
         "runbook_is_link": bool(re.match(r"https?://", alert.runbook)),
+        "false_positives": plain_text.plain(alert.false_positives, 1000),
         "detector": plain_text.plain(alert.detector),
         "version": plain_text.plain(finding.version, 20),
         "evidence": [plain_text.value(sample) for sample in finding.evidence],
         "context": [(plain_text.plain(k, 60), plain_text.value(v)) for k, v in finding.context.items()],
         "incomplete": plain_text.plain(notification.incomplete, 300),
         "revision": notification.revision,
-        "commands": _commands(alert),
+        "commands": _commands(alert, finding.finding_id),
     }
 
 
-def _commands(alert: Alert) -> list[str]:
+def _commands(alert: Alert, finding: str) -> list[str]:
     """List commands that look further, to be pasted into a shell."""
-    more = [f"tocsin alerts show {alert.id}"]
+    more = [f"tocsin alerts show {alert.id}", f"tocsin explain {shlex.quote(finding)}"]
     entity = next(iter(alert.entity.values()))
     if len(alert.entity) == 1 and plain_text.plain(entity, 100) == entity:
         more.append(f"tocsin findings --detector {shlex.quote(alert.detector)} --entity {shlex.quote(entity)}")
@@ -203,10 +224,12 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
     return plain_text.times(start, end) + (", still open" if still_open else "")
 
 
-def _other(one: StoredFinding) -> dict[str, str]:
+def _other(one: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
+    """Describe another finding of an alert, with its entity if that is not the one of the `highest`."""
     finding = one.finding
     score = f"at least {plain_text.number(finding.score)}" if finding.at_least else plain_text.number(finding.score)
-    return {"window": _window(one, False), "score": score, "level": finding.level}
+    who = "" if finding.entity == highest else f", {plain_text.named(finding.entity, 80)}"
+    return {"window": _window(one, False) + who, "score": score, "level": finding.level}
 
 
 def _line(details: AlertDetails) -> dict[str, Any]:

@@ -216,6 +216,22 @@ def test_only_web_addresses_become_links(sqlite: Database, runbook: str) -> None
     assert "href" not in _Page(html).attributes
 
 
+def test_a_mail_names_false_positives_and_the_entities_that_share_the_alert(sqlite: Database) -> None:
+    details = details_of(sqlite, burst(60))
+    assert "False positives" not in "".join(str(part) for part in parts(alert_mail(details)))
+    other = details.highest.finding.model_copy(update={"finding_id": "x", "entity": {"user_id": "trent"}})
+    shared = details.model_copy(
+        update={
+            "alert": details.alert.model_copy(update={"false_positives": "A <scanner> of ours."}),
+            "findings": [*details.findings, details.highest.model_copy(update={"finding": other})],
+        }
+    )
+    text, html, _ = parts(alert_mail(shared))
+    assert "False positives\n  A <scanner> of ours." in text.replace("\r", "")
+    assert "A &lt;scanner&gt; of ours." in html
+    assert ", trent" in text.split("Other windows")[1]
+
+
 def test_dark_mode_and_phones_are_served_and_nothing_is_loaded_from_elsewhere(sqlite: Database) -> None:
     _, html, _ = parts(alert_mail(details_of(sqlite, burst(60))))
     assert "prefers-color-scheme: dark" in html

@@ -1,0 +1,142 @@
+"""Find the events of one entity in a range of time: in sealed days, or in Kafka as far as it still holds them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tocsin.history.day_status import published_days
+from tocsin.history.day_versions import paths
+from tocsin.history.land.kafka_reach import find_reach
+from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.places import Places
+from tocsin.kafka.reader import TopicReader
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.sizes import shortened
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.replay.recorded import LATEST, find_range, read_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventSearch:
+    """The events to find.
+
+    Attributes:
+        start, end: their times, from `start` up to, not including, `end`; UTC.
+        entity: columns of the source and their values, as in a finding.
+        most: so many are returned, the latest; all are counted.
+        latest: an event that was written so much later than `end` need not be found.
+    """
+
+    start: datetime
+    end: datetime
+    entity: Mapping[str, str]
+    most: int
+    latest: timedelta = LATEST
+
+
+class FoundEvents(BaseModel, frozen=True):
+    """The events of one source that a search found.
+
+    Attributes:
+        source: its name.
+        place: "history" or "Kafka"; empty if neither could be read.
+        count: how many there are.
+        events: the latest of them in order, with the columns that have a value.
+        note: why some, or all, may be missing; empty else.
+    """
+
+    source: str
+    place: str
+    count: int
+    events: list[dict[str, Any]]
+    note: str = ""
+
+
+def find_events(settings: Settings, source: Source, wanted: EventSearch) -> FoundEvents:
+    """Find events of `source`: in sealed days if these hold the whole range, else in Kafka.
+
+    What cannot be read is said in the `note` of the result.
+    """
+    lacking = [name for name in wanted.entity if name not in source.columns]
+    if lacking:
+        note = f"not looked for: {source.name} has no column {' and '.join(lacking)}, the detector computes it"
+        return FoundEvents(source=source.name, place="", count=0, events=[], note=note)
+    try:
+        sealed = _sealed_files(settings, source, wanted)
+        if sealed is not None:
+            return _found(source, "history", _in_files(sealed, wanted), wanted)
+        return _in_kafka(settings, source, wanted)
+    except (TocsinError, OSError) as error:
+        return FoundEvents(source=source.name, place="", count=0, events=[], note=str(error))
+
+
+def _sealed_files(settings: Settings, source: Source, wanted: EventSearch) -> list[Path] | None:
+    """List the files of the days of the range; None if one of them is not published."""
+    last = (wanted.end - timedelta(microseconds=1)).date()
+    count = (last - wanted.start.date()).days + 1
+    days = [wanted.start.date() + timedelta(days=number) for number in range(count)]
+    versions = published_days(settings, source)
+    if not versions.keys() >= set(days):
+        return None
+    places = Places.of(settings, source.name)
+    return [path for day in days for path in paths(places, day, versions[day])]
+
+
+def _in_files(files: list[Path], wanted: EventSearch) -> Iterator[dict[str, Any]]:
+    from pyarrow import ArrowException, compute, parquet
+
+    time = compute.field("event_time")
+    within = (time >= wanted.start) & (time < wanted.end)
+    for path in files:
+        try:
+            rows = parquet.read_table(path, filters=within, partitioning=None)
+        except ArrowException as error:
+            what = f"cannot be read ({str(error).splitlines()[0]}); run `tocsin history verify`"
+            raise ConfigError.one(path, what) from error
+        for batch in rows.to_batches():
+            yield from batch.to_pylist()
+
+
+def _in_kafka(settings: Settings, source: Source, wanted: EventSearch) -> FoundEvents:
+    with TopicReader(settings, "explain", settings.names.events(source.name)) as topic:
+        since = find_reach(topic, source, read_ledger(Places.of(settings, source.name))).since
+        note = ""
+        if since is not None and since > wanted.start:
+            mark = f"{since:%Y-%m-%d %H:%M:%S} UTC"
+            note = f"not in history, and Kafka surely holds all events only from {mark} on"
+        part = find_range(topic, source, wanted.start, wanted.end, wanted.latest)
+        rows = (one.values | {"event_time": one.time} for one in read_range(topic, part, part.starts))
+        return _found(source, "Kafka", rows, wanted, note)
+
+
+def _found(
+    source: Source, place: str, rows: Iterator[dict[str, Any]], wanted: EventSearch, note: str = ""
+) -> FoundEvents:
+    """Count those of `rows` that are about the entity, and take the latest."""
+    latest: list[tuple[datetime, int, dict[str, Any]]] = []
+    count = 0
+    for count, row in enumerate((row for row in rows if _is_about(row, wanted.entity)), start=1):
+        heapq.heappush(latest, (row["event_time"], count, row))
+        if count > wanted.most:
+            heapq.heappop(latest)
+    events = [{name: value for name, value in row.items() if value is not None} for _, _, row in sorted(latest)]
+    return FoundEvents(source=source.name, place=place, count=count, events=events, note=note)
+
+
+def _is_about(row: dict[str, Any], entity: Mapping[str, str]) -> bool:
+    return all(_text(row.get(name)) == value for name, value in entity.items())
+
+
+def _text(value: Any) -> str | None:
+    """Write a value of an event as a finding's entity has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else shortened(str(value))

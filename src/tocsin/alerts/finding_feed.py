@@ -1,0 +1,128 @@
+"""Pass findings on to the detectors that read them: an event for each level that a finding has reached, and ticks.
+
+The events of one finding and level are the same whenever they are written: who reads them drops repeats, so at least
+once is enough here. What changes with later versions of a finding, such as its score, is not in them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.intake import FindingRecord, read_record
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.record_writer import RecordWriter
+from tocsin.model.detector import FINDINGS_OF
+from tocsin.model.errors import InvalidEvent
+from tocsin.model.finding import Finding
+from tocsin.model.names import detector_job
+from tocsin.model.sizes import EVENT_BYTES
+from tocsin.model.source import tick_value
+from tocsin.project.settings import Settings
+
+_REMEMBERED = 20_000
+_LOOK_SECONDS = 2.0
+
+
+class FindingFeed:
+    """Writes the events topics of findings. For one thread."""
+
+    def __init__(self, settings: Settings, facts: Callable[[], Mapping[str, DetectorFacts]]) -> None:
+        """Prepare it; Kafka may be away. `facts` tells what is declared of each detector, or was last."""
+        self._settings, self._facts = settings, facts
+        self._writer = RecordWriter(settings, EVENT_BYTES, config={"linger.ms": 0})
+        self._reports: ReportReader | None = None
+        self._written: set[tuple[str, str]] = set()
+        self._ticked: dict[str, datetime] = {}
+        self._topics, self._looked_at = dict[str, str](), 0.0
+
+    def pass_on(self, records: Iterable[FindingRecord]) -> None:
+        """Write what follows from `records`, and wait until Kafka has it.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        topics = self._read_topics()
+        if not topics:
+            return
+        facts, written = self._facts(), self._written.copy() if len(self._written) < _REMEMBERED else set()
+        for finding in _readable(records):
+            if finding.detector in topics:
+                levels = reached_levels(finding, facts.get(finding.detector))
+                for level in (one for one in levels if (finding.finding_id, one) not in written):
+                    self._writer.write(topics[finding.detector], json.dumps(event_of(finding, level)))
+                    written.add((finding.finding_id, level))
+        self._writer.flush()
+        self._written = written  # not before Kafka has them: a retry writes them all again
+
+    def tick(self, complete_until: datetime | None) -> None:
+        """Write how far each detector has got, as far as all that it had found by then has been passed on.
+
+        Args:
+            complete_until: all that was appended to the topic of findings before it has been passed on, UTC.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        topics = self._read_topics()
+        if not topics or complete_until is None:
+            return
+        self._reports = self._reports or ReportReader(self._settings)
+        reports = self._reports.latest()
+        for detector, topic in topics.items():
+            report = reports.get(detector_job(detector))
+            if report is None or report.watermark is None or report.at > complete_until:
+                continue
+            if report.watermark > self._ticked.get(detector, datetime.min.replace(tzinfo=report.watermark.tzinfo)):
+                self._writer.write(topic, tick_value(report.watermark))
+                self._ticked[detector] = report.watermark
+        self._writer.flush()
+
+    def _read_topics(self) -> dict[str, str]:
+        """Name the topics of findings that are there, by detector.
+
+        They are made for those that somebody reads. What is declared is not asked: a file that breaks stops no job, and
+        a topic that is still to be made must not hold up alerts.
+        """
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            start = self._settings.names.events(FINDINGS_OF)
+            there = sorted(self._writer.topics())
+            self._topics = {topic.removeprefix(start): topic for topic in there if topic.startswith(start)}
+            self._looked_at = time.monotonic()
+        return self._topics
+
+
+def reached_levels(finding: Finding, facts: DetectorFacts | None) -> list[str]:
+    """List the levels that a finding has passed: its own, and a lower one that its detector declares.
+
+    A score may jump over the lower limit, and a topic that is compacted forgets that it was below the higher one; so
+    who reads again, from wherever, finds the same.
+    """
+    has_both = finding.level == "urgent" and facts is not None and facts.email_limit is not None
+    return ["email", "urgent"] if has_both else [finding.level]
+
+
+def event_of(finding: Finding, level: str) -> dict[str, object]:
+    """Make the record of the events topic that says that `finding` has reached `level`."""
+    times = {
+        "event_time": finding.moment, "ingested_at": finding.detected_at,
+        "window_start": finding.window_start, "window_end": finding.window_end,
+    }  # fmt: skip
+    return {
+        **{"raw_topic": finding.finding_id, "raw_partition": ("email", "urgent").index(level), "raw_offset": 0},
+        **{name: f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for name, time in times.items() if time is not None},
+        **{"source": FINDINGS_OF + finding.detector, "schema_version": 1},
+        **{"finding_id": finding.finding_id, "detector": finding.detector, "level": level},
+        **finding.entity,
+    }
+
+
+def _readable(records: Iterable[FindingRecord]) -> Iterator[Finding]:
+    for record in records:
+        try:
+            yield read_record(record)
+        except InvalidEvent:  # the indexer puts it aside
+            continue

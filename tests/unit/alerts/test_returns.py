@@ -1,0 +1,156 @@
+"""What was missing has come back: one mail to those who were told, whatever dies in between."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
+from tocsin.alerts.indexer import remember
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.queries import AlertFilter
+from tocsin.model.errors import TransientError
+from tocsin.model.finding import Origin
+
+DAY = timedelta(days=1)
+SILENCE = FACTS.model_copy(update={"looks_every": WINDOW})
+
+
+@pytest.fixture
+def silence(scene: Scene) -> Scene:
+    with scene.database.write() as connection:
+        remember(connection, [SILENCE])
+    return scene
+
+
+def missing(scene: Scene, *seconds: int, score: float = 120, origin: Origin = Origin.STREAM) -> None:
+    """Findings of silence in the windows that begin so long after NOON, with the clock some seconds after the last."""
+    scene.now = max(scene.now, NOON + seconds[-1] * SECOND + 2 * WINDOW)
+    with scene.database.write() as connection:
+        found = [finding(score, at=NOON + second * SECOND, origin=origin) for second in seconds]
+        record(connection, found, Rules(facts={FACTS.name: SILENCE}, paged=RULES.paged, domain=RULES.domain), scene.now)
+
+
+def closed(scene: Scene, until: int) -> None:
+    scene.now = max(scene.now, NOON + until * SECOND + WINDOW)
+    scene.close_windows(NOON + until * SECOND)
+    step(scene)
+
+
+def step(scene: Scene) -> None:
+    scene.send()
+    scene.notifier.tidy()
+    scene.send()
+
+
+def backs(scene: Scene) -> list[tuple[str, str]]:
+    return [(to, subject) for to, subject in scene.subjects if subject.startswith("[back]")]
+
+
+def test_those_who_were_told_get_one_mail_when_a_later_window_has_closed_without_a_finding(silence: Scene) -> None:
+    missing(silence, 0, 10, 20)
+    closed(silence, 39)
+    assert backs(silence) == [], "the window after the silence is open"
+    closed(silence, 40)
+    silence.notifier = silence.new_notifier()
+    closed(silence, 50)
+    step(silence)
+    assert sorted(to for to, _ in backs(silence)) == sorted([OWNER, PAGED])
+    assert all(subject.startswith("[back] mallory - Bursts of failed logins") for _, subject in backs(silence))
+    mail = next(one for one in silence.server.mails if one["Subject"].startswith("[back]"))
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert "mallory is back, or is not expected any more: since 2026-11-21 12:00:30" in body.get_content()
+    first = next(one for one in silence.server.mails if one["Subject"].startswith("[URGENT]"))
+    assert mail["References"] == first["References"]
+    (alert,) = queries.list_alerts(silence.database, AlertFilter())
+    assert alert.state == "resolved"
+
+
+def test_another_silence_in_the_same_hour_is_told_and_ends_again(silence: Scene) -> None:
+    missing(silence, 0)
+    closed(silence, 20)
+    missing(silence, 0)
+    step(silence)
+    assert len(silence.subjects) == 4, "a finding that comes a second time is no news"
+    missing(silence, 60, 70)
+    step(silence)
+    assert len(silence.subjects) == 6
+    closed(silence, 90)
+    assert len(backs(silence)) == 4
+    missing(silence, 0, 60, origin=Origin.BACKFILL)
+    step(silence)
+    assert len(silence.subjects) == 8, "a backfill that finds the same tells nothing"
+
+
+def test_nothing_has_come_back_while_findings_may_be_on_their_way_or_nothing_is_known(silence: Scene) -> None:
+    missing(silence, 0)
+    silence.close_windows(NOON + 60 * SECOND)
+    indexer = silence.reports["indexer"]  # type: ignore[index]
+    silence.reports |= {"indexer": indexer.model_copy(update={"watermark": silence.now - SECOND})}  # type: ignore[operator]
+    step(silence)
+    reports, silence.reports = silence.reports, TransientError("Kafka is away")
+    silence.notifier.tidy()
+    silence.reports = {}
+    step(silence)
+    assert backs(silence) == []
+    # Later reports of the job do not move the mark that the indexer has to reach.
+    silence.reports = dict(reports) | {"indexer": indexer.model_copy(update={"watermark": silence.now})}
+    step(silence)
+    assert len(backs(silence)) == 2
+
+
+def test_a_silence_that_goes_on_into_the_next_period_ends_once(silence: Scene) -> None:
+    for hour in range(3):
+        missing(silence, 3600 * hour, 3600 * (hour + 1) - 10, score=60)
+        closed(silence, 3600 * (hour + 1))
+    assert backs(silence) == []
+    closed(silence, 10_810)
+    assert [to for to, _ in backs(silence)] == [OWNER]
+
+
+def test_a_mail_about_a_silence_that_still_waits_leaves_before_the_one_about_its_end(silence: Scene) -> None:
+    missing(silence, 0, score=60)
+    silence.now = NOON + 2 * MINUTE
+    silence.close_windows(NOON + MINUTE)
+    silence.notifier.tidy()  # it reads newer reports than what released e-mails before it
+    assert silence.subjects == []
+    step(silence)
+    step(silence)
+    assert ["[back]" in subject for _, subject in silence.subjects] == [False, True]
+
+
+def test_the_end_of_a_silence_is_seen_however_long_its_windows_are(silence: Scene) -> None:
+    with silence.database.write() as connection:
+        remember(connection, [SILENCE.model_copy(update={"looks_every": 2 * DAY})])
+    missing(silence, 0)
+    step(silence)
+    silence.now = NOON + 2 * DAY + MINUTE
+    silence.close_windows(silence.now)
+    step(silence)
+    assert len(backs(silence)) == 2
+
+
+def test_only_those_who_were_told_of_this_silence_hear_of_its_end(silence: Scene) -> None:
+    missing(silence, 0)
+    closed(silence, 20)
+    assert sorted(to for to, _ in backs(silence)) == sorted([OWNER, PAGED])
+    missing(silence, 60, score=60)
+    closed(silence, 70)
+    closed(silence, 90)
+    again = backs(silence)[2:]
+    assert sorted(to for to, _ in again) == sorted(
+        to for to, subject in silence.subjects[4:] if "[back]" not in subject
+    )
+
+
+def test_other_detectors_have_no_such_end(scene: Scene) -> None:
+    scene.index(120)
+    at: datetime = NOON + MINUTE
+    scene.now = at
+    scene.close_windows(at)
+    step(scene)
+    assert backs(scene) == []
