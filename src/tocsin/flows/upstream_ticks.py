@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tocsin.kafka.reader import Offsets, TopicReader, came_in_at
+from tocsin.kafka.reader import came_in_at
+from tocsin.kafka.topic_set import Position, TopicSet, place_of
 from tocsin.model.source import is_tick
 
 _LOOKED_AT = 100
@@ -12,40 +13,40 @@ _LOOKED_AT = 100
 
 
 class UpstreamTicks:
-    """The newest tick of an events topic, and where its events end; see `tocsin.ingest.ticks.TrueAfter`.
+    """The newest tick of each of some events topics, and where their events end; see `tocsin.ingest.ticks.TrueAfter`.
 
     Ticks do not count as what must be processed first: while nothing else comes, one follows another each second, and
     a job commits far less often.
     """
 
-    def __init__(self, topic: TopicReader) -> None:
-        self._topic = topic
-        self._read: Offsets = {}
-        self._ends: Offsets = {}
-        self._newest: datetime | None = None
+    def __init__(self, topics: TopicSet) -> None:
+        self._topics = topics
+        self._read: Position = {}
+        self._ends: Position = {}
+        self._newest: dict[str, datetime] = {}
 
-    def __call__(self) -> tuple[datetime, Offsets] | None:
-        """Return the newest tick, and after which offsets it is true; None before the first.
+    def __call__(self) -> tuple[datetime, Position] | None:
+        """Return the tick up to which all topics have come, and after which offsets it is true; None before that.
 
         Raises:
             TransientError: Kafka cannot be reached; a retry helps.
         """
         self._look()
-        newest = self._newest
-        # It speaks of all partitions, and some of them may have been read before it was written.
+        newest = dict(self._newest)
+        # One speaks of all partitions of its topic, and some of them may have been read before it was written.
         self._look()
-        return None if newest is None else (newest, dict(self._ends))
+        return (min(newest.values()), dict(self._ends)) if len(newest) == len(self._topics.names) else None
 
     def _look(self) -> None:
-        first, ends = self._topic.bounds()
+        first, ends = self._topics.bounds()
         starts = {p: max(first[p], self._read.get(p, 0), end - _LOOKED_AT) for p, end in ends.items()}
-        for partition, start in starts.items():
-            if start > self._read.get(partition, first[partition]):
-                self._ends[partition] = start  # what is between may be events
-        for message in self._topic.read(starts, ends):
-            if is_tick(message.value() or b""):
-                moments = (one for one in (self._newest, came_in_at(message)) if one is not None)
-                self._newest = max(moments, default=None)
-            else:
-                self._ends[message.partition() or 0] = (message.offset() or 0) + 1
+        for place, start in starts.items():
+            if start > self._read.get(place, first[place]):
+                self._ends[place] = start  # what is between may be events
+        for message in self._topics.read(starts, ends):
+            topic, moment = message.topic() or "", came_in_at(message)
+            if not is_tick(message.value() or b""):
+                self._ends[place_of(topic, message.partition() or 0)] = (message.offset() or 0) + 1
+            elif moment is not None:
+                self._newest[topic] = max(self._newest.get(topic, moment), moment)
         self._read = ends

@@ -16,6 +16,7 @@ MOST_RECORDS = 20_000
 """Records of one batch; more in one request are refused."""
 
 _COUNT = re.compile(rb"([0-9]{1,7}) ")
+_NOTICE = b"Error L10"
 _LOST = re.compile(rb"Error L10 \(output buffer overflow\): ([0-9]{1,12}) messages? dropped")
 _LOGPLEX = (b"heroku", b"logplex")
 
@@ -95,17 +96,14 @@ def read_frames(body: bytes, source: Source, identity: str, expected: bytes = b"
         raise BadRequest(
             400, f"Logplex-Msg-Count says {expected.decode('latin-1')[:20]}, there are {len(frames)} frames"
         )
-    records: list[bytes] = []
-    lost = left_out = 0
-    for frame in frames:
-        notice = _lost_lines(frame)
-        if notice is not None:
-            lost += notice
-        else:
-            records.append(frame)
-    taken = [(index, record_of(frame, source)) for index, frame in enumerate(records) if _is_taken(frame, only)]
-    left_out = len(records) - len(taken)
-    return _batch(source, taken, identity, lost=lost, left_out=left_out)
+    lost = 0
+    if _NOTICE in body:
+        notices = [_lost_lines(frame) for frame in frames]
+        frames = [frame for frame, notice in zip(frames, notices, strict=True) if notice is None]
+        lost = sum(notice or 0 for notice in notices)
+    taken = [(index, frame) for index, frame in enumerate(frames) if only == "*" or _is_taken(frame, only)]
+    records = [(index, record_of(frame, source)) for index, frame in taken]
+    return _batch(source, records, identity, lost=lost, left_out=len(frames) - len(taken))
 
 
 def read_lines(body: bytes, source: Source, identity: str) -> Batch:
@@ -126,23 +124,25 @@ def record_of(line: bytes, source: Source) -> bytes:
     is theirs. What is no syslog line stays as it is: the ingest judges it.
     """
     line = line.removesuffix(b"\n")
+    takes_whole = Format.LOGFMT in source.formats or Format.REGEX in source.formats
+    if takes_whole and Format.JSON not in source.formats:
+        return line
     header = syslog_header(line)
     if header is None:
         return line
     message = line[header.end() :]
-    whole = Format.LOGFMT in source.formats or Format.REGEX in source.formats
     is_json = Format.JSON in source.formats and message.lstrip().startswith(b"{")
-    return line if whole and not is_json else message
+    return line if takes_whole and not is_json else message
 
 
 def _is_taken(line: bytes, only: str) -> bool:
-    header = None if only == "*" else syslog_header(line)
+    header = syslog_header(line)
     return header is None or fnmatchcase((header[3] + b"/" + header[4]).decode("latin-1"), only)
 
 
 def _lost_lines(line: bytes) -> int | None:
     """Read the notice of Logplex that it has lost lines; None for any other line."""
-    if b"Error L10" not in line:
+    if _NOTICE not in line:
         return None
     header = syslog_header(line)
     notice = _LOST.match(line, header.end()) if header and (header[3], header[4]) == _LOGPLEX else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
@@ -63,10 +64,12 @@ class BatchWriter(RecordWriter):
         source, topic = batch.source, self._names.raw(batch.source.name)
         if source.name not in self._keys:
             self._keys[source.name] = key_reader(source)
-        key_of = self._keys[source.name]
+        key_of, place = self._keys[source.name], b"%s/%%d" % batch.identity.encode()
+        more: dict[str, Any] = {"on_delivery": acknowledge}
         for index, value in batch.records:
-            headers = [(BATCH_HEADER, b"%s/%d" % (batch.identity.encode(), index))] if batch.identity else []
-            if not self.write(topic, value, key_of(value), on_delivery=acknowledge, headers=headers):
+            if batch.identity:
+                more["headers"] = [(BATCH_HEADER, place % index)]
+            if not self._hand_over(topic, value, key_of(value), **more):
                 raise BadRequest(413, f"record {index + 1} is longer than Kafka takes")
         await done
         self._judge([error for error in outcomes if error is not None], topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from google.protobuf import json_format
@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from tocsin.ingest.line_forms import syslog_header
 from tocsin.log_drain.batch import BadRequest
+from tocsin.model.durations import EPOCH
 from tocsin.model.source import Format, Source
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES = ("host_name", "service_name", "service_instance_id")
 
 
@@ -75,4 +75,4 @@ def _plain(value: Any) -> Any:
 
 
 def _time(nanoseconds: int) -> str | None:
-    return (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat() if nanoseconds else None
+    return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat() if nanoseconds else None

@@ -61,13 +61,17 @@ class RecordedEvent:
         return f"{self.values['raw_topic']}/{self.values['raw_partition']}"
 
 
-def find_range(topic: TopicReader, source: Source, start: datetime, end: datetime) -> ReplayRange:
+def find_range(
+    topic: TopicReader, source: Source, start: datetime, end: datetime, latest: timedelta = LATEST
+) -> ReplayRange:
     """Find where the events of `source` from `start` up to `end` lie in its `topic`.
+
+    What was written later than `latest` after `end` is left out, unless it is within the lateness.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    starts, ends = topic.since(start - source.max_ahead), topic.since(end + max(source.lateness, LATEST))
+    starts, ends = topic.since(start - source.max_ahead), topic.since(end + max(source.lateness, latest))
     return ReplayRange(start=start, end=end, starts=starts, ends=ends)
 
 

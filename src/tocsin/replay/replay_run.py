@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, Self
-
-from pydantic import BaseModel
 
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.replay.outcomes import Counted, Progress, Ticket
+from tocsin.replay.pace import PacedClock, ReplayPace
 from tocsin.replay.recorded import RecordedEvent, ReplayRange, find_range, read_range
 from tocsin.runtime import state_file
-
-_KEEP_SECONDS = 1.0
 
 
 class Target(Protocol):
@@ -39,23 +34,6 @@ class Target(Protocol):
 
     def finish(self) -> None:
         """Wait until all tickets are settled that can be."""
-
-
-class ReplayPace(BaseModel, frozen=True):
-    """How fast events follow one another.
-
-    Attributes:
-        speed: so many times as fast as they came; 0 for as fast as it goes.
-        rate: so many per second at most; 0 for no limit.
-    """
-
-    speed: float = 1.0
-    rate: float = 0.0
-
-    def seconds(self, span: float, count: int) -> float:
-        """Estimate how long `count` events take that came within `span` seconds."""
-        by_speed = span / self.speed if self.speed else 0.0
-        return max(by_speed, count / self.rate if self.rate else 0.0)
 
 
 class Replay:
@@ -122,7 +100,7 @@ class Replay:
             self._keep(progress)
 
         self._keep(progress)
-        clock = _Clock(pace, stop, keep_up)
+        clock = PacedClock(pace, stop, keep_up)
         try:
             for event in read_range(self._topic, self.range, self._position):
                 reason = target.refuses(event)
@@ -159,31 +137,3 @@ class Replay:
 def name_of(*texts: str) -> str:
     """Name a replay by what it was asked for, so that the same call goes on with it."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
-
-
-class _Clock:
-    """Holds each event back until it is due, and does something each second, also while none is due."""
-
-    def __init__(self, pace: ReplayPace, stop: threading.Event, each_second: Callable[[], None]) -> None:
-        self._pace, self._stop, self._each_second = pace, stop, each_second
-        self._began = self._turned = time.monotonic()
-        self._first: datetime | None = None
-        self._sent = 0
-
-    def wait_for(self, moment: datetime) -> bool:
-        """Wait until the event of `moment` is due; false if the replay is to stop instead."""
-        self._first = self._first or moment
-        speed, rate = self._pace.speed, self._pace.rate
-        due = (moment - self._first).total_seconds() / speed if speed else 0.0
-        due = self._began + max(due, self._sent / rate if rate else 0.0)
-        while not self._stop.is_set() and (ahead := due - time.monotonic()) > 0:
-            self._stop.wait(min(ahead, _KEEP_SECONDS))
-            self.turn()
-        self._sent += 1
-        return not self._stop.is_set()
-
-    def turn(self) -> None:
-        """Do what is done each second, if one has passed."""
-        if time.monotonic() - self._turned > _KEEP_SECONDS:
-            self._each_second()
-            self._turned = time.monotonic()

@@ -19,8 +19,9 @@ from tocsin.model.source import Format, Source, tick_value
 from tocsin.project.settings import Settings
 from tocsin.replay.http_target import HttpTarget, Requests
 from tocsin.replay.outcomes import Counted, Progress
+from tocsin.replay.pace import ReplayPace
 from tocsin.replay.recorded import RecordedEvent
-from tocsin.replay.replay_run import Replay, ReplayPace
+from tocsin.replay.replay_run import Replay
 from tocsin.replay.topic_target import TopicTarget
 
 START = datetime(2026, 1, 31, 14, tzinfo=UTC)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -10,20 +13,15 @@ from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.flow import POSITION, FlowSpec
 from tocsin.model.source import EVENT_COLUMNS, Source
 from tocsin.project.catalog import Catalog
+from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import IDENTITY, no_records, parse_events
-from tocsin.sparkjob.plan_traits import find_obstacle, keeps_state
+from tocsin.sparkjob.events import IDENTITY, by_source, no_records, parse_events, read_sources, unread_sources
+from tocsin.sparkjob.plan_traits import find_obstacle, find_unrepeatable, has_stream_joins, keeps_state
 from tocsin.sparkjob.plan_tree import Node, parse_tree
 from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
 
 _NEEDED = (*IDENTITY, "event_time", "ingested_at")
-_MULTIPLIES = {"Generate", "Expand", "Union"}
-_CHANGES = {
-    "Rand": "rand()", "Randn": "randn()", "RandStr": "randstr()", "Uniform": "uniform()", "Uuid": "uuid()",
-    "Shuffle": "shuffle()", "MonotonicallyIncreasingID": "monotonically_increasing_id()",
-    "SparkPartitionID": "spark_partition_id()", "CurrentTimestamp": "current_timestamp()", "Now": "now()",
-    "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
-}  # fmt: skip
+_MULTIPLIES = {"Generate", "Expand"}
 
 
 def flow_faults(spark: SparkSession, catalog: Catalog) -> list[Fault]:
@@ -37,57 +35,86 @@ def flow_faults(spark: SparkSession, catalog: Catalog) -> list[Fault]:
     return faults
 
 
-def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog) -> None:
-    """Have Spark plan `spec`, and check what it returns.
+class PlannedFlow(NamedTuple):
+    """The function of a flow, and its sources in the order in which its plan reads them."""
+
+    function: DeclaredFunction
+    order: list[str]
+
+
+def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog, text: bytes | None = None) -> PlannedFlow:
+    """Have Spark plan `spec`, from the `text` that its file held, and check what it returns.
 
     Raises:
         ConfigError: with all faults at once; a retry does not help.
     """
-    source = catalog.source(spec.source)
+    sources = catalog.sources_of(spec)
     tables = no_rows(spark, catalog, spec.tables, spec.path)
-    rows = apply_flow(DeclaredFunction(spec.path, "flow"), no_records(spark), source, tables)
-    check_flow(rows, spec, source, catalog.source(spec.to))
+    flow = DeclaredFunction(spec.path, "flow", text)
+    with time_limit(spec.path):
+        rows = apply_flow(flow, spec, sources, lambda _: no_records(spark), tables)
+        order = check_flow(rows, spec, sources, catalog.source(spec.to))
+    return PlannedFlow(flow, order)
 
 
 def apply_flow(
-    flow: DeclaredFunction, records: DataFrame, source: Source, tables: JoinedTables | None = None
+    flow: DeclaredFunction,
+    spec: FlowSpec,
+    sources: Sequence[Source],
+    records_of: Callable[[Source], DataFrame],
+    tables: JoinedTables | None = None,
 ) -> DataFrame:
-    """Make the rows that `flow` gives for `records` of the events topic of `source`, and for `tables`."""
-    events = parse_events(records, source)
-    return flow(events.where(F.col("tick").isNull()).drop("tick"), tables)
+    """Make the rows that `flow` of `spec` gives for records of the events topics of `sources`, and for `tables`."""
+
+    def events_of(source: Source) -> DataFrame:
+        events = parse_events(records_of(source), source, is_only=len(sources) == 1)
+        return events.where(F.col("tick").isNull()).drop("tick")
+
+    return flow(by_source(sources, spec.path, None, events_of), tables)
 
 
-def check_flow(rows: DataFrame, spec: FlowSpec, source: Source, to: Source) -> None:
-    """Check `rows`, which `flow` of `spec` has made of events of `source`, as events of `to`.
+def check_flow(rows: DataFrame, spec: FlowSpec, sources: Sequence[Source], to: Source) -> list[str]:
+    """Check `rows`, which `flow` of `spec` has made of events of `sources`, as events of `to`; returns their order.
 
-    Its patterns are tried on what can stand in records of `source`; this can take seconds.
+    Its patterns are tried on what can stand in records of `sources`; this can take seconds.
 
     Raises:
         ConfigError: with all faults at once; a retry does not help.
     """
     tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
-    faults = [Fault(str(spec.path), what, key="flow") for what in _objections(tree, rows.columns)]
+    faults = [Fault(str(spec.path), what, key="flow") for what in _objections(tree, rows.columns, sources)]
     faults += _column_faults(rows, spec, to)
     if faults:
         raise ConfigError(faults)
-    check_function(tree, rows.sparkSession, (spec.path, "flow"), source)
+    check_function(tree, rows.sparkSession, (spec.path, "flow"), max(sources, key=lambda source: source.max_bytes))
+    return read_sources(tree, sources) or [source.name for source in sources]
 
 
-def _objections(tree: Node, columns: list[str]) -> list[str]:
+def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> list[str]:
     """Say in sentences what a flow may not do and this one does."""
-    found = []
-    if keeps_state(tree):
+    unread = unread_sources(tree, sources)
+    found = [f"does not read source '{name}', which it declares; leave it out there" for name in unread]
+    if has_stream_joins(tree):
+        found.append("joins two streams, which takes state; join them in a detector or a view, or join a table")
+    elif keeps_state(tree):
         found.append("keeps state, as an aggregate does; a flow makes each event by itself: use a view to count")
     elif obstacle := find_obstacle(tree):
         found.append(f"cannot run: {obstacle}")
     if POSITION not in columns and any(node.kind in _MULTIPLIES for node in tree.walk()):
         what = "makes several rows of one event, and no column 'position' tells them apart; use F.posexplode, as in "
         found.append(what + 'events.select("*", F.posexplode(words).alias("position", "word"))')
-    called = [_CHANGES[e.kind] for node in tree.walk() for top in node.expressions() for e in top.walk()
-              if e.kind in _CHANGES]  # fmt: skip
-    if called:
-        found.append(f"calls {called[0]}: an event that is read again after a crash would become another one")
+    if any(node.kind == "Union" and _reads_twice(node, sources) for node in tree.walk()):
+        what = "puts events of one source together with themselves, which real-time mode refuses; F.posexplode over an "
+        found.append(what + "array makes several rows of one event")
+    if called := find_unrepeatable(tree):
+        found.append(f"calls {called}: an event that is read again after a crash would become another one")
     return found
+
+
+def _reads_twice(union: Node, sources: Sequence[Source]) -> bool:
+    """Return whether a union puts events of one source together with themselves."""
+    read = [name for child in union.children for name in read_sources(child, sources)]
+    return len(sources) == 1 or len(read) > len({*read})
 
 
 def _column_faults(rows: DataFrame, spec: FlowSpec, to: Source) -> list[Fault]:
