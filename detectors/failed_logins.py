@@ -8,7 +8,7 @@ When it fires, look first at: the addresses of the attempts, and whether one of 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tocsin import Levels, detector
+from tocsin import Case, Levels, at, detector, email, urgent
 
 
 @detector(
@@ -18,6 +18,7 @@ from tocsin import Levels, detector
     levels=Levels(email=50, urgent=100),
     owner="security@example.com",
     runbook="docs/runbooks/failed_logins.md",
+    false_positives="A script or an app with an old password, from the user's own address.",
     stage="live",
 )
 def detect(events: DataFrame) -> DataFrame:
@@ -26,3 +27,29 @@ def detect(events: DataFrame) -> DataFrame:
         F.count("*").alias("score"),
         F.max("event_time").alias("event_time_max"),
     )
+
+
+CASES = [
+    Case(
+        "60 failures of one user in six seconds",
+        events=at("12:00:00", user_id="mallory", action="login failed").repeat(60, every="100 ms"),
+        expect=[email(user_id="mallory", window="12:00:00", score=60)],
+    ),
+    Case(
+        "150 failures are urgent",
+        events=at("12:00:00", user_id="mallory", action="login failed").repeat(150, every="50 ms"),
+        expect=[urgent(user_id="mallory", window="12:00:00", score=150)],
+    ),
+    Case(
+        "a forgotten password",
+        events=at("12:00:00", user_id="alice", action="login failed")
+        .repeat(3, every="2 seconds")
+        .then(after="3 seconds", action="login succeeded"),
+        expect=[],
+    ),
+    Case(
+        "many logins that succeed",
+        events=at("12:00:00", user_id="robot", action="login succeeded").repeat(120, every="50 ms"),
+        expect=[],
+    ),
+]
