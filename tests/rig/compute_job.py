@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from tests.rig.detect_job import DetectJob, text
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.names import compute_job
+from tocsin.model.source import Source, tick_value
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
@@ -40,11 +42,29 @@ class ComputeJob(DetectJob):
         catalog = read_catalog(self.settings.project)
         assert not catalog.broken
         ensure_topics(self.settings, catalog)
-        self.events = Events(self.settings, catalog.view(view).source)
+        self.events = Events(self.settings, self.source.name)
+
+    @property
+    def source(self) -> Source:
+        """Of the view."""
+        catalog = read_catalog(self.settings.project)
+        return catalog.source(catalog.view(self.view).sources[0])
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Start the job of the view."""
         return self.start(self.view)
+
+    def run(self, program: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start a batch program."""
+        command = [sys.executable, str(here().root / "spark_jobs" / program), *words]
+        process = subprocess.Popen(command, env=self.environment, stdout=self._log, stderr=self._log)
+        self._processes.append(process)
+        return process
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its processes."""
+        return self._environment()
 
     def rows(self) -> dict[str, ViewRow]:
         """The last version of each row on the topic of the view, by its key."""
@@ -75,6 +95,12 @@ class Events:
         for _ in range(1 + (self._offsets[partition] % 3 == 0)):
             self._producer.produce(self._topic, record, partition=partition)
         self._producer.poll(0)
+
+    def tick(self, moment: datetime, partitions: int) -> None:
+        """Write a tick into each partition."""
+        for partition in range(partitions):
+            self._producer.produce(self._topic, tick_value(moment), partition=partition)
+        self.flush()
 
     def flush(self) -> None:
         assert self._producer.flush(30) == 0

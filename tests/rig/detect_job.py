@@ -30,6 +30,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.topic_set import partition_of
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
 from tocsin.model.finding import Finding
@@ -80,9 +81,9 @@ class Truth:
 class Topic:
     """Writes event records as ingest does: each with its identity, event time and the append time of its raw record."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, source: str = SOURCE) -> None:
         self.truth = Truth()
-        self._name = settings.names.events(SOURCE)
+        self._name = settings.names.events(source)
         self._producer = Producer(settings.kafka.for_librdkafka() | {"linger.ms": 5, "message.max.bytes": EVENT_BYTES})
         self._offsets: Counter[int] = Counter()
 
@@ -250,11 +251,11 @@ class DetectJob:
 
     def position(self) -> dict[int, int]:
         (query,) = self.settings.checkpoint(JOB).glob("*/query*")
-        return read_committed(query, self.settings.names.events(SOURCE)) or {}
+        return {partition_of(place)[1]: offset for place, offset in (read_committed(query) or {}).items()}
 
     def remove_records(self, partition: int, *, keep: int = 0) -> int:
         """Remove all events of `partition` but the last `keep`, as retention does; the first offset that is left."""
-        name = self.settings.names.events(SOURCE)
+        name = self.settings.names.events(self.source.name)
         with TopicReader(self.settings, "test", name) as watched:
             place = TopicPartition(name, partition, watched.bounds()[1][partition] - keep)
         admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered

@@ -17,6 +17,8 @@ from tocsin.ingest.producer import LineProducer
 
 Identity = tuple[int, int]
 WAIT = 90.0
+COMMENT = b"# "
+"""Begins lines that a source may ignore."""
 
 
 class Topics:
@@ -70,8 +72,15 @@ class Topics:
         return places | {(origin["partition"], origin["offset"]) for origin in origins}
 
     def appended(self) -> set[Identity]:
-        """All raw places; what was replayed keeps its first one."""
-        messages = self._installation.read(self.raw)
+        """All raw places of what is not ignored; what was replayed keeps its first one."""
+        return self._raw_places(ignored=False)
+
+    def ignored(self) -> set[Identity]:
+        """All raw places of lines that a source may ignore."""
+        return self._raw_places(ignored=True)
+
+    def _raw_places(self, *, ignored: bool) -> set[Identity]:
+        messages = [m for m in self._installation.read(self.raw) if (m.value() or b"").startswith(COMMENT) == ignored]
         return {(m.partition() or 0, m.offset() or 0) for m in messages if ORIGIN_HEADER not in dict(m.headers() or [])}
 
     def await_all(self) -> None:

@@ -29,10 +29,11 @@ from tocsin.project.setting_blocks import AlertSettings, SmtpSettings, SparkSett
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.job_states import Start
 from tocsin.supervision.runners.job_command import job_environment, job_launch
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.runners.runner import Process
+from tocsin.supervision.runners.runner import Launch, Process
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -118,8 +119,16 @@ class Installation(Observed):
     def start(self, *jobs: str) -> None:
         """Start `jobs`, without waiting for them."""
         for job in jobs:
-            labels = Labels(self._instance, job, "test")
-            self._leaders[job] = self.runner.start(job_launch(self.settings, labels, self._java.home))
+            self._leaders[job] = self.runner.start(self.launch(Start(job, "test", "")))
+
+    def launch(self, start: Start) -> Launch:
+        """How a job is started."""
+        labels = Labels(self._instance, start.job, start.spec)
+        return job_launch(self.settings, labels, self._java.home, beside=start.beside)
+
+    def follow(self, job: str) -> None:
+        """Somebody else has started `job` again: its one process is the one that is meant from now on."""
+        (self._leaders[job],) = [process.pid for process in self._of(job) if process.leader]
 
     def stop(self, job: str) -> int | None:
         """Ask `job` to stop, wait until it has, and return its exit code."""
@@ -159,7 +168,9 @@ class Installation(Observed):
 
     def kill_between_flush_and_commit(self, job: str, what: str = "all") -> None:
         """Kill `job` when all that a batch has written is out, and the batch is not committed: it is run again."""
-        logs = Logs.of(self.settings.checkpoint(job))
+        checkpoint = self.settings.checkpoint(job)
+        await_that(lambda: Logs.of(checkpoint) is not None, READY_SECONDS)  # before that, it may say that it drains
+        logs = Logs.of(checkpoint)
         assert logs is not None
         assert any(logs.await_flushed() and self.kill_if(logs.is_pending, job, what) for _ in range(10))
 

@@ -20,6 +20,7 @@ from tocsin.cli.data import (
     quarantine_command,
     replay_command,
     send_command,
+    table_command,
     view_command,
     web_command,
 )
@@ -27,12 +28,25 @@ from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
     check_command,
+    explain_command,
     findings_command,
     parity_command,
+    promote_command,
+    run_command,
+    test_command,
     trial_command,
     versions_command,
 )
-from tocsin.cli.operate import alerts_command, dev_command, doctor_command, experiment_command, status_command
+from tocsin.cli.operate import (
+    alerts_command,
+    backup_command,
+    dev_command,
+    doctor_command,
+    experiment_command,
+    plan_command,
+    status_command,
+    top_command,
+)
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.runtime import private
@@ -53,27 +67,36 @@ app.command("send")(send_command.send)
 app.add_typer(drain_command.app, name="drain")
 app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
+app.command("top")(top_command.top)
 app.command("usage")(status_command.usage)
 app.command("findings")(findings_command.findings)
 app.command("rejected")(findings_command.rejected)
 app.add_typer(alerts_command.app, name="alerts")
 app.add_typer(quarantine_command.app, name="quarantine")
 app.add_typer(view_command.app, name="view")
+app.add_typer(table_command.app, name="table")
 app.command("web")(web_command.web)
 app.add_typer(history_command.app, name="history")
 app.add_typer(quality_command.app, name="quality")
+app.command("test")(test_command.test)
+app.command("run")(run_command.run)
 app.command("backfill")(backfill_command.backfill)
 app.command("backtest")(trial_command.backtest)
 app.command("diff")(trial_command.diff)
 app.command("parity")(parity_command.parity)
+app.command("promote")(promote_command.promote)
 app.command("detectors")(check_command.detectors)
+app.command("explain")(explain_command.explain)
 app.command("skip-backlog")(versions_command.skip_backlog)
 app.command("versions")(versions_command.versions)
 app.command("rollback")(versions_command.rollback)
 app.command("check")(check_command.check)
+app.command("plan")(plan_command.plan)
 app.add_typer(experiment_command.app, name="experiment")
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
+app.command("backup")(backup_command.backup)
+app.command("restore")(backup_command.restore)
 
 
 def _say_version(wanted: bool) -> None:

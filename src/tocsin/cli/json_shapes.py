@@ -10,30 +10,6 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from tocsin.model.job_report import JobReport
-from tocsin.supervision.health import Standing
-
-
-class JobStatus(JobReport):
-    """One job, as `tocsin status` shows it: its last report and what follows from it.
-
-    Attributes:
-        standing: ok, warning (it waits or starts), problem (failed, stopped, silent, missing, in a crash loop or the
-            like) or off (it need not run).
-        health: the same in a word or two, such as running, crash loop or silent; the pages show this word.
-        age_seconds: since the job last gave a sign of life; null when it never did.
-        last_finding_at: when a finding of the detector last arrived; null when none did.
-        beside: the last report of the process that is to take over from this one; null when there is none.
-        fault: the first fault of the file that declares the job; null when it can be read.
-    """
-
-    standing: Standing
-    health: str
-    age_seconds: float | None = None
-    last_finding_at: datetime | None = None
-    beside: JobReport | None = None
-    fault: str | None = None
-
 
 class DetectorShape(BaseModel, frozen=True):
     """One declared detector.
@@ -42,14 +18,14 @@ class DetectorShape(BaseModel, frozen=True):
         name: the file name without `.py`.
         title: first line of its docstring.
         stage: draft, shadow, live or retired.
-        source: whose events it reads.
+        source: whose events it reads; names with a comma between them if there are several.
         entity: columns that say whom a finding is about.
         window_seconds: length of the window; null for a detector of single events.
         email, urgent: the limits, which a score must exceed; null where there is none.
         owner: address that alerts go to.
         runbook: what to do when it fires.
         notify: false for a detector whose findings never notify.
-        memory_bytes: what its job may hold resident before it is restarted; null for no limit.
+        memory_bytes: what its job may hold resident before it is restarted; null for that of the settings.
         version: of code, source, window and limits.
         path: the file.
     """
@@ -89,14 +65,14 @@ class FaultShape(BaseModel, frozen=True):
 
 
 class VersionShape(BaseModel, frozen=True):
-    """A version of a detector that ran here.
+    """A version of a detector or a flow that ran here.
 
     Attributes:
         version: see `DetectorShape`.
-        fingerprint: of its checkpoint; versions that differ in their limits alone share one.
+        fingerprint: of its checkpoint; versions that differ in their limits alone share one, and all of a flow.
         first_at, last_at: when it was started first, and last.
         in_force: whether it is the one that is to run.
-        rolled_back: whether that is so although it is not the one of the detector's file.
+        rolled_back: whether that is so although it is not the one of its file.
     """
 
     version: str
@@ -105,3 +81,38 @@ class VersionShape(BaseModel, frozen=True):
     last_at: datetime
     in_force: bool
     rolled_back: bool
+
+
+class JobPlanShape(BaseModel, frozen=True):
+    """The effect of a deploy of the present files on one job.
+
+    Attributes:
+        job: such as detector:failed_logins.
+        effect: nothing, restart, new state, restart or new state (only Spark's plan tells which), start, stop or
+            refused.
+        reasons: in words; empty where nothing changed.
+    """
+
+    job: str
+    effect: str
+    reasons: list[str]
+
+
+class TableShape(BaseModel, frozen=True):
+    """One table.
+
+    Attributes:
+        name: its name.
+        made_of: `source`, `view`, `topic`, `file` or `history`, and which.
+        rows: versions of rows in force; null while there are none.
+        complete_until: all that came in by then is in them; of history, all events before it find a row. UTC.
+        owner: e-mail address.
+        title: one line.
+    """
+
+    name: str
+    made_of: str
+    rows: int | None
+    complete_until: datetime | None
+    owner: str
+    title: str

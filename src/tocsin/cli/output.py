@@ -50,6 +50,15 @@ def note(text: str, style: str = "") -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """A table without frame, or the sentence `empty` when there is no row; None is an empty cell."""
+    drawn = drawn_table(columns, rows)
+    if drawn.row_count:
+        console().print(drawn)
+    else:
+        line(empty)
+
+
+def drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Draw a table without frame; None is an empty cell."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         drawn.add_column(column, overflow="fold")
@@ -57,10 +66,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
         drawn.add_row(
             *(Text("" if cell is None else printable(cell), style=_STYLES.get(str(cell), "")) for cell in row)
         )
-    if drawn.row_count:
-        console().print(drawn)
-    else:
-        line(empty)
+    return drawn
 
 
 def write_list(

@@ -5,24 +5,30 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
 
+from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, StoredFinding
 from tocsin.backfill.backfill_status import BackfillDay
 from tocsin.backfill.parity.parity_report import ParityReport
 from tocsin.backfill.trial_report import Backtest, Diff
+from tocsin.cases.case_report import TestReport
+from tocsin.cases.worker_link import FileReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobStatus, VersionShape
+from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, TableShape, VersionShape
+from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.control import ComponentStatus
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.experiment.rescale_figures import RescaleReport
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
+from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
 from tocsin.replay.outcomes import ReplayReport
@@ -55,20 +61,25 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin quality profile": ProfileRow,
     "tocsin view list": ViewSummary,
     "tocsin view show": RowShape,
+    "tocsin table list": TableShape,
     "tocsin backfill": BackfillDay,
     "tocsin detectors": DetectorShape,
     "tocsin versions": VersionShape,
     "tocsin check": FaultShape,
+    "tocsin plan": JobPlanShape,
     "tocsin doctor": Diagnosis,
     "tocsin dev status": ComponentStatus,
 }
-ONES: dict[str, type[BaseModel]] = {
+ONES: dict[str, Any] = {
+    "tocsin explain": DetectorExplanation | FindingExplanation,
     "tocsin alerts show": AlertDetails,
     "tocsin quarantine show": QuarantinedRecord,
     "tocsin quality show": Verdict,
     "tocsin backtest": Backtest,
     "tocsin diff": Diff,
     "tocsin parity": ParityReport,
+    "tocsin test": TestReport,
+    "tocsin run": FileReport,
     "tocsin replay": ReplayReport,
     "tocsin experiment rescale": RescaleReport,
     "tocsin view get": RowShape,
@@ -105,17 +116,23 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
         if whole in LISTS:
             yield f"`--json` writes an array of [{LISTS[whole].__name__}](#{LISTS[whole].__name__.lower()}).\n"
         if whole in ONES:
-            yield f"`--json` writes one [{ONES[whole].__name__}](#{ONES[whole].__name__.lower()}).\n"
+            named = [f"[{one.__name__}](#{one.__name__.lower()})" for one in _either(ONES[whole])]
+            yield f"`--json` writes one {' or one '.join(named)}.\n"
 
 
 def _shapes() -> dict[str, dict[str, Any]]:
     """Collect the JSON schema of each shape that a verb writes, and of each that lies in one of them, by name."""
     found: dict[str, dict[str, Any]] = {}
-    for shape in (*LISTS.values(), *ONES.values()):
+    for shape in (*LISTS.values(), *chain.from_iterable(map(_either, ONES.values()))):
         schema = shape.model_json_schema(mode="serialization")
         inner = schema.get("$defs", {})
         found |= {shape.__name__: schema} | {name: one for name, one in inner.items() if "properties" in one}
     return found
+
+
+def _either(shape: Any) -> tuple[type[BaseModel], ...]:
+    """List the shapes of a union, or the only one."""
+    return get_args(shape) or (shape,)
 
 
 def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:

@@ -8,15 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tocsin.model.detector import DetectorSpec
+from tocsin.model.detector import FINDINGS_OF, DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.flow import FlowSpec
-from tocsin.model.names import compute_job, detector_job, flow_job, ingest_job
+from tocsin.model.names import INDEXER, compute_job, detector_job, flow_job, ingest_job
 from tocsin.model.source import Source
 from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.declaration import read_flow, read_spec, read_view
-from tocsin.project.feeding import Feeder, faults_of_flows, faults_of_joins, faults_of_sources, faults_of_table
+from tocsin.project.feeding import (
+    Feeder,
+    faults_of_findings,
+    faults_of_flows,
+    faults_of_joins,
+    faults_of_sources,
+    faults_of_table,
+    findings_source,
+)
 from tocsin.project.settings import Settings, load_settings
 from tocsin.project.source_file import read_source
 from tocsin.project.table_file import read_table
@@ -44,8 +52,24 @@ class Catalog:
     broken: dict[str, ConfigError] = field(default_factory=dict)
 
     def source(self, name: str) -> Source:
-        """The source called `name`; ConfigError with the nearest valid name when there is none."""
+        """The source called `name`, perhaps findings; ConfigError with the nearest valid name when there is none."""
+        if name.startswith(FINDINGS_OF):
+            spec = self.detector(name.removeprefix(FINDINGS_OF))
+            return findings_source(spec, max(source.lateness for source in self.sources_of(spec)))
         return self._one(self.sources, name, "source")
+
+    def has_source(self, name: str) -> bool:
+        """Return whether `source` finds it."""
+        is_findings = name.startswith(FINDINGS_OF)
+        return name.removeprefix(FINDINGS_OF) in self.detectors if is_findings else name in self.sources
+
+    @property
+    def read_findings(self) -> dict[str, Source]:
+        """The sources that are made of the findings of detectors, as far as one that runs reads them, by name."""
+        read = [spec for spec in self.detectors.values() if spec.stage.runs]
+        return {
+            f"{FINDINGS_OF}{name}": self.source(f"{FINDINGS_OF}{name}") for spec in read for name in spec.read_detectors
+        }
 
     def recorded_source(self, name: str) -> Source:
         """The source called `name`, which has raw records; ConfigError also when a flow writes its events."""
@@ -72,32 +96,68 @@ class Catalog:
         """The table called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.tables, name, "table")
 
+    @property
+    def kept_tables(self) -> dict[str, TableSpec]:
+        """Tables that a job keeps: all but those that are made of history once a day."""
+        return {name: spec for name, spec in self.tables.items() if spec.history is None}
+
+    def history_tables(self, source: str | None = None) -> list[TableSpec]:
+        """Tables that are made of history: of that of `source`, or of any."""
+        tables = [spec for spec in self.tables.values() if spec.history is not None]
+        return [spec for spec in tables if source in (None, spec.history)]
+
     def detectors_of(self, source: str) -> list[DetectorSpec]:
-        """Detectors that read `source` and are in a stage that runs."""
-        return [spec for spec in self.detectors.values() if spec.source == source and spec.stage.runs]
+        """Detectors that read `source`, perhaps beside others, and are in a stage that runs."""
+        return [spec for spec in self.detectors.values() if source in spec.sources and spec.stage.runs]
 
     def upstream(self, source: str) -> list[Feeder]:
-        """List the jobs through which events of `source` come, the last one first: its flow, those before, an ingest.
+        """List the jobs through which events of `source` come, the last one first: its flow, those before, ingests.
 
         Only as far as it is known: a flow whose file is broken is missing, and all before it.
         """
+        if source.startswith(FINDINGS_OF):
+            spec = self.detector(source.removeprefix(FINDINGS_OF))
+            before = [feeder for one in spec.sources for feeder in self.upstream(one)]
+            return [Feeder(one, (source,), is_ingest=False) for one in (INDEXER, detector_job(spec.name))] + before
         feeders: list[Feeder] = []
-        while source in self.sources and self.sources[source].is_derived:
-            flow = next((one for one in self.flows.values() if one.to == source), None)
-            if flow is None or any(flow.source == feeder.source for feeder in feeders):
-                return feeders
-            feeders.append(Feeder(flow_job(flow.name), flow.source, is_ingest=False))
-            source = flow.source
-        return [*feeders, Feeder(ingest_job(source), source, is_ingest=True)]
-
-    def downstream(self, source: str) -> list[str]:
-        """List the jobs that keep state of events of `source`: of detectors and views, also of those behind flows."""
         reached = [source]
         for name in reached:
-            reached += [one.to for one in self.flows.values() if one.source == name and one.to not in reached]
-        detectors = [detector_job(one.name) for name in reached for one in self.detectors_of(name)]
-        views = [compute_job(one.name) for one in self.views.values() if one.source in reached and one.stage.runs]
+            if name not in self.sources or not self.sources[name].is_derived:
+                feeders.append(Feeder(ingest_job(name), (name,), is_ingest=True))
+            elif flow := next((one for one in self.flows.values() if one.to == name), None):
+                feeders.append(Feeder(flow_job(flow.name), flow.sources, is_ingest=False))
+                reached += [one for one in flow.sources if one not in reached]
+        return feeders
+
+    def downstream(self, source: str) -> list[str]:
+        """List the jobs that keep state of events of `source`: detectors and views, also behind flows and findings."""
+        reached = [source]
+        for name in reached:
+            made = [one.to for one in self.flows.values() if name in one.sources]
+            made += [f"{FINDINGS_OF}{one.name}" for one in self.detectors_of(name)]
+            reached += [one for one in made if one not in reached]
+        detectors = dict.fromkeys(detector_job(one.name) for name in reached for one in self.detectors_of(name))
+        read = [one for one in self.views.values() if not set(reached).isdisjoint(one.sources)]
+        views = [compute_job(one.name) for one in read if one.stage.runs]
         return [*detectors, *views]
+
+    def sources_of(self, spec: DetectorSpec | FlowSpec | ViewSpec) -> list[Source]:
+        """The sources that `spec` reads; ConfigError with the nearest valid name where there is none."""
+        return [self.source(name) for name in spec.sources]
+
+    def only_source(self, spec: DetectorSpec) -> Source:
+        """The source of a detector that cases can test; ConfigError if it reads several."""
+        if not spec.has_one_source:
+            what = f"reads several sources ({', '.join(spec.sources)}), so it runs only on the stream; "
+            raise ConfigError.one(spec.path, what + "days of history, and cases, are of one source", key="source")
+        return self.source(spec.sources[0])
+
+    def history_source(self, spec: DetectorSpec) -> Source:
+        """The source of a detector that can be run on days of history; ConfigError if it reads several, or findings."""
+        if spec.read_detectors and spec.has_one_source:
+            what = f"reads the findings of {spec.read_detectors[0]}, so it runs only on the stream; "
+            raise ConfigError.one(spec.path, what + "days of history hold events", key="source")
+        return self.only_source(spec)
 
     def _one(self, declared: dict[str, _Declared], name: str, kind: str) -> _Declared:
         if name in declared:
@@ -124,6 +184,8 @@ def read_catalog(project: Path) -> Catalog:
     for folder, declared in code.items():
         joins = {name: faults_of_joins(spec, tables) for name, spec in declared.items()}
         _take_out(declared, joins, project / folder, broken)
+    while unread := faults_of_findings(detectors, broken.keys()):  # one that is taken out may have a reader
+        _take_out(detectors, unread, project / "detectors", broken)
     return Catalog(sources, tables, flows, detectors, views, broken)
 
 
@@ -176,8 +238,11 @@ def _read(
 def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
     """Read `path` unless it is the file that was read last: supervision reads the catalog each second."""
     try:
-        stat = path.stat()
-        stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        # Beside the file of a source may lie files of networks, of which it knows the digest.
+        stats = [one.stat() for one in (path, *sorted(path.parent.glob("*.csv")))]
+        stamp = tuple(
+            part for stat in stats for part in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        )
     except OSError:  # gone meanwhile: `read` says so
         return read(path)
     earlier = _READ.get(path)
@@ -188,7 +253,7 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
             found = read(path)
         except ConfigError as error:
             found = error
-        if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
+        if time.time_ns() - max(stat.st_mtime_ns for stat in stats) > _SETTLED_NS:
             _READ[path] = (stamp, found)
     if isinstance(found, ConfigError):
         raise ConfigError(found.faults)
@@ -200,10 +265,15 @@ def _cross_faults(
 ) -> list[Fault]:
     """Find what is wrong between what is declared in a Python file and the sources that it names."""
     faults = []
-    named = {"source": spec.source} | ({"to": spec.to} if isinstance(spec, FlowSpec) else {})
-    for key, source in named.items():
+    named = [("source", name) for name in spec.sources if not _is_findings(spec, name)]
+    named += [("to", spec.to)] if isinstance(spec, FlowSpec) else []
+    for key, source in named:
         if source not in sources:
             state = "is broken" if f"sources/{source}" in broken else "does not exist"
             what = f"source '{source}' {state}"
             faults.append(Fault(str(spec.path), what, key=key, nearest=nearest(source, sources)))
     return faults
+
+
+def _is_findings(spec: FlowSpec | DetectorSpec | ViewSpec, name: str) -> bool:
+    return isinstance(spec, DetectorSpec) and name.startswith(FINDINGS_OF)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tocsin.model.detector import DetectorSpec
+from tocsin.model.detector import FINDINGS_OF, DetectorSpec
 from tocsin.model.errors import Fault, nearest
 from tocsin.model.flow import FlowSpec
-from tocsin.model.names import Names
-from tocsin.model.source import Source
+from tocsin.model.names import FLOW, INGEST, JobName, Names
+from tocsin.model.source import Format, Source
 from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
+
+_FINDING_COLUMNS = {
+    "finding_id": "string", "detector": "string", "level": "string", "window_start": "timestamp",
+    "window_end": "timestamp",
+}  # fmt: skip
+_SLACK = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
@@ -22,17 +29,66 @@ class Feeder:
 
     Attributes:
         job: its name.
-        source: the source whose records it reads.
+        sources: the sources whose records it reads; an ingest reads one.
         is_ingest: it reads raw records; a flow reads events.
     """
 
     job: str
-    source: str
+    sources: tuple[str, ...]
     is_ingest: bool
 
-    def reads(self, names: Names) -> str:
-        """Name the topic that it reads."""
-        return names.raw(self.source) if self.is_ingest else names.events(self.source)
+    @property
+    def is_query(self) -> bool:
+        """Return whether its checkpoint tells how far it has read: so that of an ingest and a flow does."""
+        return JobName.parse(self.job).kind in (INGEST, FLOW)
+
+    def reads(self, names: Names) -> tuple[str, ...]:
+        """Name the topics that it reads."""
+        return tuple(names.raw(one) if self.is_ingest else names.events(one) for one in self.sources)
+
+
+def findings_source(spec: DetectorSpec, lateness: timedelta) -> Source:
+    """Describe the source that is made of the findings of `spec`, whose own sources have this `lateness`.
+
+    An event is a level that a finding has reached. Its time is that of the finding, which all its versions share: the
+    start of its window, so it may be a window late before the lateness of the events counts.
+    """
+    return Source(
+        name=FINDINGS_OF + spec.name,
+        title=f"Findings of {spec.name}",
+        owner=spec.owner,
+        formats=(Format.EVENTS,),
+        key="finding_id",
+        lateness=(spec.window or timedelta(0)) + lateness + _SLACK,
+        partitions=1,
+        columns=_FINDING_COLUMNS | dict.fromkeys(spec.entity, "string"),
+        optional=frozenset({"window_start", "window_end"}),
+    )
+
+
+def faults_of_findings(detectors: Mapping[str, DetectorSpec], broken: Collection[str]) -> dict[str, list[Fault]]:
+    """Find what is wrong with the detectors whose findings others read, by the name of the reader."""
+    found: dict[str, list[Fault]] = {}
+    for name, spec in detectors.items():
+        for read in spec.read_detectors:
+            other = detectors.get(read)
+            if other is None:
+                state = "is broken" if f"detectors/{read}" in broken else "does not exist"
+                what, near = f"detector '{read}' {state}", nearest(read, detectors)
+            elif shared := sorted(_FINDING_COLUMNS.keys() & set(other.entity)):
+                what, near = f"the entity column '{shared[0]}' of '{read}' is also a column of findings", None
+            elif spec.stage.runs and not other.stage.runs:
+                what, near = f"detector '{read}' finds nothing, since its stage is {other.stage}", None
+            else:
+                continue
+            found.setdefault(name, []).append(Fault(str(spec.path), what, key="source", nearest=near))
+    edges = {name: spec.read_detectors for name, spec in detectors.items() if name not in found}
+    while loop := _loop(edges):
+        what = f"detectors read each other's findings in a loop: {' -> '.join(loop)}"
+        for name in set(loop):
+            found[name] = [Fault(str(detectors[name].path), what, key="source")]
+        edges = {name: read for name, read in edges.items() if name not in loop}
+    return found
 
 
 def faults_of_flows(flows: Mapping[str, FlowSpec], sources: Mapping[str, Source]) -> dict[str, list[Fault]]:
@@ -46,7 +102,7 @@ def faults_of_flows(flows: Mapping[str, FlowSpec], sources: Mapping[str, Source]
         elif rivals:
             what = f"source '{spec.to}' is also written by flow {', '.join(rivals)}; one flow writes a source"
             found[name] = [Fault(str(spec.path), what, key="to")]
-    while loop := _loop(spec for name, spec in flows.items() if name not in found):
+    while loop := _loop({spec.to: spec.sources for name, spec in flows.items() if name not in found}):
         for name, spec in flows.items():
             if name not in found and spec.to in loop:
                 found[name] = [Fault(str(spec.path), f"flows form a loop: {' -> '.join(loop)}", key="to")]
@@ -82,6 +138,9 @@ def faults_of_table(
                 found.append(
                     Fault(where, what, key=name, nearest=None if name in declared else nearest(name, declared))
                 )
+    if spec.history is not None and spec.history not in sources:
+        what = f"source '{spec.history}' does not exist, or is broken"
+        found.append(Fault(where, what, key="history", nearest=nearest(spec.history, sources)))
     if spec.view is not None and spec.view not in views:
         what = f"view '{spec.view}' does not exist, or is broken"
         found.append(Fault(where, what, key="view", nearest=nearest(spec.view, views)))
@@ -93,7 +152,12 @@ def faults_of_table(
 
 
 def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[str, TableSpec]) -> list[Fault]:
-    """Find the tables that `spec` joins and that are not there."""
+    """Find the tables that `spec` joins and that are not there, or do not hold the entities that it expects."""
+    if isinstance(spec, DetectorSpec) and spec.expect is not None and spec.expect.table in tables:
+        key = tables[spec.expect.table].key
+        if set(key) != set(spec.entity):
+            what = f"the key of table '{spec.expect.table}' ({', '.join(key)}) must have the columns of the entity "
+            return [Fault(str(spec.path), f"{what}({', '.join(spec.entity)})", key="expect")]
     return [
         Fault(
             str(spec.path), f"table '{name}' does not exist, or is broken", key="tables", nearest=nearest(name, tables)
@@ -103,11 +167,9 @@ def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[st
     ]
 
 
-def _loop(flows: Iterable[FlowSpec]) -> list[str]:
-    """Find sources that are made of themselves, each of the one before, the first again as the last; none without."""
-    graph: TopologicalSorter[str] = TopologicalSorter()
-    for spec in flows:
-        graph.add(spec.to, spec.source)
+def _loop(made_of: Mapping[str, Iterable[str]]) -> list[str]:
+    """Find what is made of itself, each of the one before, the first again as the last; none without."""
+    graph = TopologicalSorter(made_of)
     try:
         graph.prepare()
     except CycleError as error:

@@ -1,4 +1,8 @@
-"""The keywords of `@detector`, `@flow` and `@view`; their meaning is that of the attributes of their specs."""
+"""The keywords of `@detector`, `@flow` and `@view`.
+
+Those of a detector say here, once, what they take and mean: `tocsin explain` and docs/reference.md show it. The meaning
+of the others is that of the attributes of their specs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
 
-from tocsin.model.detector import DetectorSpec, Levels, ScoreKind, Stage
+from tocsin.model.detector import DetectorSpec, Entities, Levels, ScoreKind, Stage
 from tocsin.model.flow import FlowSpec
 from tocsin.model.view import SinkKind, ViewSpec
 from tocsin.project.validation import Address, Duration, Text, as_list
@@ -39,6 +43,13 @@ def _limits(limits: dict[str, Any]) -> Levels:
     return Levels(**limits)
 
 
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"names '{twice[0]}' twice")
+    return names
+
+
 def _slide(slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
     window = others.data.get("window", slide)
     if slide is not None and (window is None or slide > window):
@@ -46,41 +57,135 @@ def _slide(slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
     return slide
 
 
+ADDED_MEANING = ("expect", "tables", "forget_after")
+"""Further keywords that may change the results; a file without them keeps its version."""
+
 Size = Annotated[int, BeforeValidator(_size)]
 Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
+SourceNames = Annotated[
+    tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_different), Field(min_length=1, alias="source")
+]
 Slide = Annotated[Duration | None, AfterValidator(_slide)]
 Limits = Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidator(_limit)]], AfterValidator(_limits)]
 
 
+def _key(form: str, meaning: str, default: Any = ...) -> Any:
+    """Describe a keyword: what one writes, and what it means."""
+    return Field(default, title=form, description=meaning)
+
+
 class _Declared(BaseModel, extra="forbid"):
-    tables: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
+    tables: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = _key(
+        "list of texts", "tables to join, by their names in tables/; the function then takes (events, tables)", ()
+    )
+
+
+class _Expected(BaseModel, extra="forbid"):
+    names: list[Text] | list[list[Text]] | None = None
+    table: Text | Literal[""] = ""
+    seen_within: Duration | None = None
+    minimum: Annotated[Any, AfterValidator(_limit)] = Entities.minimum
+
+
+def _entities(expected: _Expected | None, others: ValidationInfo) -> Entities | None:
+    if expected is None:
+        return None
+    declared = Entities(expected.names, expected.minimum, table=expected.table, seen_within=expected.seen_within)
+    columns = len(others.data.get("entity", ())) or len(next(iter(declared.names), ()))
+    if any(len(name) != columns for name in declared.names):
+        what = f"{columns} text" if columns == 1 else f"{columns} texts"
+        raise ValueError(f"needs {what} for each entity, for each of its columns one")
+    if others.data.get("window", declared) is None:
+        raise ValueError("needs a window, in which events are to come")
+    if declared.seen_within is not None and others.data.get("slide") is not None:
+        raise ValueError("seen_within goes with windows that follow one another, without slide=")
+    if declared.seen_within is not None and declared.seen_within < others.data.get("window", timedelta(0)):
+        raise ValueError("seen_within must be at least as long as the window")
+    if others.data.get("score") is not None:
+        raise ValueError("goes without score=: what is missing is always final")
+    return declared
+
+
+def _dedup(columns: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
+    entity = others.data.get("entity", columns)
+    if unknown := [one for one in _different(columns) if one not in entity]:
+        raise ValueError(f"names '{unknown[0]}', which is no column of the entity ({', '.join(entity)})")
+    return columns
 
 
 class _Detector(_Declared):
-    source: Text
-    entity: Columns
-    window: Duration | None
-    levels: Limits
-    owner: Address
-    runbook: Text
-    stage: Stage
-    slide: Slide = None
-    score: ScoreKind | None = None
-    dedup_period: Duration = DetectorSpec.dedup_period
-    page_within: Duration = DetectorSpec.page_within
-    notify: StrictBool = True
-    memory: Size | None = None
+    sources: SourceNames = _key(
+        "text or list of texts",
+        "sources whose events it reads, by their names in sources/; findings.NAME for what the detector NAME finds",
+    )
+    entity: Columns = _key("text or list of texts", "columns that say who or what a finding is about")
+    window: Duration | None = _key(
+        "duration or None",
+        "length of the window in which events are counted; None for step, and to judge each event by itself",
+    )
+    levels: Limits = _key(
+        "Levels(email=50, urgent=100)",
+        "limits of the score, one or both; a level is reached strictly above its limit: an e-mail when the window has "
+        "closed, an urgent message at once",
+    )
+    owner: Address = _key("e-mail address", "address that alerts go to")
+    runbook: Text = _key("text", "path or address of what to do when it fires")
+    stage: Stage = _key(
+        "draft, shadow, live or retired",
+        "draft and retired do not run; shadow stores findings and notifies nobody; live notifies",
+    )
+    slide: Slide = _key("duration", "distance between the starts of windows; without it they follow one another", None)
+    score: ScoreKind | None = _key(
+        "rising or final",
+        "a rising score cannot fall while its window is open and notifies at the crossing, a final one can and is "
+        "known when the window has closed; without it Spark's plan tells",
+        None,
+    )
+    expect: Annotated[_Expected | None, AfterValidator(_entities)] = _key(
+        'Entities(["web.1"], minimum=5)',
+        "entities that are to have a score of at least the minimum in each window; a finding scores what is missing; "
+        'Entities(table="instances") takes the keys of a table, Entities(seen_within="7 days") those seen in that time',
+        None,
+    )
+    dedup: Annotated[tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_dedup)] = _key(
+        "text or list of texts",
+        "columns of the entity that tell alerts apart: entities that agree in them share an alert; all unless declared",
+        (),
+    )
+    dedup_period: Duration = _key(
+        "duration",
+        "findings within it, from the first one, belong to one alert; a later one opens another alert",
+        DetectorSpec.dedup_period,
+    )
+    page_within: Duration = _key(
+        "duration",
+        "a window that ended longer ago notifies nobody at once, but in a summary of what was delayed",
+        DetectorSpec.page_within,
+    )
+    notify: StrictBool = _key("True or False", "False makes its findings signals, which never notify", True)
+    false_positives: Text | Literal[""] = _key(
+        "text", "what is harmless although it fires, and how to tell; shown with each alert", ""
+    )
+    memory: Size | None = _key(
+        "size such as 900 MB",
+        "what its job may hold, Python and JVM together; one that takes more is restarted; the setting "
+        "spark.memory_mb unless declared, which is about 2 GB",
+        None,
+    )
+    forget_after: Duration | None = _key(
+        "duration", "for step, which needs it: the state of an entity begins anew after so long without an event", None
+    )
 
 
 class _Flow(_Declared):
-    source: Text
+    sources: SourceNames
     to: Text
     owner: Address
     stage: Stage
 
 
 class _View(_Declared):
-    source: Text
+    sources: SourceNames
     key: Columns
     window: Duration | None
     owner: Address
@@ -109,7 +214,7 @@ class DeclaredKind:
 
     Attributes:
         word: name of its decorator.
-        function: name of the function under it.
+        functions: names that the function under it may have.
         spec: what is made of it.
         keywords: of the decorator.
         meaning: those of them that may change the results.
@@ -117,7 +222,7 @@ class DeclaredKind:
     """
 
     word: str
-    function: str
+    functions: tuple[str, ...]
     spec: Callable[..., Spec]
     keywords: type[BaseModel]
     meaning: tuple[str, ...]
@@ -126,25 +231,25 @@ class DeclaredKind:
 
 DETECTOR = DeclaredKind(
     word="detector",
-    function="detect",
+    functions=("detect", "step"),
     spec=DetectorSpec,
     keywords=_Detector,
-    meaning=("source", "entity", "window", "slide", "levels", "score"),
+    meaning=("sources", "entity", "window", "slide", "levels", "score"),
     doc="what it catches, what it misses and where to look first",
 )
 FLOW = DeclaredKind(
     word="flow",
-    function="flow",
+    functions=("flow",),
     spec=FlowSpec,
     keywords=_Flow,
-    meaning=("source", "to"),
+    meaning=("sources", "to"),
     doc="what it makes of its source",
 )
 VIEW = DeclaredKind(
     word="view",
-    function="view",
+    functions=("view",),
     spec=ViewSpec,
     keywords=_View,
-    meaning=("source", "key", "window", "slide", "total"),
+    meaning=("sources", "key", "window", "slide", "total"),
     doc="what its rows say",
 )

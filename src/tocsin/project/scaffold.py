@@ -1,14 +1,16 @@
-"""The text of a new file of a project: a source, a flow or a view that passes `tocsin check`, to be filled in."""
+"""The text of a new file of a project: a source, a flow, a view or a detector that passes `tocsin check`."""
 
 from __future__ import annotations
 
+import keyword
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import valid_name
-from tocsin.model.source import Source
+from tocsin.model.source import Format, Source
 
 _FLOW = Template('''"""What $name makes of $source, in one line.
 
@@ -41,6 +43,66 @@ def view(events: DataFrame) -> DataFrame:
     """Count the events of each $key in each minute."""
     return events.groupBy("window", "$key").agg(F.count("*").alias("count"))
 ''')
+_DETECTOR = Template('''"""What is unusual in $source, in one line.
+
+Catches: a $key with more than $email events in a minute.
+Misses: what it cannot see.
+When it fires, look first at: where to look.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin import Case, Levels, at, detector, email
+
+
+@detector(
+    source="$source",
+    entity="$key",
+    window="1 minute",
+    levels=Levels(email=$email, urgent=$urgent),  # $why
+    owner="$owner",
+    runbook="$runbook",
+    stage="draft",  # then "shadow", which stores findings and notifies nobody, and then "live"
+)
+def detect(events: DataFrame) -> DataFrame:
+    # Leave out first what is usual, by events.where("..."). It has the columns $columns.
+    return events.groupBy("window", "$key").agg(
+        F.count("*").alias("score"),
+        F.max("event_time").alias("event_time_max"),
+    )
+
+
+CASES = [
+    Case(
+        "$many events of one $key within a minute",
+        events=at("12:00:00", $key=$value).repeat($many, every="100 ms"),
+        expect=[email($key=$value, window="12:00:00", score=$many)],
+    ),
+    Case(
+        "a few events",
+        events=at("12:00:00", $key=$value).repeat(3, every="10 seconds"),
+        expect=[],
+    ),
+]
+''')
+_RUNBOOK = Template("""# Runbook: $name
+
+**Fires when** one $key has more than $email events (e-mail) or more than $urgent (urgent) within a minute.
+
+## First five minutes
+
+1. Open the alert: `tocsin alerts show <id>`. Note the $key, the window and the score.
+2. Where to look next, and how to tell a real problem from a harmless one.
+
+## Usual harmless causes
+
+- What else looks like it.
+
+## If it should not have fired
+
+Tell the detector's owner. Limits and window stand in `detectors/$name.py`.
+""")
 _SOURCE = Template("""title = "What $name is, in one line"
 owner = "$owner"
 
@@ -53,6 +115,9 @@ lateness = "10 seconds"  # how much later than its time an event may come and st
 
 [schema]
 $columns$optional""")
+_LOWEST_LIMIT, _HIGHEST_LIMIT = 20, 300
+_SAMPLES = {"string": '"example"', "int": "1", "bigint": "1", "boolean": "True"}
+"""An entity for the cases of a draft; none of the sample, whose values may be about people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +131,8 @@ class SampleSchema:
         optional: the others.
         key: one of `columns`, the most likely key.
         event_time, event_time_format: one of `columns`, and how it writes a time.
+        goes_on: there are more lines, which were not read.
+        busiest: most events of one key within a minute.
     """
 
     lines: int
@@ -75,6 +142,8 @@ class SampleSchema:
     key: str
     event_time: str
     event_time_format: str
+    goes_on: bool = False
+    busiest: int = 0
 
 
 def flow_text(name: str, source: Source, to: Source, owner: str) -> str:
@@ -97,18 +166,50 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
     return _SOURCE.substitute(fields, name=name, owner=owner, columns=columns, optional=more)
 
 
-def write_new(path: Path, text: str) -> None:
-    """Write `text` to `path`, which must not be there, and whose name must be one that can be declared.
+def sampled_source(name: str, schema: SampleSchema) -> Source:
+    """Make the source that `source_text` writes."""
+    forms = {"formats": (Format(schema.format),), "columns": schema.columns | schema.optional}
+    fields = {key: getattr(schema, key) for key in ("key", "event_time", "event_time_format")}
+    return Source(name=name, title="", owner="", optional=frozenset(schema.optional), **forms, **fields)
+
+
+def detector_files(name: str, source: Source, owner: str, busiest: int = 0) -> dict[str, str]:
+    """Write a detector that counts the events of each key of `source`, with cases, and its runbook; by their places.
+
+    `busiest` is the number of events of one key in a minute that is usual, as far as is known.
 
     Raises:
-        ConfigError: it is there, or has no valid name; nothing was written.
-        OSError: it cannot be written.
+        ConfigError: the key of `source` is no entity that a case can name.
     """
-    if valid_name(path.stem) != path.stem:
-        raise ConfigError.one(path, f"small letters, digits and _ only; call it {valid_name(path.stem)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    key, kind = source.key, source.columns[source.key]
+    if kind not in _SAMPLES or keyword.iskeyword(key) or key in ("score", "window"):
+        what = (
+            f"'{key}' ({kind}) cannot be what a detector counts by; choose another column, who or what an event is of"
+        )
+        raise ConfigError.one(f"sources/{source.name}.toml", what, key="key")
+    limit = min(max(busiest, _LOWEST_LIMIT), _HIGHEST_LIMIT)
+    why = f"the sample has up to {busiest} events of one {key} in a minute" if busiest else "strictly above; a guess"
+    runbook = f"docs/runbooks/{name}.md"
+    fields: dict[str, object] = {"name": name, "source": source.name, "key": key, "owner": owner, "runbook": runbook}
+    fields |= {"email": limit, "urgent": 2 * limit, "many": limit + 1, "why": why, "value": _SAMPLES[kind]}
+    fields["columns"] = ", ".join(source.columns)
+    return {f"detectors/{name}.py": _DETECTOR.substitute(fields), runbook: _RUNBOOK.substitute(fields)}
+
+
+def write_new(project: Path, files: Mapping[str, str]) -> None:
+    """Write `files`, texts by their places in `project`; none may be there, and each name be one that can be declared.
+
+    Raises:
+        ConfigError: one is there, or has no valid name; nothing was written.
+        OSError: one cannot be written.
+    """
+    paths = {project / place: text for place, text in files.items()}
+    for path in paths:
+        if valid_name(path.stem) != path.stem:
+            raise ConfigError.one(path, f"small letters, digits and _ only; call it {valid_name(path.stem)}")
+        if path.exists():
+            raise ConfigError.one(path, "is there already, and was not changed")
+    for path, text in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise ConfigError.one(path, "is there already, and was not changed") from None

@@ -171,6 +171,9 @@ class SparkSettings(_Block):
             more replay after a crash.
         ingest_trigger_seconds: the same for an ingest (5 at least).
         heap_mb: JVM heap of a streaming job.
+        memory_mb: the most that a streaming job may hold resident, Python and JVM together: one that takes more is
+            restarted. 1500 more than the heap when None, and 150 more for each partition above eight. A detector or
+            view may declare its own, `memory="900 MB"`.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
         drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
         archive: whether to use an AppCDS archive of Spark's classes, made by set-up.
@@ -179,6 +182,7 @@ class SparkSettings(_Block):
     trigger_seconds: int = Field(default=60, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
+    memory_mb: int | None = Field(default=None, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
     archive: bool = True
@@ -238,6 +242,27 @@ class DrainSettings(ListenSettings):
     max_body_bytes: int = Field(default=1_048_576, ge=1024, le=8_388_608)
     max_held_bytes: int = Field(default=67_108_864, ge=33_554_432)
     only: dict[str, str] = {}
+
+
+class MetricsSettings(ListenSettings):
+    """The exporter, which answers Prometheus.
+
+    Attributes:
+        enabled: whether it runs.
+    """
+
+    enabled: bool = False
+    port: int = Field(default=8435, ge=1, le=65535)
+
+
+class LogSettings(_Block):
+    """The form of log lines.
+
+    Attributes:
+        format: `logfmt` for people, `json` for programs: one object in each line, with the `run` of the process.
+    """
+
+    format: Literal["logfmt", "json"] = "logfmt"
 
 
 class AirflowSettings(_Block):

@@ -25,6 +25,8 @@ from tocsin.project.setting_blocks import (
     DrainSettings,
     HistorySettings,
     KafkaSettings,
+    LogSettings,
+    MetricsSettings,
     SmtpSettings,
     SparkSettings,
 )
@@ -61,6 +63,8 @@ class Settings(BaseSettings):
     drain: DrainSettings = DrainSettings()
     views: ViewSettings = ViewSettings()
     web: WebSettings = WebSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    logs: LogSettings = LogSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictInt, ValidationError
 
 from tocsin.model.errors import nearest
 from tocsin.model.sizes import VALUE_BYTES
-from tocsin.model.source import EPOCHS, Format, Source, numbered_groups
-from tocsin.project.validation import Address, Columns, Duration, Text, TomlReader, as_list, faults_of
+from tocsin.model.source import APPENDED, EPOCHS, SYSLOG, Enrichment, Format, Source, numbered_groups, pattern_letters
+from tocsin.project.validation import Address, ColumnName, Columns, Duration, Text, TomlReader, as_list, faults_of
 
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
+_ANYTHING = ("a", "7", "{", "-")
+"""A pattern that is found in each of these texts is found in any."""
 _PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
+_ZONE_LETTERS = set("VzOXxZ")
+_TIME_FORMATS = ("iso8601", *EPOCHS, SYSLOG)
 
 
 def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
@@ -25,6 +31,26 @@ def _formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
     if len(set(formats)) != len(formats) or len(set(formats) - {Format.JSON}) > 1:
         raise ValueError("must be one format, or json with one other")
     return formats
+
+
+def _time_zone(name: str) -> str:
+    if name != "UTC" and ("/" not in name or name not in available_timezones()):
+        raise ValueError(f"must be a time zone such as Europe/Berlin, not {name!r}")
+    return name
+
+
+def _csv_beside(name: str) -> str:
+    if Path(name).name != name or Path(name).suffix != ".csv":
+        raise ValueError(f"must be the name of a .csv file beside the source's, not {name!r}")
+    return name
+
+
+class _Enrichment(BaseModel, extra="forbid"):
+    by: Text
+    file: Annotated[str, AfterValidator(_csv_beside)]
+
+
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
 
 
 class _SourceFile(BaseModel, extra="forbid"):
@@ -37,10 +63,13 @@ class _SourceFile(BaseModel, extra="forbid"):
     event_time: Text = ""
     columns: Columns = Field(alias="schema")
     optional: Columns = {}
-    pattern: Text = ""
+    enrich: dict[ColumnName, _Enrichment] = {}
+    patterns: Annotated[Texts, Field(alias="pattern")] = ()
+    ignore: Texts = ()
     pair_separator: Text = ""
     key_separator: Text = ""
     event_time_format: Text = ""
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = ""
     lateness: Duration = timedelta()
     max_ahead: Duration = timedelta()
     max_bytes: StrictInt = Field(default=1, ge=1, le=VALUE_BYTES)
@@ -49,11 +78,14 @@ class _SourceFile(BaseModel, extra="forbid"):
     silent_after: Duration = timedelta()
     schema_version: StrictInt = Field(default=1, ge=1, le=1_000_000)
 
-    def fields(self) -> dict[str, Any]:
-        """Return what the file says as the fields of `Source`; the model of a source has the defaults."""
+    def fields(self, folder: Path) -> dict[str, Any]:
+        """Return what the file, in `folder`, says as the fields of `Source`; the model of a source has the defaults."""
         declared = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
-        columns = {**self.columns, **self.optional}
-        return declared | {"formats": self.format, "columns": columns, "optional": frozenset(self.optional)}
+        columns = {**self.columns, **self.optional, **dict.fromkeys(self.enrich, "string")}
+        declared |= {"formats": self.format, "columns": columns, "optional": frozenset({*self.optional, *self.enrich})}
+        files = {column: (one.by, folder / one.file) for column, one in self.enrich.items()}
+        enrich = {column: Enrichment(by=by, file=file, digest=digest_of(file)) for column, (by, file) in files.items()}
+        return declared | {"enrich": enrich}
 
 
 def read_source(path: Path) -> Source:
@@ -68,44 +100,79 @@ def read_source(path: Path) -> Source:
     return Source(name=path.stem, **fields)
 
 
+def digest_of(path: Path) -> str:
+    """Hash the file: 12 hex digits; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError:
+        return ""
+
+
 class _Reader(TomlReader):
     def read(self) -> dict[str, Any]:
         """Read the fields of Source but its name; what must fit together is checked of all that is well on its own."""
         fields: dict[str, Any] = {}
         try:
-            fields = _SourceFile.model_validate(self.table).fields()
+            fields = _SourceFile.model_validate(self.table).fields(self.path.parent)
         except ValidationError as error:
             self.faults += faults_of(error, self.path, _SourceFile, "a key of a source", self.line)
         wrong = {fault.key for fault in self.faults}
         values = {key: value for key, value in self.table.items() if key not in wrong}
         schema, optional = values.get("schema", {}), values.get("optional", {})
         forms = as_list(values.get("format", []))
-        self.check_columns(schema, optional)
+        enrich = values.get("enrich", {})
+        self.check_columns(schema, optional, enrich)
+        self._check_enriched(
+            {name: enrich[name] for name in enrich if _is_well(f"enrich.{name}", wrong)}, schema | optional
+        )
         values |= {"formats": forms, "columns": schema | optional, "optional": optional}
-        self._check_pattern(values)
+        self._check_patterns(values)
         self._check_keys_of_records(forms)
         self._check_references(values)
         return fields
 
     # --- what must fit together ---------------------------------------------------------------------------------------
 
-    def _check_pattern(self, values: dict[str, Any]) -> None:
-        formats, pattern = values["formats"], values.get("pattern")
+    def _check_patterns(self, values: dict[str, Any]) -> None:
+        formats = values["formats"]
         if "pattern" not in self.table and Format.REGEX in formats:
             self.fault("pattern", "is missing; format regex needs it")
         for key, form in (("pattern", "regex"), ("pair_separator", "key-value"), ("key_separator", "key-value")):
             if key in self.table and form not in formats:
                 self.fault(key, f"needs format {form}")
-        if pattern:
+        for pattern in as_list(values.get("pattern", [])):
             self._check_groups(pattern, values)
+        for pattern in as_list(values.get("ignore", [])):
+            self._check_ignored(pattern)
+
+    def _check_ignored(self, pattern: str) -> None:
+        if broken := _unbalanced(pattern):
+            self.fault("ignore", f"{pattern!r} is not a regular expression: {broken}")
+        elif _is_in_any_text(pattern):
+            self.fault("ignore", f"{pattern!r} is found in every record, so no event would be left")
 
     def _check_keys_of_records(self, forms: Any) -> None:
+        event_time, why = self.table.get("event_time"), ""
+        unused: tuple[str, ...] = ()
         if Format.EVENTS in forms:
-            for key in ("event_time", "event_time_format", "max_bytes"):
-                if key in self.table:
-                    self.fault(key, "is not for format events: a flow gives each event its time")
-        elif "event_time" not in self.table:
+            unused = ("event_time", "event_time_format", "time_zone", "max_bytes", "ignore", "enrich")
+            why = "format events: a flow gives each event its time"
+        elif event_time == APPENDED:
+            unused = ("event_time_format", "time_zone", "max_ahead")
+            why = f"event_time {APPENDED}, which is not read from a record"
+        elif event_time is None:
             self.fault("event_time", "is missing")
+        for key in unused:
+            if key in self.table:
+                self.fault(key, f"is not for {why}")
+
+    def _check_enriched(self, enrich: dict[str, dict[str, str]], columns: dict[str, str]) -> None:
+        for column, one in enrich.items():
+            if one["by"] not in columns:
+                what = f"by: '{one['by']}' is not a column of its records"
+                self.fault(f"enrich.{column}", what, near=nearest(one["by"], columns))
+            elif columns[one["by"]] != "string":
+                self.fault(f"enrich.{column}", f"by: '{one['by']}' must be a string that holds an IP address")
 
     def _check_groups(self, pattern: str, values: dict[str, Any]) -> None:
         try:
@@ -128,25 +195,39 @@ class _Reader(TomlReader):
         columns = values["columns"]
         for key in ("key", "event_time"):
             name = values.get(key)
-            if name and name not in columns:
+            if name and (key, name) != ("event_time", APPENDED) and name not in columns:
                 self.fault(key, f"'{name}' is not a column", near=nearest(name, columns))
             elif name in values["optional"]:
                 self.fault(key, f"'{name}' may not be optional")
         form, kind = values.get("event_time_format") or "iso8601", columns.get(values.get("event_time"))
         if not _is_time_format(form):
-            what = f"'{form}' is neither iso8601, {EPOCHS[0]}, {EPOCHS[1]} nor a pattern with a year, as in {_EXAMPLE}"
-            self.fault("event_time_format", what, near=nearest(form, ("iso8601", *EPOCHS)))
+            what = f"'{form}' is neither {', '.join(_TIME_FORMATS)} nor a pattern with month and day, as in {_EXAMPLE}"
+            self.fault("event_time_format", what, near=nearest(form, _TIME_FORMATS))
+        elif "time_zone" in self.table and (form in EPOCHS or pattern_letters(form) & _ZONE_LETTERS):
+            self.fault("time_zone", f"is not for event_time_format {form}, which says the moment by itself")
         elif kind in ("int", "bigint", "double") and form not in EPOCHS:
             self.fault("event_time_format", f"a column of type {kind} needs {EPOCHS[0]} or {EPOCHS[1]}")
         elif kind == "boolean":
             self.fault("event_time", "a boolean cannot hold a time")
 
 
+def _is_well(key: str, wrong: set[str | None]) -> bool:
+    """Return whether neither `key` nor anything in it is among the keys that are `wrong`."""
+    return not any(f"{one}.".startswith(f"{key}.") for one in wrong)
+
+
 def _is_time_format(form: str) -> bool:
-    """Return whether `form` is a name, or a Spark datetime pattern that has a year (without one, Spark takes 1970)."""
-    letters = re.sub(r"'[^']*'", "", form)
-    pattern = "y" in letters and all(c in _PATTERN_LETTERS for c in letters if c.isalpha())
-    return form in ("iso8601", *EPOCHS) or pattern
+    """Return whether `form` is a name, or a Spark datetime pattern by which a day can be told."""
+    letters = pattern_letters(form)
+    has_day = "y" in letters or (letters & set("ML") and "d" in letters)
+    return form in _TIME_FORMATS or (bool(has_day) and letters <= _PATTERN_LETTERS)
+
+
+def _is_in_any_text(pattern: str) -> bool:
+    try:
+        return all(re.search(pattern, text) for text in _ANYTHING)
+    except re.error:  # only Java knows it
+        return False
 
 
 def _unbalanced(pattern: str) -> str | None:

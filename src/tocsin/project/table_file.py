@@ -11,7 +11,7 @@ from tocsin.model.errors import nearest
 from tocsin.model.table import TableSpec
 from tocsin.project.validation import Address, Columns, Duration, Text, TomlReader, as_list, faults_of
 
-_MADE_OF = ("source", "view", "topic")
+_MADE_OF = ("source", "view", "topic", "file", "history")
 
 
 class _TableFile(BaseModel, extra="forbid"):
@@ -22,6 +22,10 @@ class _TableFile(BaseModel, extra="forbid"):
     source: Text | None = None
     view: Text | None = None
     topic: Text | None = None
+    file: Text | None = None
+    history: Text | None = None
+    sql: Text | None = None
+    days: Annotated[StrictInt | None, Field(ge=1, le=3650)] = None
     key: Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
     columns: Columns = Field(alias="schema")
     optional: Columns = {}
@@ -44,11 +48,13 @@ def read_table(path: Path) -> TableSpec:
         reader.faults += faults_of(error, path, _TableFile, "a key of a table", reader.line)
     table = reader.table
     if len([key for key in _MADE_OF if key in table]) != 1:
-        reader.fault(None, 'needs exactly one of source = "...", view = "..." and topic = "...": what it is made of')
+        *first, last = [f'{key} = "..."' for key in _MADE_OF]
+        reader.fault(None, f"needs exactly one of {', '.join(first)} and {last}: what it is made of")
     if fields:
         _check(reader, fields)
     reader.raise_faults()
     optional = fields["optional"]
+    fields["days"] = fields["days"] or TableSpec.model_fields["days"].default
     fields |= {"columns": fields["columns"] | optional, "optional": frozenset(optional)}
     return TableSpec(name=path.stem, **fields)
 
@@ -62,5 +68,10 @@ def _check(reader: TomlReader, fields: dict[str, Any]) -> None:
             reader.fault("key", f"'{name}' may not be optional")
         elif name not in schema:
             reader.fault("key", f"'{name}' is not a column", near=nearest(name, schema))
-    if not (schema.keys() | optional.keys()) - set(fields["key"]):
-        reader.fault("schema", "has no column besides the key, so there is nothing to join")
+    if fields["file"] is not None and Path(fields["file"]).suffix not in (".csv", ".jsonl"):
+        reader.fault("file", "must be a file of the project that ends in .csv or .jsonl")
+    if (fields["history"] is None) != (fields["sql"] is None):
+        what = 'goes with history = "<source>": the query over the table `events` of its sealed days'
+        reader.fault("history" if fields["sql"] is None else "sql", what if fields["sql"] else f"needs sql: {what}")
+    if fields["history"] is None and fields["days"] is not None:
+        reader.fault("days", "goes with history: of how many days the rows are made")

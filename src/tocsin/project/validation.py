@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -51,7 +51,7 @@ def _column(name: str) -> str:
     return name
 
 
-def as_list(value: object) -> object:
+def as_list(value: Any) -> Any:
     """Wrap a single value, so that a list of one need not be written as a list."""
     return value if isinstance(value, list | tuple) else [value]
 
@@ -59,7 +59,8 @@ def as_list(value: object) -> object:
 Text = Annotated[str, AfterValidator(_text)]
 Address = Annotated[str, AfterValidator(_address)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Columns = dict[Annotated[str, AfterValidator(_column)], ColumnType]
+ColumnName = Annotated[str, AfterValidator(_column)]
+Columns = dict[ColumnName, ColumnType]
 
 
 def faults_of(
@@ -152,10 +153,11 @@ class TomlReader:
         """Note that something is wrong with `key`."""
         self.faults.append(Fault(str(self.path), what, key=key, line=(key and self.line(key)) or None, nearest=near))
 
-    def check_columns(self, schema: dict[str, str], optional: dict[str, str]) -> None:
+    def check_columns(self, schema: Iterable[str], optional: Iterable[str], enrich: Iterable[str] = ()) -> None:
         """Note columns that are declared twice."""
         seen: dict[str, str] = {}
-        for key in (*(f"schema.{column}" for column in schema), *(f"optional.{column}" for column in optional)):
+        blocks = {"schema": schema, "optional": optional, "enrich": enrich}
+        for key in (f"{block}.{column}" for block, columns in blocks.items() for column in columns):
             name = key.partition(".")[2].lower()
             if name in seen:
                 self.fault(key, f"is already declared, as {seen[name]}; column names ignore case")
@@ -180,4 +182,4 @@ class TomlReader:
             written = inside == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line)
             if written or (header and key == inside):
                 return number
-        return None
+        return self.line(table) if "." in table else None

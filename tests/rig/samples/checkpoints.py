@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tocsin.kafka.topic_set import place_of
+
+TOPIC = "events.logins"
+P0, P1 = (place_of(TOPIC, partition) for partition in range(2))
+
 
 def batch(query: Path, number: int, offsets: dict[str, dict[str, int]], *, done: bool = True) -> None:
     for folder in ("offsets", "commits"):

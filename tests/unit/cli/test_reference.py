@@ -3,6 +3,7 @@ from pathlib import Path
 import typer
 
 from tocsin.cli.app import app
+from tocsin.cli.detector_reference import reference_page
 from tocsin.cli.reference import LISTS, ONES, page, verbs_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -11,6 +12,11 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_the_page_is_what_the_command_says() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert written == page(), "run: python -m tocsin.cli.reference > docs/cli.md"
+
+
+def test_the_reference_of_detectors_is_what_they_declare() -> None:
+    written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert written == reference_page(ROOT), "run: python -m tocsin.cli.detector_reference > docs/reference.md"
 
 
 def test_every_verb_that_reads_has_a_documented_shape() -> None:

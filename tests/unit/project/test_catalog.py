@@ -150,12 +150,40 @@ def test_events_come_through_all_feeders_and_reach_all_that_keep_state(project: 
     assert catalog.broken == {}
     feeders = catalog.upstream("stems")
     assert [feeder.job for feeder in feeders] == ["flow:flow_1", "flow:flow_0", "ingest:logins"]
-    assert [feeder.reads(Names("t.")) for feeder in feeders] == ["t.events.words", "t.events.logins", "t.raw.logins"]
+    topics = ("t.events.words",), ("t.events.logins",), ("t.raw.logins",)
+    assert tuple(feeder.reads(Names("t.")) for feeder in feeders) == topics
     assert catalog.downstream("logins") == ["detector:failed_logins", "detector:of_stems"]
     assert catalog.downstream("words") == ["detector:of_stems"]
     assert catalog.recorded_source("logins").name == "logins"
     with pytest.raises(ConfigError, match=r"'words' has no records: a flow writes its events .*: logins\)"):
         catalog.recorded_source("words")
+
+
+def test_a_flow_of_several_sources_has_the_feeders_of_each(project: Path) -> None:
+    declare(project, [("logins", "words"), ('["words", "logins"]', "both")])
+    path = project / "flows" / "flow_1.py"
+    path.write_text(path.read_text().replace('"[', "[").replace(']"', "]"))
+    catalog = read_catalog(project)
+    assert catalog.broken == {}
+    feeders = catalog.upstream("both")
+    assert [feeder.job for feeder in feeders] == ["flow:flow_1", "flow:flow_0", "ingest:logins"]
+    assert feeders[0].reads(Names()) == ("events.words", "events.logins")
+    detector = (project / "detectors/failed_logins.py").read_text().replace('"logins"', '"both"')
+    (project / "detectors/of_both.py").write_text(detector)
+    assert read_catalog(project).downstream("logins") == ["detector:failed_logins", "detector:of_both"]
+
+
+def test_a_detector_of_several_sources_stands_behind_each(project: Path) -> None:
+    declare(project, [("logins", "words")])
+    text = (project / "detectors/failed_logins.py").read_text()
+    (project / "detectors/of_both.py").write_text(text.replace('source="logins"', 'source=["words", "logins"]'))
+    (project / "detectors/of_none.py").write_text(text.replace('source="logins"', 'source=["word", "logins"]'))
+    catalog = read_catalog(project)
+    assert [source.name for source in catalog.sources_of(catalog.detector("of_both"))] == ["words", "logins"]
+    assert "of_both" in {spec.name for spec in catalog.detectors_of("words")}
+    assert catalog.downstream("logins") == ["detector:failed_logins", "detector:of_both"], "each once"
+    (fault,) = catalog.broken["detectors/of_none"].faults
+    assert str(fault).endswith("of_none.py: source: source 'word' does not exist; did you mean 'words'?")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.model.detector import Levels, ScoreKind, Stage
+from tocsin.model.detector import Entities, Levels, ScoreKind, Stage
 from tocsin.model.errors import ConfigError
 from tocsin.model.view import SinkKind
 from tocsin.project.declaration import read_flow, read_spec, read_view
@@ -47,7 +47,7 @@ def faults_of(path: Path) -> list[str]:
 
 def test_reads_everything_without_importing(tmp_path: Path) -> None:
     spec = read_spec(written(tmp_path, GOOD))
-    assert (spec.name, spec.source, spec.entity) == ("bursts", "logins", ("user_id",))
+    assert (spec.name, spec.sources, spec.entity) == ("bursts", ("logins",), ("user_id",))
     assert spec.window == timedelta(seconds=10)
     assert spec.levels == Levels(email=50, urgent=100)
     assert (spec.owner, spec.runbook, spec.stage) == ("a@example.com", "docs/r.md", Stage.LIVE)
@@ -56,9 +56,36 @@ def test_reads_everything_without_importing(tmp_path: Path) -> None:
     assert (spec.title, spec.doc) == ("Bursts.", "Bursts.\n\nMore.")
 
 
+def test_several_sources_are_part_of_the_version_and_one_is_as_it_was(tmp_path: Path) -> None:
+    one = read_spec(written(tmp_path, GOOD))
+    both, turned, alone = (
+        read_spec(written(tmp_path, GOOD.replace('source="logins"', f"source={names}")))
+        for names in ('["logins", "resets"]', '["resets", "logins"]', '["logins"]')
+    )
+    assert (both.sources, both.runs_on_history) == (("logins", "resets"), False)
+    assert (alone.version, alone.runs_on_history) == (one.version, True)
+    assert len({one.version, both.version, turned.version}) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("[]", "must not be empty"),
+        ('["logins", "logins"]', "names 'logins' twice"),
+        ("[3]", "must be a non-empty text"),
+        ("None", "must be"),
+    ],
+)
+def test_sources_that_are_none_are_told(tmp_path: Path, names: str, told: str) -> None:
+    (fault,) = faults_of(written(tmp_path, GOOD.replace('source="logins"', f"source={names}")))
+    assert fault.startswith(":16: source: ")
+    assert told in fault
+
+
 def test_reads_options(tmp_path: Path) -> None:
     options = (
-        'stage="shadow", slide="5 seconds", score="rising", dedup_period="1 day", page_within="1 hour", notify=False'
+        'stage="shadow", slide="5 seconds", score="rising", dedup_period="1 day", page_within="1 hour", '
+        'notify=False, dedup="app", false_positives="A scanner of ours."'
     )
     spec = read_spec(
         written(tmp_path, GOOD.replace('stage="live"', options).replace('"user_id"', '["user_id", "app"]', 1))
@@ -66,6 +93,71 @@ def test_reads_options(tmp_path: Path) -> None:
     assert spec.entity == ("user_id", "app")
     assert (spec.slide, spec.score, spec.stage) == (timedelta(seconds=5), ScoreKind.RISING, Stage.SHADOW)
     assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(days=1), timedelta(hours=1), False)
+    assert (spec.dedup, spec.false_positives) == (("app",), "A scanner of ours.")
+    assert spec.version == read_spec(written(tmp_path, spec.path.read_text().replace(', dedup="app"', ""))).version
+
+
+@pytest.mark.parametrize(
+    ("dedup", "told"),
+    [
+        ('"ip"', "names 'ip', which is no column of the entity (user_id)"),
+        ('["user_id", "user_id"]', "names 'user_id' twice"),
+        ("None", "must be a non-empty text, not None"),
+    ],
+)
+def test_a_dedup_key_that_makes_no_sense_is_told(tmp_path: Path, dedup: str, told: str) -> None:
+    (fault,) = faults_of(written(tmp_path, GOOD.replace('stage="live"', f'stage="live", dedup={dedup}')))
+    assert fault.endswith(f"dedup: {told}")
+
+
+def expecting(expect: str, old: str = "", new: str = "") -> str:
+    text = GOOD.replace('stage="live"', f'stage="live", expect={expect}')
+    return text.replace(old, new, 1) if old else text
+
+
+def test_reads_whom_it_expects(tmp_path: Path) -> None:
+    spec = read_spec(written(tmp_path, expecting('Entities(["a", "b"], minimum=5)')))
+    assert spec.expect == Entities(["a", "b"], minimum=5)
+    assert spec.expect.names == (("a",), ("b",))
+    of_table = read_spec(written(tmp_path, expecting('Entities(table="users", minimum=5)')))
+    assert of_table.expect == Entities(table="users", minimum=5)
+    assert of_table.tables == ("users",)
+    seen = read_spec(written(tmp_path, expecting('Entities(seen_within="7 days")')))
+    assert seen.looks_back == timedelta(days=7)
+    assert seen.memory_span == timedelta(days=7, seconds=10)
+    assert repr(spec.expect) == "Entities(names=(('a',), ('b',)), minimum=5)", "its version is made of it"
+    assert len({one.version for one in (spec, of_table, seen)}) == 3
+    assert spec.version != read_spec(written(tmp_path, expecting('Entities(["a"], minimum=5)'))).version
+    assert spec.version != read_spec(written(tmp_path, GOOD)).version
+    pairs = expecting('Entities([["a", "eu"], ["a", "us"]])', '"user_id"', '["user_id", "region"]')
+    assert read_spec(written(tmp_path, pairs)).expect == Entities([["a", "eu"], ["a", "us"]], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (expecting("Entities([])"), "expects no entity, so nothing could ever be missing; name at least one"),
+        (expecting('Entities(["a"], table="users")'), "says in one way who is expected: Entities("),
+        (expecting("Entities(minimum=2)"), "says in one way who is expected: Entities("),
+        (expecting('Entities(seen_within="1 second")'), "seen_within must be at least as long as the window"),
+        (expecting('Entities(seen_within="soon")'), "'soon' is not a duration"),
+        (expecting('Entities(seen_within="1 day")', "stage=", 'slide="5 seconds", stage='), "seen_within goes with"),
+        (expecting('Entities(["a", "a"])'), "names an entity twice"),
+        (expecting('Entities(["a"], minimum=0)'), "minimum=0 is always reached; it must be above 0"),
+        (expecting('Entities(["a"], minimum="5")'), "must be a number, not '5'"),
+        (expecting('Entities(["a"], least=5)'), "is not a key of a detector"),
+        (expecting('Entities([["a", "b"]])'), "needs 1 text for each entity, for each of its columns one"),
+        (expecting('["a"]'), 'must be written as Entities(["web.1", "web.2"], minimum=5)'),
+        (expecting('Entities(["a"], 5, 6)'), 'must be written as Entities(["web.1", "web.2"], minimum=5)'),
+        (expecting("Entities(NAMES)"), "must be a literal, because the file is read without being imported"),
+        (expecting('Entities(["a"])', 'window="10 seconds"', "window=None"), "needs a window, in which events are to"),
+        (expecting('Entities(["a"])', "stage=", 'score="rising", stage='), "goes without score=: what is missing is"),
+    ],
+)
+def test_expectations_that_make_no_sense_are_told(tmp_path: Path, text: str, told: str) -> None:
+    (fault,) = faults_of(written(tmp_path, text))
+    assert fault.startswith(":17: expect")
+    assert told in fault
 
 
 @pytest.mark.parametrize(
@@ -129,7 +221,7 @@ def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path)
         (('stage="live"', 'stage="live", memory=2 * GB'), "memory: must be a literal"),
         (('stage="live"', 'stage="live", **more'), "**: must be written out"),
         (("@detector(", '@detector("x", '), "detector: takes keywords only"),
-        (("def detect(", "def find("), "must be called 'detect', not 'find'"),
+        (("def detect(", "def find("), "must be called 'detect' or 'step', not 'find'"),
         (("@detector(", "@other("), "needs exactly one function with @detector(...) before it; found 0"),
         (('"""Bursts.\n\nMore.\n"""', ""), "needs a docstring"),
         (("def wanted(", "def wanted(("), "is not Python 3.11"),
@@ -208,8 +300,8 @@ def view(events):
 
 def test_a_flow_and_a_view_are_read_in_the_same_way(tmp_path: Path) -> None:
     flow = read_flow(written(tmp_path, FLOW, "words"))
-    assert (flow.name, flow.source, flow.to, flow.stage, flow.title) == (
-        *("words", "lines", "words", Stage.LIVE, "Words of lines."),
+    assert (flow.name, flow.sources, flow.to, flow.stage, flow.title) == (
+        *("words", ("lines",), "words", Stage.LIVE, "Words of lines."),
     )
     view = read_view(written(tmp_path, VIEW, "word_counts"))
     assert (view.key, view.window, view.keep) == (("word",), timedelta(seconds=10), timedelta(days=1))
@@ -245,3 +337,67 @@ def test_the_version_of_a_view_changes_with_its_rows_alone(tmp_path: Path) -> No
 
     assert version_of_view('key="word"', 'key="line"') != version_of_view('sink="redis"', 'sink="influx"')
     assert version_of_view('keep="1 day"', 'keep="2 days"') == version_of_view('sink="redis"', 'sink="influx"')
+
+
+READS = {
+    "    import time\n    x = time.time()": (8, "time.time reads the clock; use event_time"),
+    "    from datetime import datetime as d\n    x = d.now()": (8, "d.now reads the clock; use event_time"),
+    "    x = open('x').read()": (7, "open reads or writes files; declare the rows in tables/"),
+    "    x = events.sparkSession.read.parquet('x')": (7, "events.sparkSession.read reads or writes files"),
+    "    s = SparkSession.active()\n    x = SparkSession.active().table('x')": (8, "SparkSession.active().table reads"),
+    "    import random as r\n    x = r.random()": (8, "r.random is left to chance"),
+    "    import urllib.request\n    urllib.request.urlopen('x')": (8, "urllib.request.urlopen uses the network"),
+    "    import os\n    x = os.environ['x']": (8, "os.environ differs from one machine to the next"),
+    "    events = events.withColumn('at', F.current_timestamp())": (7, "F.current_timestamp reads the clock"),
+    "    events = events.withColumn('at', F.unix_timestamp())": (7, "F.unix_timestamp reads the clock"),
+    "    R().read()\n\n\nclass R:\n    def read(self):\n        return open('x')": (12, "open reads or writes files"),
+    "    x = LIMIT\n\n\nLIMIT = float(open('x').read())": (10, "open reads or writes files"),
+    "    u('a')\n\n\n@F.udf('int')\ndef u(x):\n    import uuid\n    return uuid.uuid4().int": (13, "uuid.uuid4 is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", READS)
+def test_code_that_reads_more_than_events_is_refused_with_its_line(tmp_path: Path, code: str) -> None:
+    line, what = READS[code]
+    head = GOOD.replace("import nothing", "from pyspark.sql import functions as F\nimport nothing")
+    before, _, after = head.partition('    """Count them."""\n')
+    text = before + code + "\n" + ("" if "def " in code or "LIMIT" in code else after)
+    first = before.count("\n")
+    (fault,) = faults_of(written(tmp_path, text))
+    assert fault.startswith(f":{first + line - 6}: detect: {what}"), fault
+
+
+HARMLESS = '''
+import time
+from datetime import date, datetime, timedelta
+from pathlib import Path, PurePath
+
+from pyspark.sql import functions as F
+
+SINCE = datetime(2026, 1, 1)
+NAMES = {"open": "time.time()"}
+AT = time.strptime("10:00", "%H:%M")
+
+
+def unused():
+    return time.time(), open("x"), Path("x")
+
+
+def named(time: date, where: Path) -> Path:
+    """Never calls datetime.now() or F.current_timestamp()."""
+    return time.time()
+
+
+def more(events):
+    open = F.col("open")
+    return events.where(open.isNotNull()).withColumn("at", F.unix_timestamp("event_time"))
+
+
+if __name__ == "__main__":
+    print(time.time())
+'''
+
+
+def test_what_reads_nothing_is_not_refused(tmp_path: Path) -> None:
+    code = GOOD.replace("    return wanted", "    named(1, 2)\n    more(events)\n    return wanted")
+    read_spec(written(tmp_path, code.replace("from tocsin import", f"{HARMLESS}\nfrom tocsin import")))

@@ -83,8 +83,8 @@ Visitor = "int"
         " did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
         ":6: event_time: 'note' may not be optional",
-        ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds nor a pattern with a"
-        " year, as in yyyy-MM-dd HH:mm:ss; did you mean 'iso8601'?",
+        ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds, syslog nor a pattern"
+        " with month and day, as in yyyy-MM-dd HH:mm:ss; did you mean 'iso8601'?",
         ":8: lateness: 'ten seconds' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'",
         ":9: max_bytes: must be greater than or equal to 1, not 0",
         ":10: partitions: must be a valid integer, not '4'",
@@ -104,6 +104,16 @@ Visitor = "int"
         (('"json"', '["json", "events"]'), ":4: format: must be events alone"),
         (('"json"', '"events"'), ":6: event_time: is not for format events: a flow gives each event its time"),
         (('event_time = "at"', ""), ": event_time: is missing"),
+        (('"at"', '"ingested_at"\nmax_ahead = "1 day"'), ":7: max_ahead: is not for event_time ingested_at, which"),
+        (("key =", 'event_time_format = "HH:mm:ss"\nkey ='), ":5: event_time_format: 'HH:mm:ss' is neither iso8601"),
+        (("key =", 'time_zone = "Berlin"\nkey ='), ":5: time_zone: must be a time zone such as Europe/Berlin, not"),
+        (
+            ("key =", 'event_time_format = "yyyy-MM-dd HH:mm:ssXXX"\ntime_zone = "Asia/Tokyo"\nkey ='),
+            ":6: time_zone: is not for event_time_format yyyy-MM-dd HH:mm:ssXXX, which says the moment by itself",
+        ),
+        (("key =", 'ignore = ["^#", "(a"]\nkey ='), ":5: ignore: '(a' is not a regular expression: missing )"),
+        (("key =", 'ignore = "x*"\nkey ='), ":5: ignore: 'x*' is found in every record, so no event would be left"),
+        (("key =", "ignore = []\nkey ="), ":5: ignore: must not be empty"),
         (('"json"', '"regex"'), ": pattern: is missing; format regex needs it"),
         (('"json"', "7"), ":4: format: must be 'json', 'key-value', 'logfmt', 'regex' or 'events', not 7"),
         (("key =", 'pattern = "(?<at>a)"\nkey ='), ":5: pattern: needs format regex"),
@@ -139,7 +149,16 @@ def test_a_pattern_is_checked(tmp_path: Path, pattern: str, told: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"(?<visitor>\p{Alpha}++) (?<at>\S+)\z", r"\Q(\E(?<visitor>\S+) (?<at>\S+)"])
 def test_a_pattern_may_use_what_only_java_knows(tmp_path: Path, pattern: str) -> None:
-    assert read(tmp_path, GOOD.replace('"json"', f"\"regex\"\npattern = '{pattern}'")).pattern == pattern
+    assert read(tmp_path, GOOD.replace('"json"', f"\"regex\"\npattern = '{pattern}'")).patterns == (pattern,)
+
+
+def test_each_of_several_patterns_is_checked(tmp_path: Path) -> None:
+    head = GOOD.replace('"json"', '"regex"')
+    both = r"""pattern = ['(?<visitor>\S+) (?<at>\S+)', '(?<at>\S+) (?<visitor>\S+) (?<note>.*)']"""
+    text = f"{both}\n{head}\n[optional]\nnote = 'string'\n"
+    assert len(read(tmp_path, text).patterns) == 2
+    (fault,) = faults(tmp_path, text.replace("(?<visitor>", "(", 1))
+    assert fault == ":1: pattern: has no group for the column 'visitor', which is not optional"
 
 
 def test_groups_get_numbers_because_java_names_have_no_underscore() -> None:
@@ -161,11 +180,6 @@ def test_event_times_may_have_a_pattern(tmp_path: Path, form: str) -> None:
     assert source.event_time_format == form
 
 
-def test_a_pattern_without_a_year_is_refused_because_spark_takes_1970(tmp_path: Path) -> None:
-    text = GOOD.replace("event_time =", 'event_time_format = "MMM dd HH:mm:ss"\nevent_time =')
-    assert ":6: event_time_format: 'MMM dd HH:mm:ss' is neither" in faults(tmp_path, text)[0]
-
-
 def test_what_is_no_toml_or_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert faults(tmp_path, "=")[0].startswith(": is not TOML")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
@@ -175,3 +189,28 @@ def test_what_is_no_toml_or_cannot_be_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("owner", ["ops@localhost", "ops@mail.local", "ops@corp", "o'neil+tocsin@example.com"])
 def test_an_owner_may_have_an_address_within_the_company(tmp_path: Path, owner: str) -> None:
     assert read(tmp_path, GOOD.replace("web@example.com", owner)).owner == owner
+
+
+def test_columns_that_are_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "networks.csv").write_text("cidr,country\n10.0.0.0/8,DE\n")
+    more = '[enrich]\ncountry = { by = "visitor", file = "networks.csv" }\n'
+    source = read(tmp_path, GOOD + more)
+    assert source.columns["country"] == "string"
+    assert "country" in source.optional
+    assert source.enrich["country"].file == tmp_path / "networks.csv"
+    head = GOOD + "\n[enrich]\n"
+    assert faults(tmp_path, f'{head}country = {{ by = "visitr", file = "../a.csv" }}\nsource = "x"') == [
+        ":13: enrich.country.file: must be the name of a .csv file beside the source's, not '../a.csv'",
+        ":14: enrich.source: is reserved for the event envelope; choose another",
+        ":14: enrich.source: must be keys with values, not 'x'",
+    ]
+    assert faults(
+        tmp_path,
+        f"""{head}country = {{ by = "visitr", file = "a.csv" }}
+At = {{ by = "visitor", file = "a.csv" }}
+asn = {{ by = "at", file = "a.csv" }}""",
+    ) == [
+        ":13: enrich.country: by: 'visitr' is not a column of its records; did you mean 'visitor'?",
+        ":14: enrich.At: is already declared, as schema.at; column names ignore case",
+        ":15: enrich.asn: by: 'at' must be a string that holds an IP address",
+    ]

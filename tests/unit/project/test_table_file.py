@@ -86,8 +86,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     [
         (GOOD.replace('key = "customer_id"', 'key = "customer"'), "'customer' is not a column"),
         (GOOD.replace("[schema]", "[optional]").replace("segment", "[schema]\nsegment"), "may not be optional"),
-        (GOOD.replace('segment = "string"', ""), "no column besides the key"),
         (GOOD + '\n[optional]\nSegment = "int"\n', "already declared"),
+        (GOOD.replace('source = "customers"', 'file = "segments.txt"'), "must be a file of the project that ends in"),
         (GOOD.replace("segment =", "event_time ="), "is reserved"),
     ],
 )
@@ -117,6 +117,21 @@ def test_who_joins_a_table_that_is_not_there_is_told_the_nearest(tmp_path: Path)
     assert read.detector("good").tables == ("segments",)
     assert "did you mean 'segments'" in str(read.broken["detectors/bad"])
     assert "tables" in str(read.broken["detectors/wrong"])
+
+
+def test_whom_a_table_names_must_be_the_entity(tmp_path: Path) -> None:
+    silent = DETECTOR.replace("window=None", 'window="1 minute"').replace("tables={tables}", "expect={expect}")
+    silent = silent.replace("Levels, detector", "Entities, Levels, detector")
+    keys = GOOD.replace('segment = "string"', "")
+    for name, table, entity in (("good", "people", "customer_id"), ("bad", "peple", "customer_id"),
+                                ("wrong", "people", "segment")):  # fmt: skip
+        text = silent.format(expect=f'Entities(table="{table}")').replace('entity="customer_id"', f'entity="{entity}"')
+        catalog(tmp_path, **{f"detectors/{name}.py": text, "tables/people.toml": keys})
+    read = read_catalog(tmp_path)
+    assert read.detector("good").tables == ("people",), "a table of keys alone"
+    assert "did you mean 'people'" in str(read.broken["detectors/bad"])
+    what = "expect: the key of table 'people' (customer_id) must have the columns of the entity (segment)"
+    assert what in str(read.broken["detectors/wrong"])
 
 
 def test_the_tables_belong_to_the_version(tmp_path: Path) -> None:

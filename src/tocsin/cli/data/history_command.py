@@ -189,6 +189,8 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     if old:
         limit = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
         line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {limit}", style="yellow")
+    if ignored := file.rows - file.refused - done.entry.events:
+        line(f"{path}: {counted(ignored, 'row')} ignored, as `ignore` in the source's file says")
     if done.refused is not None:
         reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
         what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"

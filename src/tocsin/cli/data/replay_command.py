@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
     from tocsin.replay.outcomes import Counted, Progress, ReplayReport
-    from tocsin.replay.replay_run import Replay, ReplayPace, Target
+    from tocsin.replay.pace import ReplayPace
+    from tocsin.replay.replay_run import Replay, Target
 
 _Source = Annotated[str, typer.Argument(help="The source whose events are sent again.")]
 _From = Annotated[str, typer.Option("--from", metavar="SPAN|TIME", help="Event times from here, such as 1h or a time.")]
@@ -57,7 +58,8 @@ def replay(
     """
     from tocsin.project.catalog import load_project
     from tocsin.replay.outcomes import Progress
-    from tocsin.replay.replay_run import Replay, ReplayPace, name_of
+    from tocsin.replay.pace import ReplayPace
+    from tocsin.replay.replay_run import Replay, name_of
 
     if (to_url is None) == (to_topic is None):
         raise typer.BadParameter("give one of --to-url and --to-topic")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tocsin.ingest.producer import LineProducer
 
 GENERATED = "logins"
+_ONLY_GENERATED = f"only events of {GENERATED} can be generated; name a file, or - for standard input"
 _Item = TypeVar("_Item")
 
 _File = Annotated[str | None, typer.Argument(help="A file with one event per line; - for standard input.")]
@@ -33,6 +34,10 @@ _Bursts = Annotated[
 ]
 _Duration = Annotated[str | None, typer.Option(metavar="SPAN", help="Stop after this long, such as 30s or 5m.")]
 _Count = Annotated[int | None, typer.Option(min=1, help="Stop after this many lines.")]
+_AsNow = Annotated[bool, typer.Option("--as-now", help="Move the times of the events: the first one happens now.")]
+_Speed = Annotated[
+    float | None, typer.Option(min=0.001, max=1e6, help="With --as-now: pass the times so many times as fast.")
+]
 Lines = Iterator[tuple[bytes, float]]
 """Lines, and by how much each advances the bar."""
 
@@ -44,17 +49,27 @@ def send(
     burst: _Bursts = None,
     duration: _Duration = None,
     count: _Count = None,
+    as_now: _AsNow = False,
+    speed: _Speed = None,
 ) -> None:
     """Send lines of a file, or generated logins, and report how many arrived.
 
     Without a file, logins of 200 users at the rate (20 per second; none if there are only bursts), in real time,
     until the duration or the count is reached, or Ctrl-C. Exit code 1 when Kafka refused lines or cannot be reached.
+
+    With --as-now a file is sent at the pace at which its events came, each with the present time in place of its event
+    time. With --speed 4 the time between two events is a quarter of what it was, so windows hold four times as many:
+    what is ahead of its time would go to quarantine. A line whose time cannot be rewritten is not sent, which is told.
     """
-    if file is not None and burst:
-        raise typer.BadParameter("needs generated logins, not a file", param_hint="'--burst'")
-    if file is None and source != GENERATED:
-        what = f"only events of {GENERATED} can be generated; name a file, or - for standard input"
-        raise typer.BadParameter(what, param_hint="'--source'")
+    for is_wrong, option, what in (
+        (file is not None and burst, "--burst", "needs generated logins, not a file"),
+        (file is None and source != GENERATED, "--source", _ONLY_GENERATED),
+        (file is None and as_now, "--as-now", "needs a file; generated logins happen now"),
+        (speed is not None and not as_now, "--speed", "needs --as-now"),
+        (rate is not None and as_now, "--rate", "is not for --as-now, where the events' own times say it"),
+    ):
+        if is_wrong:
+            raise typer.BadParameter(what, param_hint=f"'{option}'")
     seconds = None if duration is None else options.span(duration, "--duration")
     stop = threading.Event()
     on_signals(stop, interactive=True)
@@ -62,9 +77,28 @@ def send(
         lines, total = _generated(rate, _parsed(burst or []), seconds, stop)
         _send(source, itertools.islice(lines, count), count or total)
         return
-    with open_lines(file) as (stream, size):
-        lines = _read(stream, rate or 0.0, seconds, stop)
+    with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
+        lines = _read(stream, rate or 0.0, stop)
+        if as_now:
+            lines = _shifted(lines, source, speed or 1.0, stop)
         _send(source, itertools.islice(lines, count), None if count else size)
+
+
+def _shifted(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
+    """Pass on the lines of the past as if they happened now, and tell in the end what was left out."""
+    from tocsin.project.catalog import load_project
+    from tocsin.replay.shifted_lines import ShiftedLines
+
+    shifted = ShiftedLines(load_project()[1].recorded_source(source), speed, stop)
+
+    def pass_on() -> Lines:
+        try:
+            yield from shifted.shift(lines)
+        finally:
+            for reason, left in shifted.left_out.items():
+                note(f"not sent: {counted(left.count, 'line')}, line {left.first} first: {reason}", style="yellow")
+
+    return pass_on()
 
 
 def _send(source: str, lines: Lines, total: float | None) -> None:
@@ -131,11 +165,21 @@ def open_lines(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
         yield stream, float(status.st_size) or None
 
 
-def _read(stream: BinaryIO, rate: float, seconds: float | None, stop: threading.Event) -> Lines:
-    deadline = None if seconds is None else time.monotonic() + seconds
+@contextmanager
+def _stopped_after(seconds: float | None, stop: threading.Event) -> Iterator[None]:
+    """Set `stop` after so many seconds, if any: it ends each wait for the next line too."""
+    timer = threading.Timer(seconds or 0.0, stop.set)
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _read(stream: BinaryIO, rate: float, stop: threading.Event) -> Lines:
     for raw in limit_rate(whole_lines(stream), rate, stop):
-        if deadline is not None and time.monotonic() > deadline:
-            return
         yield raw.removesuffix(b"\n").removesuffix(b"\r"), float(len(raw))
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.options import Json
-from tocsin.cli.output import as_json, counted, line, number, table, utc, write_list
+from tocsin.cli.output import as_json, counted, line, note, number, table, utc, write_list
 
 if TYPE_CHECKING:
+    from tocsin.backfill.rebuild_status import RebuildLook
+    from tocsin.project.settings import Settings
     from tocsin.views.row_query import RowShape, ViewReader
     from tocsin.views.view_summary import ViewSummary
 
@@ -20,6 +22,10 @@ _View = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="Several columns are joined by colons.")]
 _Prefix = Annotated[str, typer.Option("--prefix", help="List only rows whose key begins like this.")]
 _Window = Annotated[str | None, typer.Option("--window", metavar="TIME", help="Start of the window, in UTC.")]
+_KafkaOnly = Annotated[bool, typer.Option("--kafka-only", help="Read what Kafka keeps, and no history.")]
+_Incomplete = Annotated[bool, typer.Option("--incomplete", help="Leave out days that are nowhere.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Only show what would be read.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="List at most this many rows.")]
 
 
@@ -80,14 +86,66 @@ def get(view: _View, key: _Key, window: _Window = None, json: Json = False) -> N
 
 
 @app.command()
-def rebuild(view: _View) -> None:
-    """Compute a view anew from the events that Kafka keeps; readers see the old rows until all new ones are there."""
+def rebuild(
+    view: _View,
+    kafka_only: _KafkaOnly = False,
+    incomplete: _Incomplete = False,
+    plan: _Plan = False,
+    yes: _Yes = False,
+) -> None:
+    """Compute a view anew; readers see the old rows until all new ones are there. Starts Spark if days are sealed.
+
+    Sealed days are computed here, and the rest by the job of the view from the events that Kafka keeps. A rebuild that
+    was interrupted goes on where it stopped. Exit code 1 if days are missing that it needs.
+    """
+    from tocsin.backfill.rebuild_status import look_at, rebuild_by_kafka
     from tocsin.project.catalog import load_project
-    from tocsin.views.rebuild.rebuild_request import ask_rebuild
 
     settings, catalog = load_project()
-    ask_rebuild(settings.state, catalog.view(view).name)
-    line(f"asked for; `tocsin view list` shows when {view} has switched")
+    name = catalog.view(view).name
+    look = None if kafka_only else look_at(settings, name)
+    if look is None:
+        line("computed from the events that Kafka keeps")
+    else:
+        _show_plan(look)
+    if plan:
+        return
+    if look is None or not look.plan.days:
+        rebuild_by_kafka(settings, name)
+    else:
+        if look.plan.lacking and not incomplete:
+            note("rebuild it by Kafka alone (--kafka-only), or without these days (--incomplete)", style="red")
+            raise typer.Exit(1)
+        if not yes:
+            typer.confirm("Run it?", abort=True)
+        _rebuild_from_history(settings, name, incomplete=incomplete)
+    line(f"asked for; `tocsin view list` shows when {name} has switched")
+
+
+def _show_plan(look: RebuildLook) -> None:
+    """Say what is read from where, and what is missing."""
+    found, events = look.plan, sum(look.rows.values())
+    if not found.days:
+        line(f"computed from the events that Kafka keeps: {found.why_none}")
+    else:
+        days = list(found.days)
+        line(f"from history: {counted(len(days), 'day')}, {days[0]} to {days[-1]}, {counted(events, 'event')}")
+        line(f"from Kafka: {'windows' if look.spec.window else 'events'} from {utc(found.since)} on")
+    for day, why in found.lacking.items():
+        note(f"{day}: {why}", style="yellow")
+
+
+def _rebuild_from_history(settings: Settings, name: str, *, incomplete: bool) -> None:
+    from tocsin.backfill.spark.view_rebuild import rebuild_from_history
+
+    rebuild_from_history(
+        settings,
+        name,
+        lambda one: line(
+            f"{one.first} to {one.last}: {counted(one.events, 'event')}; {one.done} of {counted(one.total, 'day')}"
+        ),
+        incomplete=incomplete,
+    )
 
 
 def _reader(view: str) -> ViewReader:

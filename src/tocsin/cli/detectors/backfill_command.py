@@ -69,7 +69,7 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
     from tocsin.backfill.backfill_status import START_CPU_SECONDS, BackfillState
 
     waiting = [day for day in days if day.state in (BackfillState.BLOCKED, BackfillState.HELD)]
-    for sentence in _together((day.detector, day.day, f"{day.state}: {day.why}") for day in waiting):
+    for sentence in together((day.detector, day.day, f"{day.state}: {day.why}") for day in waiting):
         note(sentence, style="yellow")
     rows = []
     for name in dict.fromkeys(day.detector for day in days):
@@ -93,12 +93,12 @@ def _tell(outcome: BackfillOutcome) -> bool:
     for (name, day), one in outcome.published.items():
         line(f"{name} {day}: {counted(one.findings, 'finding')}, verdict {one.severity}")
     lost = {**outcome.held, **outcome.failed, **outcome.blocked}
-    for sentence in _together((name, day, why) for (name, day), why in lost.items()):
+    for sentence in together((name, day, why) for (name, day), why in lost.items()):
         note(sentence, style="red")
     return bool(lost)
 
 
-def _together(days: Iterable[tuple[str, date, str]]) -> Iterator[str]:
+def together(days: Iterable[tuple[str, date, str]]) -> Iterator[str]:
     """Summarise the blocked days: one sentence for each detector and reason, however many days it is about."""
     found: dict[tuple[str, str], list[date]] = {}
     for name, day, why in days:

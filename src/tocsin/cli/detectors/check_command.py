@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +14,12 @@ from tocsin.model.durations import span
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import DetectorShape
+    from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.model.detector import DetectorSpec
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
+    from tocsin.project.settings import Settings
+    from tocsin.sparkjob.query_plan import QueryPlan
 
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all that is code; takes some seconds.")]
 
@@ -38,11 +42,15 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
     The files are read, not imported, so this is quick. With --plan flows, detectors and views are also imported and
     planned by Spark, as in their jobs: that finds missing columns and scores of unknown kind, and shows the mode.
+    A detector in stage shadow or live needs a case that fires and one that is silent (docs/testing.md).
     """
+    from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
+    from tocsin.ingest.networks.network_ranges import faults_of_networks
 
     catalog = _catalog()
-    others = _faults_of_suites(catalog) + _faults_of_settings(catalog)
+    others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
+    others += faults_of_networks(catalog.sources.values())
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
     well = {"source": len(catalog.sources), "table": len(catalog.tables), "flow": len(catalog.flows)}
@@ -67,26 +75,48 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
-    """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
+@dataclass(frozen=True)
+class Planned:
+    """The plans that Spark made of all code, by name, and what it refuses."""
+
+    detectors: dict[str, DetectorPlan]
+    views: dict[str, QueryPlan]
+    faults: list[Fault]
+
+
+def planned(settings: Settings, catalog: Catalog) -> Planned:
+    """Have Spark plan all detectors, flows, views and queries of tables of `catalog`."""
     from tocsin.detect.spark.plan_check import detector_plans
     from tocsin.flows.spark.flow_plan import flow_faults
-    from tocsin.project.settings import load_settings
+    from tocsin.history.spark.table_versions import query_faults
     from tocsin.sparkjob.session import planning_session
     from tocsin.views.spark.view_check import view_plans
 
-    settings = load_settings()
     with planning_session(settings) as spark:
         detectors, faults = detector_plans(spark, settings.project, catalog)
         views, further = view_plans(spark, catalog)
-        of_flows = flow_faults(spark, catalog)
+        of_tables = query_faults(spark, settings, catalog)
+        return Planned(detectors, views, [*of_tables, *flow_faults(spark, catalog), *faults, *further])
+
+
+def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
+    """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
+    from tocsin.project.settings import load_settings
+
+    found = planned(load_settings(), catalog)
     lines = [
         f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})"
-        for name, one in detectors.items()
+        for name, one in found.detectors.items()
     ]
-    lines += [f"view {name}: {one.mode} ({one.reason})" for name, one in views.items()]
-    well = len(catalog.flows) - len({fault.where for fault in of_flows})
-    return lines, {"flow": well, "detector": len(detectors), "view": len(views)}, [*of_flows, *faults, *further]
+    lines += [f"view {name}: {one.mode} ({one.reason})" for name, one in found.views.items()]
+    broken = {fault.where for fault in found.faults}
+    well = sum(str(spec.path) not in broken for spec in catalog.flows.values())
+    tables = len(catalog.tables) - sum("tables" in Path(where).parent.name for where in broken)
+    return (
+        lines,
+        {"table": tables, "flow": well, "detector": len(found.detectors), "view": len(found.views)},
+        found.faults,
+    )
 
 
 def _catalog() -> Catalog:
@@ -134,6 +164,7 @@ def _shape(spec: DetectorSpec) -> DetectorShape:
     from tocsin.cli.json_shapes import DetectorShape
 
     derived = {
+        "source": ", ".join(spec.sources),
         "window_seconds": spec.window.total_seconds() if spec.window else None,
         "email": spec.levels.email,
         "urgent": spec.levels.urgent,

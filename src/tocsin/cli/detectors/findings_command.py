@@ -13,6 +13,9 @@ from tocsin.cli.output import number, utc, write_list
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import InvalidFinding, StoredFinding
 
+COLUMNS = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT", "FINDING")
+_ID_DIGITS = 12
+
 
 def findings(
     detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
@@ -26,7 +29,7 @@ def findings(
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List findings, the newest window first."""
+    """List findings, the newest window first. `tocsin explain` tells more about one, by the beginning of its id."""
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
     from tocsin.project.settings import load_settings
 
@@ -36,8 +39,7 @@ def findings(
     )
     with closing(open_store(load_settings())) as database:
         found = list_findings(database, wanted)
-    columns = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT")
-    write_list(found, columns, row, json=json, empty="no findings")
+    write_list(found, COLUMNS, row, json=json, empty="no findings")
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -65,7 +67,8 @@ def row(stored: StoredFinding) -> tuple[object, ...]:
     score = f"{'at least ' if found.at_least else ''}{number(found.score)}"
     where = (found.detector, named(found.entity), window(stored))
     origin = f"{found.origin}, superseded" if stored.superseded_at else found.origin
-    return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert)
+    return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert,
+            found.finding_id[:_ID_DIGITS])  # fmt: skip
 
 
 def named(entity: dict[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,18 +23,27 @@ _Day = Annotated[
 ]
 
 
-def parity(detector: _Detector, day: _Day = None, json: options.Json = False) -> None:
+_Today = Annotated[
+    bool, typer.Option("--today", help="The closed windows of the current day, run over its events in Kafka.")
+]
+
+
+def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: options.Json = False) -> None:
     """Compare a detector's findings by stream and by backfill on a day, with a reason for each difference.
 
-    Starts Spark where a reason needs a proof. Exit code 1 when a difference is unexplained.
+    Starts Spark for --today, and where a reason needs a proof. Exit code 1 when a difference is unexplained.
     """
     from tocsin.alerts.store.queries import streamed_findings
     from tocsin.backfill.parity.day_parity import compare_day
+    from tocsin.backfill.parity.today_parity import compare_today
     from tocsin.project.settings import load_settings
 
     settings = load_settings()
     streamed = partial(streamed_findings, settings, detector)
-    report = compare_day(settings, detector, None if day is None else day.date(), streamed)
+    if today or (day is not None and day.date() == datetime.now(UTC).date()):
+        report = compare_today(settings, detector, streamed)
+    else:
+        report = compare_day(settings, detector, None if day is None else day.date(), streamed)
     if json:
         as_json(report)
     else:
@@ -44,7 +53,8 @@ def parity(detector: _Detector, day: _Day = None, json: options.Json = False) ->
 
 
 def _show(report: ParityReport) -> None:
-    head = f"{report.detector} {report.day}: {report.same:,} findings agree"
+    until = f" up to {utc(report.open.until)}" if report.open else ""
+    head = f"{report.detector} {report.day}{until}: {report.same:,} findings agree"
     if not report.differing:
         line(f"{head}; stream and backfill agree", style="green")
         return

@@ -2,55 +2,93 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, number, table, utc
+from tocsin.cli.detectors.backfill_command import together
+from tocsin.cli.output import as_json, counted, line, note, number, table, utc
 from tocsin.model.durations import span
 
 if TYPE_CHECKING:
-    from tocsin.backfill.trial_report import Backtest, Diff
+    from tocsin.backfill.trial import DayChoice
+    from tocsin.backfill.trial_report import Backtest, DayDiff, Diff
 
 _SHOWN = 40
+_DAY = ["%Y-%m-%d"]
 _Detector = Annotated[str, typer.Option("--detector", help="Its name; in any stage.")]
 _Days = Annotated[
-    int, typer.Option("--days", min=1, max=3650, help="Run it on this many of the latest published days.")
+    int, typer.Option("--days", min=1, max=3650, help="Without --from and --to: this many of the latest days.")
+]
+_From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
+_To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
+_Today = Annotated[
+    bool, typer.Option("--today", help="Also the current day, from Kafka, up to the last window that is closed.")
+]
+_Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it, as .png or .html; replaces that file.")
 ]
 _With = Annotated[
     str | None,
     typer.Option(
-        "--with", metavar="VERSION|FILE", help="Compare with this file; default: the version that ran before."
+        "--with",
+        metavar="VERSION|FILE",
+        help="A file: compare with this draft as the version to come. A version: with that one as the version before; "
+        "default: the one that ran before.",
     ),
 ]
 
 
-def backtest(detector: _Detector, days: _Days = 60, json: options.Json = False) -> None:
+def backtest(
+    detector: _Detector,
+    days: _Days = 60,
+    first: _From = None,
+    last: _To = None,
+    today: _Today = False,
+    plot: _Plot = None,
+    json: options.Json = False,
+) -> None:
     """Show what a detector finds on days of history: findings and alerts per day, top entities, cost. Stores nothing.
 
     Alerts are counted as if it were live. Starts Spark.
     """
     from tocsin.alerts.alert_policy import alerts_by_day
+    from tocsin.backfill.backtest_chart import check_chart_path, write_chart
     from tocsin.backfill.trial import backtest as run_backtest
     from tocsin.project.settings import load_settings
 
-    found = run_backtest(load_settings(), detector, days, alerts_by_day)
+    if plot is not None:
+        check_chart_path(plot)
+    found = run_backtest(load_settings(), detector, _choice(days, first, last, today), alerts_by_day)
     if json:
         as_json(found)
     else:
         _show(found)
+    if plot is not None:
+        write_chart(plot, found)
+        note(f"chart: {plot}")
 
 
-def diff(detector: _Detector, other: _With = None, days: _Days = 7, json: options.Json = False) -> None:
-    """Compare the findings of a detector's file on history with those of another version. Stores nothing.
+def diff(
+    detector: _Detector,
+    other: _With = None,
+    days: _Days = 7,
+    first: _From = None,
+    last: _To = None,
+    today: _Today = False,
+    json: options.Json = False,
+) -> None:
+    """Compare the findings of a detector's file on history with those of a draft or an earlier version.
 
-    Exit code 1 when they differ. Starts Spark.
+    Stores nothing. Exit code 1 when they differ. Starts Spark.
     """
     from tocsin.backfill.trial import compare_versions
     from tocsin.project.settings import load_settings
 
-    result = compare_versions(load_settings(), detector, other, days)
+    result = compare_versions(load_settings(), detector, other, _choice(days, first, last, today))
     if json:
         as_json(result)
     else:
@@ -59,7 +97,14 @@ def diff(detector: _Detector, other: _With = None, days: _Days = 7, json: option
         raise typer.Exit(1)
 
 
+def _choice(days: int, first: datetime | None, last: datetime | None, today: bool) -> DayChoice:
+    from tocsin.backfill.trial import DayChoice
+
+    return DayChoice(first=first and first.date(), last=last and last.date(), most=days, today=today)
+
+
 def _show(found: Backtest) -> None:
+    _tell_days(found)
     rows = [(one.day, f"{one.events:,}", one.findings, one.urgent, one.alerts) for one in found.days]
     table(("DAY", "EVENTS", "FINDINGS", "URGENT", "ALERTS"), rows, empty="no day")
     line("")
@@ -73,14 +118,32 @@ def _show(found: Backtest) -> None:
 
 
 def _show_diff(found: Diff) -> None:
+    _tell_days(found)
     rows = [(utc(one.window_start), _entity(one.entity), one.before, one.after) for one in found.changes[:_SHOWN]]
     columns = ("WINDOW", "ENTITY", f"BEFORE ({found.before})", f"AFTER ({found.after})")
     table(columns, rows, empty=f"both versions find the same on {counted(found.days, 'day')}")
     if len(found.changes) > _SHOWN:
         line(f"and {len(found.changes) - _SHOWN:,} more; --json has all")
-    changed = len(found.changes) - found.only_before - found.only_after
-    line(f"{counted(found.days, 'day')}: {found.same:,} alike, {found.only_before:,} gone, {found.only_after:,} new, "
-         f"{changed:,} with another level or score")  # fmt: skip
+    if found.changes:
+        line("")
+        days = [(one.day, *_counts(one)) for one in found.by_day]
+        table(("DAY", "ALIKE", "GONE", "NEW", "OTHER LEVEL", "OTHER SCORE"), days, empty="")
+    same, gone, new, level, score = (sum(column) for column in zip(*map(_counts, found.by_day), strict=True))
+    line(f"{counted(found.days, 'day')}: {same:,} alike, {gone:,} gone, {new:,} new, {level:,} with another level, "
+         f"{score:,} with another score alone")  # fmt: skip
+
+
+def _counts(one: DayDiff) -> tuple[int, int, int, int, int]:
+    return (one.same, one.gone, one.new, one.other_level, one.other_score)
+
+
+def _tell_days(found: Backtest | Diff) -> None:
+    """Say which days were left out, and which part of the current day is among them."""
+    for sentence in together(("left out", day, why) for day, why in found.left_out.items()):
+        note(sentence, style="yellow")
+    if (part := found.open) is not None:
+        since = f"from {utc(part.since)} " if part.since.time() != time.min else ""
+        line(f"{part.day}: from Kafka, {since}up to {utc(part.until)}; later windows are not closed yet")
 
 
 def _entity(entity: dict[str, str]) -> str:

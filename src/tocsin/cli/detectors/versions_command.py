@@ -1,4 +1,4 @@
-"""`tocsin versions`, `rollback` and `skip-backlog`: which version of a detector is in force, and what it leaves out."""
+"""`tocsin versions`, `rollback` and `skip-backlog`: which version of a detector or flow runs, what a detector skips."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from tocsin.cli.json_shapes import VersionShape
 
 _Detector = Annotated[str, typer.Argument(help="Its name.")]
+_Name = Annotated[str, typer.Argument(help="Of a detector or a flow; flow:NAME if a detector is called so too.")]
 
 
-def versions(detector: _Detector, json: options.Json = False) -> None:
-    """List the versions of a detector that ran here and can be rolled back to, in the order of their first runs."""
+def versions(name: _Name, json: options.Json = False) -> None:
+    """List the versions of a detector or flow that ran here and can be rolled back to, in the order of first runs."""
     from tocsin.cli.json_shapes import VersionShape
-    from tocsin.project.settings import load_settings
-    from tocsin.runtime.detector_versions import kept_versions, read_pins, version_in_force
+    from tocsin.project.catalog import load_project
+    from tocsin.project.code.versioned_kinds import versioned_job
+    from tocsin.runtime.code_versions import kept_versions, read_pins, version_in_force
 
-    settings = load_settings()
-    current, pinned = version_in_force(settings, detector), detector in read_pins(settings)
+    settings, catalog = load_project()
+    job = versioned_job(catalog, name)
+    current, pinned = version_in_force(settings, job), job in read_pins(settings)
     found = [
         VersionShape(**one.model_dump(), in_force=one.version == current, rolled_back=one.version == current and pinned)
-        for one in kept_versions(settings, detector)
+        for one in kept_versions(settings, job)
     ]
     columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "NOTE")
-    write_list(found, columns, _row, json=json, empty=f"no version of {detector} has run here yet")
+    write_list(found, columns, _row, json=json, empty=f"no version of {name} has run here yet")
 
 
 def _row(one: VersionShape) -> tuple[object, ...]:
@@ -37,26 +40,29 @@ def _row(one: VersionShape) -> tuple[object, ...]:
 
 
 def rollback(
-    detector: _Detector,
+    name: _Name,
     to: Annotated[str | None, typer.Option(help="The version to go back to; default: the one before.")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Run what is in the file again.")] = False,
 ) -> None:
-    """Run an earlier version of a detector, on the checkpoint that it left, until its file changes.
+    """Run an earlier version of a detector or a flow until its file changes.
 
-    The running version keeps running until the earlier one has caught up. That one reads what it missed since it was
-    replaced; findings that exist already notify nobody again.
+    The running version keeps running until the earlier one can take over. That of a detector goes on from the
+    checkpoint that it left: it reads what it missed since it was replaced; findings that exist already notify nobody
+    again. That of a flow goes on where the running one is; what is written stays as it is.
     """
-    from tocsin.project.settings import load_settings
-    from tocsin.runtime.detector_versions import roll_back, roll_forward
+    from tocsin.project.catalog import load_project
+    from tocsin.project.code.versioned_kinds import versioned_job
+    from tocsin.runtime.code_versions import roll_back, roll_forward
 
-    settings = load_settings()
+    settings, catalog = load_project()
+    job = versioned_job(catalog, name)
     if undo:
-        was_rolled_back = roll_forward(settings, detector)
-        line(f"{detector}: the version in its file runs" + (" again" if was_rolled_back else " already"))
+        was_rolled_back = roll_forward(settings, job)
+        line(f"{job}: the version in its file runs" + (" again" if was_rolled_back else " already"))
         return
-    version = roll_back(settings, detector, to)
-    line(f"{detector}: rolled back to version {version.version}, which first ran {utc(version.first_at)},")
-    line(f"until detectors/{detector}.py changes; `tocsin rollback {detector} --undo` ends that sooner")
+    version = roll_back(settings, job, to)
+    line(f"{job}: rolled back to version {version.version}, which first ran {utc(version.first_at)},")
+    line(f"until its file changes; `tocsin rollback {name} --undo` ends that sooner")
 
 
 def skip_backlog(detector: _Detector) -> None:

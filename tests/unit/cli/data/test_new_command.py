@@ -1,5 +1,6 @@
 """`tocsin new`: what it writes passes `tocsin check`, and it never writes over anything."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.rig.command_line import invoke
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import read_catalog
+from tocsin.project.code.case_code import case_kinds
 
 WORDS = """title = "t"
 owner = "a@example.com"
@@ -60,6 +62,52 @@ def test_what_cannot_be_is_refused(project: Path, call: list[str], told: str) ->
     assert isinstance(result.exception, ConfigError)
     assert told in str(result.exception)
     assert sorted(path.name for path in project.iterdir()) == ["sources"]
+
+
+def test_a_detector_of_a_source_or_of_a_sample_is_there_and_sound(project: Path) -> None:
+    sample = project / "access log.2.jsonl"
+    line = '{"at": "2026-01-31T14:05:09Z", "route": "%s", "n": 1}\n'
+    sample.write_text((line % "/a") * 30 + (line % "/b") * 2_000)
+    for name, call, source, limit in (
+        ("words_often", ["--source", "words"], "words", 20),
+        ("routes_often", ["--sample", str(sample)], "access_log", 300),
+        ("routes_again", ["--sample", str(sample), "--source", "other"], "other", 300),
+    ):
+        result = invoke(["new", "detector", name, *call, *OWNER])
+        assert result.exit_code == 0, result.exception or result.output
+        assert f"  tocsin run {name} " in result.output
+        assert ("read the first 1,000 lines of" in result.output) == ("--sample" in call)
+        catalog = read_catalog(project)
+        assert catalog.broken == {}
+        spec = catalog.detector(name)
+        assert (spec.sources, spec.levels.email, spec.stage.runs) == ((source,), limit, False)
+        assert (project / spec.runbook).read_text().startswith(f"# Runbook: {name}\n")
+        assert case_kinds(ast.parse(spec.path.read_text())) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (["--source", "word"], "did you mean 'words'?"),
+        (["--sample", "missing"], "cannot be read"),
+        ([], "give one, or --sample FILE"),
+        (["--sample", "zeros"], "is not text in UTF-8"),
+        (["--sample", "words.jsonl"], "is there already, and was not changed"),
+        (["--sample", "class.jsonl"], "cannot be what a detector counts by"),
+    ],
+)
+def test_a_detector_that_cannot_be_is_refused_and_nothing_is_written(
+    project: Path, monkeypatch: pytest.MonkeyPatch, call: list[str], told: str
+) -> None:
+    monkeypatch.chdir(project)
+    Path("zeros").write_bytes(b"\0\n" * 9)
+    Path("words.jsonl").write_text('{"at": "2026-01-31T14:05:09Z", "word": "a"}\n')
+    Path("class.jsonl").write_text('{"at": "2026-01-31T14:05:09Z", "class": "a"}\n')
+    before = sorted(project.rglob("*"))
+    result = invoke(["new", "detector", "often", *call, *OWNER])
+    assert result.exit_code != 0
+    assert told in " ".join(f"{result.output} {result.exception}".replace("│", " ").split())
+    assert sorted(project.rglob("*")) == before
 
 
 def test_nothing_is_written_over(project: Path) -> None:

@@ -104,6 +104,21 @@ def test_a_count_ends_it(tmp_path: Path) -> None:
     assert Sent.lines == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("pace", [["--rate", "0.001"], ["--as-now"]])
+def test_a_duration_ends_the_wait_for_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: list[str]
+) -> None:
+    """Between the two lines lie a thousand seconds, or an hour."""
+    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT / "examples" / "heartbeats"))
+    file = tmp_path / "lines"
+    lines = [f"instance: web.1 | timestamp: 2026-01-01T{hour}:00:00Z\n" for hour in (10, 11)]
+    file.write_text("".join(lines))
+    began = time.monotonic()
+    done = call(str(file), "--source", "heartbeats", "--duration", "0.2s", *pace)
+    assert (done.exit_code, len(Sent.lines)) == (0, 1)
+    assert time.monotonic() - began < 60
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines leave before their time: it is the lines that count here, and TestPacing looks at the time."""
@@ -197,3 +212,25 @@ class TestPacing:
             if item == 2:
                 stop.set()
         assert taken == [0, 1, 2]
+
+
+def test_an_old_file_is_sent_as_if_it_happened_now(tmp_path: Path) -> None:
+    old, began = datetime(2025, 1, 31, 14, tzinfo=UTC), datetime.now(UTC)
+    times = [old, old + timedelta(seconds=1.2)]
+    lines = [f"user_id: a | timestamp: {at:%Y-%m-%dT%H:%M:%S.%f}Z | action: x" for at in times]
+    path = tmp_path / "old.log"
+    path.write_text("\n".join([lines[0], "no login", lines[1], "no login"]))
+    result = call(str(path), "--as-now", "--speed", "4")
+    assert result.exit_code == 0, result.output
+    assert "not sent: 2 lines, line 2 first: no timestamp is found in it" in result.stderr
+    first, second = (datetime.fromisoformat(TIME.findall(one.decode())[0]) for one in Sent.lines)
+    assert (second - first, second <= datetime.now(UTC)) == (timedelta(seconds=0.3), True)
+    assert began <= first
+    assert [TIME.sub("T", one.decode()) for one in Sent.lines] == [TIME.sub("T", one) for one in lines]
+
+
+@pytest.mark.parametrize(
+    "words", [["--as-now"], ["-", "--speed", "4"], ["-", "--as-now", "--rate", "1"], ["-", "--as-now", "--speed", "0"]]
+)
+def test_options_that_do_not_go_together_are_refused(words: list[str]) -> None:
+    assert call(*words).exit_code == 2

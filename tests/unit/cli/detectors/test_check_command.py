@@ -20,13 +20,19 @@ user_id = "string"
 at = "timestamp"
 """
 GOOD_DETECTOR = '''"""Bursts."""
-from tocsin import Levels, detector
+from tocsin import Case, Levels, at, detector, email
 
 
 @detector(source="logins", entity="user_id", window="10 seconds", levels=Levels(email=50, urgent=100),
           owner="a@example.com", runbook="docs/x.md", stage="live")
 def detect(events):
     return events
+
+
+CASES = [
+    Case("fires", events=at("12:00:00").repeat(51), expect=[email(user_id="a")]),
+    Case("is silent", events=at("12:00:00"), expect=[]),
+]
 '''
 
 
@@ -48,6 +54,18 @@ def call(*words: str) -> tuple[int, str]:
 def test_a_good_project(project: Path) -> None:
     assert call("check") == (0, "1 source and 1 detector well declared\n")
     assert call("check", "--json") == (0, "[]\n")
+
+
+def test_a_detector_that_runs_needs_a_case_that_fires_and_one_that_is_silent(project: Path) -> None:
+    file = project / "detectors" / "bursts.py"
+    file.write_text(GOOD_DETECTOR.replace("expect=[]", 'expect=[email(user_id="b")]'))
+    code, told = call("check")
+    assert (code, f"{file}: CASES: needs at least one that stays silent, expect=[]; docs/testing.md" in told) == (
+        1,
+        True,
+    )
+    file.write_text(GOOD_DETECTOR[: GOOD_DETECTOR.index("CASES")].replace("live", "draft"))
+    assert call("check")[0] == 0
 
 
 def test_findings_are_kept_no_shorter_than_the_days_of_their_source(project: Path) -> None:

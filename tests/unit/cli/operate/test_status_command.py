@@ -6,10 +6,11 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
-from tocsin.cli import reported_jobs
-from tocsin.cli.json_shapes import JobStatus
+from tocsin.cli.operate import status_command
+from tocsin.metrics import reported_jobs
+from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
@@ -113,7 +114,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             return {one.job: one.model_copy(update={"at": datetime.now(UTC)}) for one in known}
 
-        monkeypatch.setattr(reported_jobs, "read_reports", read)
+        monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", read)
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = invoke(["status", *words])
@@ -169,7 +170,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             raise TransientError("Kafka is away")
 
-        monkeypatch.setattr(reported_jobs, "read_reports", read)
+        monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", read)
         waiting = report("ingest:logins", JobState.WAITING, reason="waits for Kafka")
         heartbeat.beat(self.state, waiting.model_copy(update={"at": datetime.now(UTC)}))
         code, out, err = self.call("ingest:logins")
@@ -212,3 +213,16 @@ class TestVerb:
         self.reports(monkeypatch, *runs)
         code, out, _ = self.call()
         assert (code, "The running job keeps running. detectors/worse.py:1" in out) == (0, True)
+
+
+def test_the_first_cause_stays_while_the_job_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/490")
+    again = report("detector:d", JobState.STARTING)
+    snapshot = seen(**{"detector:d": Past(condition=Condition.RESTARTING, first=first, failures=(1.0,))})
+    (one,) = reported_jobs.statuses(snapshot, ["detector:d"], {"detector:d": again}, {})
+    assert one.cause == first
+    told: list[str] = []
+    monkeypatch.setattr(status_command, "line", lambda text, style="": told.append(text))
+    status_command._show([one])
+    sentence = "detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/490"
+    assert told[-1] == f"detector:d: failed before, at first: {sentence}"

@@ -1,0 +1,80 @@
+"""Verbs about tables: list, refresh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli.options import Json
+from tocsin.cli.output import counted, line, note, utc, write_list
+
+if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import TableShape
+
+app = typer.Typer(help="Inspect the tables that are joined to events, and refresh those that are made of history.")
+
+_Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this one.")]
+
+
+@app.command("list")
+def list_tables(json: Json = False) -> None:
+    """List the tables: what each is made of, its rows in force, and until when they are known."""
+    from tocsin.cli.json_shapes import TableShape
+    from tocsin.project.catalog import load_project
+    from tocsin.tables.published_table import TableFolder
+
+    settings, catalog = load_project()
+    shown = []
+    for spec in catalog.tables.values():
+        rows = TableFolder(settings, spec).current()
+        made_of = next((kind, value) for kind in ("source", "view", "topic", "file", "history")
+                       if (value := getattr(spec, kind)) is not None)  # fmt: skip
+        shown.append(
+            TableShape(
+                name=spec.name,
+                made_of=" ".join(made_of),
+                rows=None if rows is None else rows.rows,
+                complete_until=None if rows is None else rows.complete_at,
+                owner=spec.owner,
+                title=spec.title,
+            )
+        )
+
+    def row(one: TableShape) -> tuple[object, ...]:
+        return one.name, one.made_of, one.rows, utc(one.complete_until), one.owner, one.title
+
+    columns = ("TABLE", "MADE OF", "ROWS", "COMPLETE UNTIL", "OWNER", "WHAT")
+    write_list(shown, columns, row, json=json, empty="no tables are declared; they are files in tables/")
+
+
+@app.command()
+def refresh(table: _Table = None) -> None:
+    """Make the versions that are due of tables that are made of history. Starts Spark.
+
+    Airflow does so each night, after sealing. Exit code 1 when one could not be made; what was in force then stays.
+    """
+    from tocsin.history.places import writing_history
+    from tocsin.history.table_refresh import refresh_tables
+    from tocsin.model.errors import ConfigError
+    from tocsin.project.catalog import load_project
+
+    settings, catalog = load_project()
+    wanted = catalog.history_tables() if table is None else [catalog.table(table)]
+    for spec in wanted:
+        if spec.history is None:
+            what = f"is kept by its job table:{spec.name}; only a table with history = ... is refreshed"
+            raise ConfigError.one(settings.project / "tables" / f"{spec.name}.toml", what)
+    with writing_history(settings):
+        outcome = refresh_tables(settings, catalog, wanted)
+    for name, versions in outcome.made.items():
+        for one in versions:
+            line(f"{name} {one.day}: {counted(one.rows, 'row')} of {counted(len(one.made_of), 'day')}")
+        if not versions:
+            line(f"{name}: up to date")
+    for name, why in outcome.failed.items():
+        note(f"{name}: {why}", style="red")
+    if outcome.failed:
+        raise typer.Exit(1)
+    if not wanted:
+        line("no table is made of history")

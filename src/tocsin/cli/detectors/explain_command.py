@@ -1,0 +1,145 @@
+"""`tocsin explain`: all that holds for a detector, or is known of a finding, in words."""
+
+from __future__ import annotations
+
+import json as json_text
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.detectors.findings_command import named, window
+from tocsin.cli.output import as_json, counted, line, number, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.alerts.evidence.finding_explanation import FindingExplanation
+    from tocsin.alerts.store.alert_rows import Notification
+    from tocsin.detect.explanation import DetectorExplanation
+    from tocsin.model.detector import DetectorSpec
+    from tocsin.project.catalog import Catalog
+    from tocsin.project.settings import Settings
+
+_What = Annotated[
+    str, typer.Argument(metavar="NAME|FINDING", help="A detector, or the id of a finding or its beginning.")
+]
+_Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan it: its mode, and why; takes some seconds.")]
+_Events = Annotated[int, typer.Option("--events", min=0, metavar="N", help="Of a finding: show so many of its events.")]
+_ID = re.compile("[0-9a-f]{4,64}")
+
+
+def explain(what: _What, plan: _Plan = False, events: _Events = 10, json: options.Json = False) -> None:
+    """Explain a detector: each of its keys with the value that holds, where that comes from, and its meaning.
+
+    Besides, what follows from them: its version, what becomes of its state, and with --plan its mode.
+
+    Of a finding: the code that made it, what other limits would change, the events of its entity in its window (from
+    history, or from Kafka as far as it still holds them), its alert, and the mail about it. See `tocsin findings`.
+    """
+    from tocsin.project.catalog import load_project
+
+    settings, catalog = load_project()
+    if _ID.fullmatch(what) and what not in catalog.detectors:
+        from tocsin.alerts.evidence.finding_explanation import explain_finding
+
+        found = explain_finding(settings, what, events)
+        as_json(found) if json else _show_finding(found)
+        return
+    explanation = _of_detector(settings, catalog, what, plan=plan)
+    if json:
+        as_json(explanation)
+        return
+    line(f"{explanation.name} ({explanation.path})\n\n{explanation.doc.strip()}\n")
+    rows = [(one.key, one.value, one.origin, one.meaning) for one in explanation.keys]
+    table(("KEY", "VALUE", "FROM", "MEANING"), rows, empty="")
+    if not plan:
+        line("\nMode, and the kind of the score, follow from Spark's plan: add --plan")
+
+
+def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool) -> DetectorExplanation:
+    from tocsin.detect.explanation import explained
+    from tocsin.supervision.planning.desired_inputs import memory_limit
+
+    spec = catalog.detector(name)
+    sources = catalog.sources_of(spec)
+    limit = f"{memory_limit(settings, sources, spec.memory) / 1e6:,.0f} MB"
+    besides = [("memory limit", limit, "Python and JVM together; a job that takes more is restarted")]
+    return explained(spec, sources, besides + (_planned(settings, catalog, spec) if plan else []))
+
+
+def _planned(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
+    from tocsin.detect.spark.plan_check import plan_of
+    from tocsin.sparkjob.session import planning_session
+
+    with planning_session(settings) as spark:
+        found = plan_of(spark, spec, catalog)
+    kind = "session windows, which end by a gap; " if found.has_sessions else ""
+    return [("mode", found.mode, kind + found.reason), ("kind of score", str(found.score.kind), found.score.why)]
+
+
+def _show_finding(found: FindingExplanation) -> None:
+    finding = found.stored.finding
+    line(f"{finding.detector} about {named(finding.entity)}: {finding.level}", style="bold")
+    table(("", ""), [row for row in _facts(found) if row[1]], empty="")
+    for sentence in found.otherwise:
+        line(f"  {sentence}")
+    for name, value in finding.context.items():
+        line(f"  {name}: {_text(value)}")
+    if finding.evidence:
+        line("\nEvidence", style="bold")
+        for sample in finding.evidence:
+            line(f"  {_text(sample)}")
+    line("\nEvents", style="bold")
+    _show_events(found)
+    line("\nMail, if it left now", style="bold")
+    line(f"Subject: {found.mail_subject}\n\n{found.mail_text.rstrip()}" if found.mail_text else "its detector is gone")
+
+
+def _facts(found: FindingExplanation) -> list[tuple[str, str]]:
+    stored, finding = found.stored, found.stored.finding
+    superseded = f"since {utc(stored.superseded_at)}, by {stored.superseded_by}" if stored.superseded_at else ""
+    alert = found.alert
+    about = f"{alert.id}, {alert.state}, {counted(alert.findings, 'finding')}" if alert else "none"
+    return [
+        ("finding", finding.finding_id),
+        ("window", window(stored)),
+        ("score", f"{'at least ' if finding.at_least else ''}{number(finding.score)}, limit {number(finding.limit)}"),
+        ("limits now", ", ".join(f"{name} above {number(limit)}" for name, limit in (found.limits or {}).items())),
+        ("version", _version(found)),
+        ("origin", f"{finding.origin}, first detected {utc(stored.first_detected_at)}"),
+        ("superseded", superseded),
+        ("alert", about),
+        *(("notification", _sent(one)) for one in found.notifications),
+    ]
+
+
+def _version(found: FindingExplanation) -> str:
+    made, now = found.stored.finding.version, found.version_in_force
+    ran = f", ran {utc(found.version_ran[0])} to {utc(found.version_ran[1])} or later" if found.version_ran else ""
+    if now is None:
+        return f"{made}{ran}; its detector is not declared now, or cannot be read"
+    return f"{made}, the one in force{ran}" if made == now else f"{made}{ran}; {now} is in force now"
+
+
+def _sent(one: Notification) -> str:
+    return f"{one.kind} to {one.recipient}: {one.state} {utc(one.sent_at) if one.sent_at else one.error}".rstrip()
+
+
+def _show_events(found: FindingExplanation) -> None:
+    from tocsin.model.source import EVENT_COLUMNS
+
+    if not found.searched:
+        line("  not looked for: the finding does not tell their time")
+    for one in found.events:
+        if one.place:
+            shown = f", the latest {len(one.events)}" if one.count > len(one.events) else ""
+            line(f"  {counted(one.count, 'event')} of {one.source} about it, from {one.place}{shown}:")
+        if one.note:
+            line(f"  {one.source}: {one.note}", style="yellow")
+        for event in one.events:
+            shown_values = {name: value for name, value in event.items() if name not in EVENT_COLUMNS}
+            line(f"  {event['event_time']:%H:%M:%S.%f}  {_text(shown_values)}")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False, default=str)

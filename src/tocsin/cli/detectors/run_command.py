@@ -1,0 +1,110 @@
+"""`tocsin run`: the findings of a detector on a file."""
+
+from __future__ import annotations
+
+import json as json_text
+import shutil
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.detectors.findings_command import named
+from tocsin.cli.output import as_json, counted, line, note, number, table, utc
+
+if TYPE_CHECKING:
+    from tocsin.cases.worker_link import FileReport
+    from tocsin.model.finding import Finding
+
+_SHOWN_SAMPLES = 3
+_Detector = Annotated[str, typer.Argument(help="Its name; in any stage.")]
+_File = Annotated[
+    str, typer.Argument(help="Lines as they are sent, CSV or Parquet, as its name says; - for lines of standard input.")
+]
+_Events = Annotated[bool, typer.Option("--events", help="The lines are records of the events topic, as JSON.")]
+_Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most so many findings.")]
+_NoWorker = Annotated[
+    bool, typer.Option("--no-worker", help="Start Spark for this run alone, and end it with the run.")
+]
+
+
+def run(
+    detector: _Detector,
+    file: _File,
+    events: _Events = False,
+    limit: _Limit = 50,
+    no_worker: _NoWorker = False,
+    json: options.Json = False,
+) -> None:
+    """Show what a detector finds in a file, as a backfill of its events would. Needs no Kafka, and stores nothing.
+
+    Rows that would be ignored or go to quarantine are counted, with their numbers. Spark stays ready for the next run,
+    as after `tocsin test`.
+    """
+    from tocsin.cases.worker_link import FileRequest, run_on_file
+    from tocsin.project.catalog import load_project
+
+    settings, catalog = load_project()
+    source = catalog.only_source(catalog.detector(detector))
+    with tempfile.TemporaryDirectory(prefix="tocsin-") if file == "-" else nullcontext("") as own:
+        path = _spooled(Path(own)) if own else _readable(Path(file).absolute())
+        is_events = events or source.is_derived
+        request = FileRequest(project=settings.project, detector=detector, file=path, is_events=is_events, most=limit)
+        report = run_on_file(settings, request, note, keep=not no_worker)
+    if json:
+        as_json(report)
+    else:
+        _show(report)
+
+
+def _readable(path: Path) -> Path:
+    """Refuse a file that cannot be opened before Spark starts."""
+    from tocsin.model.errors import ConfigError
+
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+    return path
+
+
+def _spooled(folder: Path) -> Path:
+    """Write standard input to a file, since it is read more than once."""
+    path = folder / "stdin"
+    with path.open("wb") as target:
+        shutil.copyfileobj(sys.stdin.buffer, target)
+    return path
+
+
+def _show(report: FileReport) -> None:
+    times = f", from {utc(report.first)} to {utc(report.last)}" if report.events else ""
+    line(f"{counted(report.rows, 'row')}, {counted(report.events, 'event')} of {report.source}{times}")
+    for one in report.left_out:
+        more = ", ..." if one.count > len(one.rows) else ""
+        line(f"  left out, {one.reason}: {counted(one.count, 'row')} ({', '.join(map(str, one.rows))}{more})", "yellow")
+    if report.failed_in_step:
+        line(f"  step failed on {counted(report.failed_in_step, 'event')}; tocsin test names the line", style="red")
+    columns = ("WINDOW", "ENTITY", "LEVEL", "SCORE", "LIMIT", "CONTEXT")
+    table(columns, map(_row, report.findings), empty="no findings")
+    if report.findings:
+        rest = report.total - len(report.findings)
+        more = f"; {rest:,} more: --limit" if rest else ""
+        line(f"{counted(report.total, 'finding')}, {report.urgent:,} of them urgent{more}, in {report.seconds:.1f} s")
+
+
+def _row(found: Finding) -> tuple[object, ...]:
+    window = found.window_end - found.window_start if found.window_start and found.window_end else None
+    start = utc(found.moment) + (f" +{window.total_seconds():g} s" if window else "")
+    context = [f"{name}={_text(value)}" for name, value in found.context.items()]
+    context += [f"event {_text(sample)}" for sample in found.evidence[:_SHOWN_SAMPLES]]
+    rest = len(found.evidence) - _SHOWN_SAMPLES
+    context += [f"and {counted(rest, 'more event')}"] if rest > 0 else []
+    return (start, named(found.entity), found.level, number(found.score), number(found.limit), "; ".join(context))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)

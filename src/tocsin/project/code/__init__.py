@@ -1,0 +1,1 @@
+"""The Python of declared files, looked at without running it."""

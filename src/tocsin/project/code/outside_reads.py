@@ -1,0 +1,162 @@
+"""Find what the code of a declared file reads besides events, with `ast`: files, the clock, chance, the network.
+
+A result that depends on such a thing is another one after a restart, in a backfill and in a test. Only code that its
+job runs counts: statements at the top of the file, the declared function, and what these use.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+_FILE = "reads or writes files; declare the rows in tables/ and join them (docs/tables.md)"
+_CLOCK = "reads the clock; use event_time, the time of the event"
+_WAIT = "waits, and all events with it; leave it out"
+_CHANCE = "is left to chance; derive the value from the event, as F.xxhash64(column) does"
+_NETWORK = "uses the network or a database; declare the rows in tables/ and join them (docs/tables.md)"
+_MACHINE = "differs from one machine to the next; write the value into the file"
+_ORDER = "depends on how Spark divides the work; raw_topic, raw_partition and raw_offset identify an event"
+
+# F. stands for pyspark.sql.functions; () for a call without arguments; a name includes all below it.
+_REFUSED = {
+    _FILE: """open input io.open io.FileIO os.open os.listdir os.scandir os.walk os.stat os.remove os.rename os.mkdir
+        os.makedirs os.system os.popen os.path.exists os.path.isfile os.path.isdir os.path.getsize os.path.getmtime
+        pathlib.Path glob shutil tempfile fileinput shelve dbm subprocess linecache importlib.resources pkgutil.get_data
+        pandas.read_csv pandas.read_json pandas.read_parquet pandas.read_excel pandas.read_pickle pandas.read_table
+        pandas.read_feather pandas.read_orc pandas.read_fwf numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
+        numpy.memmap pyarrow.parquet pyarrow.csv pyarrow.fs pyarrow.dataset""",
+    _CLOCK: """time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns
+        time.process_time time.localtime() time.gmtime() time.ctime() time.asctime() datetime.datetime.now
+        datetime.datetime.utcnow datetime.datetime.today datetime.date.today pandas.Timestamp.now
+        pandas.Timestamp.utcnow pandas.Timestamp.today F.current_timestamp F.current_date F.current_time F.now
+        F.localtimestamp F.curdate F.unix_timestamp()""",
+    _WAIT: "time.sleep",
+    _CHANCE: """random secrets uuid.uuid1 uuid.uuid4 os.urandom numpy.random F.rand F.randn F.randstr F.uniform F.uuid
+        F.shuffle""",
+    _NETWORK: """socket ssl urllib.request urllib3 http.client requests httpx aiohttp ftplib smtplib imaplib poplib
+        xmlrpc boto3 botocore paramiko sqlite3 sqlalchemy psycopg psycopg2 pymysql redis kafka
+        confluent_kafka duckdb""",
+    _MACHINE: "os.environ os.getenv os.getcwd os.getpid os.uname os.cpu_count",
+    _ORDER: "F.monotonically_increasing_id F.spark_partition_id F.input_file_name",
+}
+_REASONS = {name: why for why, names in _REFUSED.items() for name in names.split()}
+_FUNCTIONS = "pyspark.sql.functions."
+_OF_SESSION = ("sql", "table", "read", "readStream", "catalog")
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True, order=True)
+class OutsideRead:
+    """One place that reads something else than events: its line, and what is wrong and what to do instead."""
+
+    line: int
+    what: str
+
+
+def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideRead]:
+    """List the places of `tree` that read something else than events, in code that a job runs.
+
+    Args:
+        tree: of the file.
+        functions: names of those that the platform calls.
+    """
+    defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
+    at_import = [part for statement in tree.body for part in _run_at_import(statement)]
+    own = {*defined, *_bound(at_import)}
+    names = {name: full for name, full in _imported(tree).items() if name not in own}
+    found = set(_reads(at_import, names))
+    reached, waiting = set[str](), {*functions, *_used(at_import)} & defined.keys()
+    while waiting:
+        reached |= waiting
+        for name in waiting:
+            node = defined[name]
+            found |= set(_reads([node], {one: full for one, full in names.items() if one not in _bound([node])}))
+        waiting = {one for name in waiting for one in _used([defined[name]])} & defined.keys() - reached
+    return sorted(found)
+
+
+def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the parts of a statement at the top of a file that run when it is imported."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield from (*statement.decorator_list, *statement.args.defaults, *filter(None, statement.args.kw_defaults))
+    elif isinstance(statement, ast.ClassDef):
+        yield from (*statement.decorator_list, *statement.bases)
+        for inner in statement.body:
+            yield from _run_at_import(inner)
+    elif not (isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"):
+        yield statement
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Map each name that an import binds, and the builtins that read, to what it stands for."""
+    names = {"open": "open", "input": "input"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {one.asname: one.name for one in node.names if one.asname}
+            names |= dict.fromkeys({one.name.partition(".")[0] for one in node.names if not one.asname}, "")
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return {name: full or name for name, full in names.items()}
+
+
+def _walk(code: ast.AST) -> Iterator[ast.AST]:
+    """Yield `code` and all below it but the annotations, which nothing evaluates for its value."""
+    yield code
+    for field, value in ast.iter_fields(code):
+        if field not in ("annotation", "returns"):
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, ast.AST):
+                    yield from _walk(inner)
+
+
+def _used(code: Collection[ast.AST]) -> set[str]:
+    """Collect the names that `code` reads."""
+    nodes = [node for one in code for node in _walk(one)]
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _bound(code: Collection[ast.AST]) -> set[str]:
+    """Collect the names of arguments and variables that `code` binds."""
+    nodes = [node for one in code for node in _walk(one)]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def _reads(code: Collection[ast.AST], names: dict[str, str]) -> Iterator[OutsideRead]:
+    nodes = [node for one in code for node in _walk(one)]
+    bare = {id(node.func) for node in nodes if isinstance(node, ast.Call) and not (node.args or node.keywords)}
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and _reads_by_session(node):
+            yield OutsideRead(node.lineno, f"{_shown(node)} {_FILE}")
+        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
+            why = _reason(_full_name(node, names), is_bare=id(node) in bare)
+            if why is not None:
+                yield OutsideRead(node.lineno, f"{_shown(node)} {why}")
+
+
+def _reads_by_session(node: ast.Attribute) -> bool:
+    """Return whether `node` is where a session, such as that of a DataFrame, begins to read something."""
+    owner = ast.unparse(node.value)
+    return node.attr in _OF_SESSION and (owner == "spark" or "sparkSession" in owner or "SparkSession" in owner)
+
+
+def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    """Write out what a dotted name stands for; empty where it begins with no import."""
+    if isinstance(node, ast.Attribute):
+        owner = _full_name(node.value, names)
+        return owner and f"{owner}.{node.attr}"
+    return names.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def _reason(name: str, *, is_bare: bool) -> str | None:
+    """Say what is wrong with reading `name`; None when nothing is."""
+    parts = name.replace(_FUNCTIONS, "F.", 1).split(".")
+    known = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    known += [f"{known[-1]}()"] if is_bare else []
+    return next((_REASONS[one] for one in known if one in _REASONS), None)
+
+
+def _shown(node: ast.expr) -> str:
+    return ast.unparse(node)[-80:]
