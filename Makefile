@@ -37,7 +37,7 @@ test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides
 test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST)
 
-test-long: setup ## The tests marked `long` alone and one by one, about eight minutes
+test-long: setup ## The tests marked `long` alone and one by one, about twelve minutes
 	@$(BIN)/pytest -m long
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes

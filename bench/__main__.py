@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, startup
+from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, startup, views
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -24,7 +24,7 @@ from bench.systems import compile_streams
 from tocsin.model.errors import ConfigError
 from tocsin.provision.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail", "log_drain")
+_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail", "log_drain", "views")
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -51,11 +51,16 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Tocsin beside its peers.")
-    parser.add_argument("what", nargs="*", default=["all"], choices=[*_ON_THE_RIG, *_APART, "all"])
+    parser.add_argument("what", nargs="*", default="all", choices=[*_ON_THE_RIG, *_APART, "all"])
     parser.add_argument("--seconds", type=float, default=120.0, help="measured in each round (default 120)")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds before them (default 60)")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of each system, or of what people do (default 2)")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of the drained backlog (default a million)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        default=1_000_000,
+        help="of the drained backlog, and upserts of a view (default a million)",
+    )
     rows = "of all days of a backfill together (default 6 and 60 million); may be several"
     parser.add_argument("--rows", type=int, nargs="+", default=[6_000_000, 60_000_000], help=rows)
     parser.add_argument("--days", type=int, default=60, help="of a backfill (default 60)")
@@ -76,12 +81,13 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "start": lambda rig: _result(startup.measure(rig), startup.report),
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),
         "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),
+        "views": lambda rig: _result(views.measure(rig, plan, given.records), views.report),
         "log_drain": lambda rig: _result(log_drain.measure(rig, given.seconds / 4, given.rounds), log_drain.report),
     }
     results: dict[str, Result] = {}
     if set(given.what) & on_the_rig.keys():
         with opened(given.folder / "run") as rig:
-            if {"latency", "drain"} & set(given.what):  # the others have no peers
+            if {"latency", "drain", "views"} & set(given.what):  # the others have no peers
                 compile_streams(rig)
             for what, measure in on_the_rig.items():
                 if what in given.what:

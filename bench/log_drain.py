@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from bench.figures import Goal, Spread, table
+from bench.http_load import Asked, ask
 from bench.processes import Program, await_that
 from bench.rig import Rig, Site
 from tocsin.dev.servers.ports import free_ports
@@ -27,34 +27,11 @@ from tocsin.provision.paths import here
 DRAIN_NAME, WHOLE, LINES = "log drain", "bare, one record a request", "bare, one record a line"
 SIZES = (1, 100)
 _SOURCE, _PASSWORD = "router", "bench"
-_CLIENTS = 8
 _LINES, _REPEAT = 100_000, 0.2
 _LINE = (
     b'<158>1 2026-01-31T14:05:09.123456+00:00 host heroku router - at=info method=GET path="/cart?a=%d" '
     b"host=shop.example.com request_id=%s dyno=web.1 connect=1ms service=18ms status=200 bytes=1548 protocol=https"
 )
-
-
-@dataclass
-class Asked:
-    """What one server did with requests of one size.
-
-    Attributes:
-        requests: that were answered with 204, without a pause.
-        cpu: seconds of the server meanwhile.
-        seconds: that took.
-        paced: milliseconds of each request at half the rate that one core would take.
-    """
-
-    requests: int = 0
-    cpu: float = 0.0
-    seconds: float = 0.0
-    paced: list[float] = field(default_factory=list)
-
-    @property
-    def per_core(self) -> float:
-        """Requests for each CPU-second of the server."""
-        return self.requests / self.cpu
 
 
 @dataclass
@@ -93,7 +70,7 @@ def measure(rig: Rig, seconds: float, rounds: int) -> Drained:
             for size in SIZES:
                 for name in list(servers) if number % 2 == 0 else reversed(list(servers)):
                     asked = found.asked.setdefault((name, size), Asked())
-                    _ask(*servers[name], size, asked, seconds / rounds)
+                    ask(*servers[name], partial(_request, size), asked, seconds / rounds)
                     print(f"{name}, {size} lines: {asked.per_core:.0f} requests a CPU-second", flush=True)
     _repeat(rig, found)
     return found
@@ -101,46 +78,12 @@ def measure(rig: Rig, seconds: float, rounds: int) -> Drained:
 
 def _site(rig: Rig, name: str) -> tuple[Site, int]:
     (port,) = free_ports(1)
-    site = rig.site(name, {}, source=here().root / "docs" / "samples" / f"{_SOURCE}.toml")
+    site = rig.site(name, {}, source=here().root / "examples" / "routes" / "sources" / f"{_SOURCE}.toml")
     passwords = site.folder / "passwords"
     passwords.write_text(f"{_SOURCE}:{_PASSWORD}\n", encoding="utf-8")
     passwords.chmod(0o600)
     drain = DrainSettings(credentials_file=passwords, port=port)
     return replace(site, settings=site.settings.model_copy(update={"drain": drain})), port
-
-
-def _ask(server: Program, port: int, size: int, asked: Asked, seconds: float) -> None:
-    """Send requests as fast as they are answered, then for as long at half of what one core takes."""
-    asyncio.run(_clients(port, size, seconds / 4, lambda: 0.0))  # warm
-    cpu, began = server.cpu_seconds(), time.monotonic()
-    asked.requests += len(asyncio.run(_clients(port, size, seconds, lambda: 0.0)))
-    asked.cpu += server.cpu_seconds() - cpu
-    asked.seconds += time.monotonic() - began
-    every = 2.0 / asked.per_core
-    turn = iter(range(sys.maxsize))
-    first = time.monotonic() + 0.1
-    asked.paced += asyncio.run(_clients(port, size, seconds, lambda: first + next(turn) * every))
-
-
-async def _clients(port: int, size: int, seconds: float, due: Callable[[], float]) -> list[float]:
-    """Ask from several connections; returns milliseconds from when each request was due, or sent, to its answer."""
-    times: list[float] = []
-    deadline = time.monotonic() + seconds
-    await asyncio.gather(*(_client(port, size, deadline, due, times) for _ in range(_CLIENTS)))
-    return times
-
-
-async def _client(port: int, size: int, deadline: float, due: Callable[[], float], times: list[float]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while (moment := max(due(), time.monotonic())) < deadline:
-        await asyncio.sleep(max(0.0, moment - time.monotonic()))
-        writer.write(_request(size))
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if not answer.startswith(b"HTTP/1.1 204"):
-            raise RuntimeError(f"answered {answer[:80]!r}")
-        times.append(1000 * (time.monotonic() - moment))
-    writer.close()
-    await writer.wait_closed()
 
 
 def _request(size: int) -> bytes:

@@ -54,11 +54,7 @@ def peers(lowest: int, highest: int) -> list[System]:
     def streams(rig: Rig, site: Site, guarantee: str) -> Program:
         topics = (site.names.events(site.source), site.names.findings)
         arguments = (rig.servers, *topics, f"{site.name}-streams", guarantee, *limits, site.folder / "streams")
-        classes = f"{rig.classes}:{here().jars('bench')}/*"
-        # The heap of Tocsin's job; the compilers as Java picks them, which is best for it.
-        return Program(
-            [rig.java.executable, "-Xmx512m", "-XX:+UseSerialGC", "-cp", classes, "FailedLogins", *arguments], site.log
-        )
+        return streams_program(rig, site, "FailedLogins", *arguments)
 
     def quix(rig: Rig, site: Site) -> Program:
         topics = (site.names.events(site.source), site.names.findings)
@@ -73,6 +69,14 @@ def peers(lowest: int, highest: int) -> list[System]:
     ]
 
 
+def streams_program(rig: Rig, site: Site, name: str, *arguments: str | Path) -> Program:
+    """Start a Kafka Streams peer."""
+    classes = f"{rig.classes}:{here().jars('bench')}/*"
+    # The heap of Tocsin's job; the compilers as Java picks them, which is best for it.
+    java = (rig.java.executable, "-Xmx512m", "-XX:+UseSerialGC", "-cp", classes)
+    return Program([*java, name, *arguments], site.log)
+
+
 def floor() -> System:
     """One hop through a client, without any work."""
 
@@ -84,17 +88,17 @@ def floor() -> System:
 
 
 def compile_streams(rig: Rig) -> None:
-    """Compile the Kafka Streams peer.
+    """Compile the Kafka Streams peers.
 
     Raises:
-        ConfigError: this Java has no compiler, the peer's archives are not there, or its source does not compile.
+        ConfigError: this Java has no compiler, the peers' archives are not there, or a source does not compile.
     """
     jars = here().jars("bench")
     if not any(jars.glob("kafka-streams-*.jar")):
         raise ConfigError.one(jars, "does not hold the peers' archives; run: make bench")
     command = [rig.javac, "-Xlint:all", "-Werror", "-d", rig.classes, "-cp", f"{jars}/*"]
     done = subprocess.run(
-        [str(word) for word in [*command, _HERE / "kafka_streams" / "FailedLogins.java"]],
+        [str(word) for word in [*command, *(_HERE / "kafka_streams").glob("*.java")]],
         capture_output=True,
         text=True,
         check=False,

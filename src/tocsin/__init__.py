@@ -6,15 +6,32 @@ A detector needs two names from here, a flow or a view one::
     from tocsin import flow
     from tocsin import view
 
-and one more to say what `tables` are, where a function joins some::
+one more to find who sends nothing::
 
-    from tocsin import Tables
+    from tocsin import Entities
+
+and two more to say what `events` of several sources are, and `tables`, where a function takes them::
+
+    from tocsin import Sources, Tables
+
+a detector that takes one event after the other (`step`) two more::
+
+    from tocsin import Event, Levels, StepFinding, detector
+
+and those in which its cases are written (docs/testing.md)::
+
+    from tocsin import Case, at, email, line, tick, urgent
 
 This module and what it imports use the standard library alone, so that the set-up can run before anything is installed.
 """
 
-from tocsin.model.detector import Levels, Tables, detector
-from tocsin.model.flow import flow
+from tocsin.cases.case_language import Case, Timeline, at, email, line, tick, urgent
+from tocsin.model.detector import Entities, Levels, detector
+from tocsin.model.flow import Sources, Tables, flow
+from tocsin.model.steps.step_contract import Event, StepFinding
 from tocsin.model.view import view
 
-__all__ = ["Levels", "Tables", "detector", "flow", "view"]
+__all__ = [
+    "Case", "Entities", "Event", "Levels", "Sources", "StepFinding", "Tables", "Timeline", "at", "detector", "email",
+    "flow", "line", "tick", "urgent", "view",
+]  # fmt: skip

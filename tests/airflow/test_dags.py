@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -142,6 +143,20 @@ def test_a_backfill_takes_the_days_from_the_first_to_the_last_and_the_night_come
     assert backfill["mail"] == ["security@example.com"]
     assert (backfill["rules"]["parity"], backfill["upstream"]["parity"]) == ("none_failed", ["run"])
     assert backfill["params"]["day"]["format"] == "date"
+
+
+def test_a_view_is_computed_anew_when_somebody_triggers_it(project: Project) -> None:
+    folder = ROOT / "examples" / "words"
+    for name in ("sources/words.toml", "sources/lines.toml", "flows/words.py", "views/word_counts.py"):
+        (project.folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / name, project.folder / name)
+    found = project.read("backfill__view.word_counts")
+    assert found["errors"] == {}
+    assert [name for name in found["dags"] if name.startswith("backfill__")] == ["backfill__view.word_counts"]
+    dag = found["dags"]["backfill__view.word_counts"]
+    assert (dag["schedule"], dag["max_active_runs"], dag["pools"]) == ("None", 1, ["backfill"])
+    assert (dag["mail"], dag["retries"]) == (["platform@example.com"], {"rebuild": 0})
+    assert dag["params"]["incomplete"]["default"] is False
 
 
 def test_only_detectors_whose_findings_are_kept_are_backfilled(project: Project) -> None:

@@ -6,6 +6,9 @@ left.
 
 from __future__ import annotations
 
+import random
+import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, detect_job, next_window, ticking
+from tests.rig.detect_job import JOB, READY_SECONDS, WINDOW, DetectJob, LiveJob, detect_job, next_window, ticking
 from tests.rig.waiting import await_that, patient
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.job_report import JobState
@@ -196,3 +199,113 @@ def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: De
         assert done.rows_dropped_late == 0
     finally:
         ingest.close()
+
+
+STREAKS = '''"""Failed logins in a row."""
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from tocsin import Event, Levels, StepFinding, detector
+
+
+@dataclass(frozen=True)
+class Streak:
+    failures: int = 0
+    timer: datetime | None = None
+
+
+@detector(source="logins", entity="user_id", window=None, forget_after="1 hour", levels=Levels(email=2),
+          owner="a@example.com", runbook="https://example.com", stage="live")
+def step(key: str, state: Streak, event: Event) -> tuple[Streak, list[StepFinding]]:
+    if event.action == "broken":
+        raise ValueError(event.action)
+    failures = state.failures + 1 if event.action == "login failed" else 0
+    return Streak(failures, event.event_time + timedelta(seconds=30)), [StepFinding(failures)]
+
+
+def on_timer(key: str, state: Streak, at: datetime) -> tuple[Streak, list[StepFinding]]:
+    return Streak(), [StepFinding(100)]
+'''
+
+
+def streaks(written: list[tuple[datetime, str, str]]) -> dict[tuple[str, datetime], float]:
+    """Count what STREAKS must find: failures in a row, and each silence of 30 seconds, which ends a row."""
+    found: dict[tuple[str, datetime], float] = {}
+    silence, rows, last = timedelta(seconds=30), Counter[str](), dict[str, datetime]()
+    for moment, user, action in sorted(written):
+        if action == "broken":
+            continue
+        if user in last and last[user] + silence < moment:
+            found[user, last[user] + silence], rows[user] = 100, 0
+        rows[user] = rows[user] + 1 if action == "login failed" else 0
+        last[user] = moment
+        if rows[user] > 2:
+            found[user, moment] = rows[user]
+    return found | {(user, moment + silence): 100.0 for user, moment in last.items()}
+
+
+def test_step_is_exact_through_a_kill_and_leaves_out_what_it_fails_on(job: DetectJob) -> None:
+    """Events come late, twice and out of order; at last timers fire while nothing but ticks comes."""
+    (job.settings.project / "detectors" / "streaks.py").write_text(STREAKS)
+    job.job = "detector:streaks"
+    topic, chance = job.make_topics(), random.Random(4)
+    written: list[tuple[datetime, str, str]] = []
+
+    def send() -> None:
+        now = datetime.now(UTC)
+        for number in range(100):
+            moment, user, partition = now - timedelta(seconds=chance.uniform(0, 6)), f"user{number % 7}", number % 2
+            action = chance.choice(["login failed"] * 8 + ["login succeeded", "broken"])
+            record = topic.event(user, moment, now, partition, action=action)
+            written.append((moment, user, action))
+            if number % 10 == 0:
+                topic.write(record, partition)
+        topic.flush()
+
+    process = job.start("streaks")
+    running = job.await_report(lambda r: r.state is JobState.RUNNING)
+    assert running.mode == "micro-batch"
+    assert "real-time mode runs none" in running.reason
+    with ticking(topic):
+        send()
+        batches = job.committed_batches()
+        await_that(lambda: job.committed_batches() >= batches + 2, READY_SECONDS)
+        send()
+        job.kill(process)
+        job.start("streaks")
+        send()
+        expected = streaks(written)
+        await_that(lambda: len(job.findings()) >= len(expected), READY_SECONDS)
+    assert {(one.entity["user_id"], one.event_time_max): one.score for one in job.findings().values()} == expected
+    failed = job.await_report(lambda r: "failed_in_step" in r.counts)
+    line = STREAKS[: STREAKS.index("raise")].count("\n") + 1
+    assert f"(detectors/streaks.py:{line}: ValueError: broken)" in failed.reason
+    assert failed.state is JobState.RUNNING
+
+
+@pytest.mark.long
+def test_silence_is_found_in_every_window_through_a_kill(job: DetectJob) -> None:
+    """Ann sends some in the first windows and bob nothing ever; then nobody sends anything, and only ticks come."""
+    path = job.settings.project / "detectors" / "failed_logins.py"
+    text = path.read_text().replace("import Case,", "import Case, Entities,")
+    text = text.replace("levels=", 'expect=Entities(["ann", "bob"], minimum=3),\n    levels=')
+    path.write_text(re.sub(r"Levels\(.*?\)", "Levels(email=0)", text))
+    topic, first = job.make_topics(), next_window()
+    for number, count in enumerate((3, 2, 0, 5)):
+        topic.burst("ann", count, moment=first + number * WINDOW)
+    expected = {("ann", 1): 1.0, ("ann", 2): 3.0} | {("ann", number): 3.0 for number in range(4, 9)}
+    expected |= {("bob", number): 3.0 for number in range(9)}
+    began = first - timedelta(seconds=1)
+
+    def missing() -> dict[tuple[str, int], float]:
+        found = {(one.entity["user_id"], one.window_start): one.score for one in job.findings().values()}
+        numbered = {(user, (at - began) // WINDOW): score for (user, at), score in found.items() if at is not None}
+        return {place: score for place, score in numbered.items() if 0 <= place[1] < 9}
+
+    process = job.start()
+    with ticking(topic):
+        await_that(lambda: ("bob", 4) in missing(), READY_SECONDS)
+        job.kill_before_commit(process)
+        job.start()
+        await_that(lambda: ("bob", 8) in missing(), READY_SECONDS)
+    assert missing() == expected
+    assert job.await_report(lambda r: r.batch_id is not None).mode == "micro-batch"

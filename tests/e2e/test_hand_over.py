@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -18,8 +21,10 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
 from tests.rig.waiting import await_that, patient
 from tocsin.model.job_report import JobReport, JobState
-from tocsin.runtime.detector_versions import kept_versions, roll_back, roll_forward, version_in_force
+from tocsin.runtime.code_versions import catalog_in_force, kept_versions, roll_back, roll_forward, version_in_force
 from tocsin.runtime.heartbeat import read_beat
+from tocsin.supervision.job_kinds import desired_jobs
+from tocsin.supervision.planning.start_record import note_start
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"
@@ -86,7 +91,7 @@ class Deployment:
         return new
 
     def versions(self) -> list[str]:
-        return [one.version for one in kept_versions(self.job.settings, DETECTOR)]
+        return [one.version for one in kept_versions(self.job.settings, JOB)]
 
     def checkpoints(self) -> set[str]:
         return {path.parent.name for path in self.job.settings.checkpoint(JOB).glob("*/start.json")}
@@ -116,26 +121,43 @@ def test_the_same_state_goes_over_from_a_process_that_is_killed_exactly(deployed
     assert deployed.checkpoints() == before, "no state was made anew"
 
 
+def test_a_deploy_of_other_code_with_the_same_plan_is_known_to_keep_the_state(deployed: Deployment) -> None:
+    """The plan that is made without Kafka has the fingerprint of the job's."""
+    settings = deployed.job.settings
+    note_start(settings.state, JOB, desired_jobs(catalog_in_force(settings), settings)[JOB])
+    deployed.edit("failures = events", "failed = events")
+    deployed.edit("return failures", "return failed")
+    environment = os.environ | {"TOCSIN_PROJECT": str(settings.project), "TOCSIN_STATE": str(settings.state)}
+    environment["TOCSIN_KAFKA__TOPIC_PREFIX"] = settings.kafka.topic_prefix
+    command = [sys.executable, "-m", "tocsin.cli", "plan", JOB, "--spark", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (shown,) = json.loads(done.stdout)
+    beside = "it starts beside the running version and takes over"
+    assert (shown["effect"], shown["reasons"][-2:]) == ("restart", ["on the same state", beside])
+    assert any("function detect changed: failures = events.where(" in reason for reason in shown["reasons"])
+
+
 def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deployment) -> None:
     """While two versions run, and whichever is in force, each finding is there once, with its score."""
     settings, before = deployed.job.settings, deployed.checkpoints()
     with load(deployed.topic):
-        first = version_in_force(settings, DETECTOR)
+        first = version_in_force(settings, JOB)
         deployed.edit(PLAN, OTHER_PLAN)
         deployed.replace()
         both = deployed.checkpoints()
         assert len(both) == len(before) + 1
-        second = version_in_force(settings, DETECTOR)
+        second = version_in_force(settings, JOB)
         assert deployed.versions() == [first, second]
 
-        assert roll_back(settings, DETECTOR).version == first
+        assert roll_back(settings, JOB).version == first
         deployed.replace()
         report = deployed.job.report()
         assert report is not None
         assert report.version == first
         assert report.reason.startswith(f"rolled back to version {first}; ")
 
-        assert roll_forward(settings, DETECTOR)
+        assert roll_forward(settings, JOB)
         deployed.replace()
         report = deployed.job.report()
         assert report is not None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job
+from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job, text
 from tests.rig.waiting import patient
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
@@ -85,19 +87,53 @@ def write(topic: Topic) -> dict[tuple[str, datetime], tuple[str, float, bool]]:
     return expected
 
 
+def declare_words(job: DetectJob) -> Source:
+    """The source that the flow of the example writes."""
+    for file in ("sources/lines.toml", "sources/words.toml", "flows/words.py"):
+        (job.settings.project / file).parent.mkdir(exist_ok=True)
+        shutil.copy(here().root / "examples" / "words" / file, job.settings.project / file)
+    return read_catalog(job.settings.project).source("words")
+
+
+def write_words(job: DetectJob) -> dict[tuple[str, int, int], str]:
+    """What a flow writes that is killed now and then: several events of one line, and repeats; each word once."""
+    topic, planted = Topic(job.settings, "words"), {}
+    for offset in range(200):
+        for position in range(offset % 4):
+            identity = (f"flow:words/{position}:raw.lines", offset % 2, offset)
+            planted[identity] = f"word{position}"
+            value = dict(zip(("raw_topic", "raw_partition", "raw_offset"), identity, strict=True))
+            times = {"event_time": text(START + timedelta(minutes=offset)), "ingested_at": text(NOW)}
+            further = {"source": "words", "schema_version": 1, "word": planted[identity], "writer": "w"}
+            for _ in range(1 + (offset % 3 == 0)):
+                topic.write(json.dumps(value | times | further).encode(), position % 2)
+    topic.tick(NOW)
+    topic.flush()
+    return planted
+
+
+def sealed(job: DetectJob, source: Source) -> list[tuple[tuple[str, int, int], str]]:
+    """Identity and word of each row of history."""
+    with DayTable(job.settings, source) as table:
+        rows = [row for path in table.files() for row in pq.read_table(path).to_pylist()]
+    return [((row["raw_topic"], row["raw_partition"], row["raw_offset"]), row["word"]) for row in rows]
+
+
 def logins(job: DetectJob) -> Source:
     return read_catalog(job.settings.project).source("logins")
 
 
-def states(job: DetectJob) -> dict[date, DayState]:
-    settings, source = job.settings, logins(job)
+def states(job: DetectJob, source: Source | None = None) -> dict[date, DayState]:
+    settings, source = job.settings, source or logins(job)
     with DayTable(settings, source) as table:
-        return {one.day: one.state for one in standing("logins", known(settings, source, table))}
+        return {one.day: one.state for one in standing(source.name, known(settings, source, table))}
 
 
 def test_seal_and_backfill_find_exactly_what_was_planted_when_kafka_holds_it_no_more(job: DetectJob) -> None:
+    words = declare_words(job)
     topic, source = job.make_topics(), logins(job)
-    expected = write(topic)
+    planted, expected = write_words(job), write(topic)
+    assert land(job.settings, words).events > len(planted), "repeats land"
     entry = land(job.settings, source)
     assert entry.events == sum(topic.truth.failed.values()) + 80
     again = land(job.settings, source)
@@ -109,13 +145,16 @@ def test_seal_and_backfill_find_exactly_what_was_planted_when_kafka_holds_it_no_
     ends = [TopicPartition(events, partition, -1) for partition in (0, 1)]
     for future in client.delete_records(ends).values():
         future.result(patient(30))
-    code, said = submit(job, ("seal.py", "logins"), ("backfill.py", DETECTOR, f"--day={DAY}"))
+    code, said = submit(job, ("seal.py", "words"), ("seal.py", "logins"), ("backfill.py", DETECTOR, f"--day={DAY}"))
     assert code == 0, said[-3000:]
     # Spark tells where its servers are bound, before its level is set.
     assert "Server created on 127.0.0.1:" in said
     assert states(job)[DAY] is DayState.PUBLISHED
     assert verify(job.settings, source, checksums=True) == []
     assert backfilled(job) == expected
+    assert states(job, words)[DAY] is DayState.PUBLISHED
+    assert verify(job.settings, words, checksums=True) == []
+    assert sorted(sealed(job, words)) == sorted(planted.items()), "what a flow has written is sealed once"
 
     for number in range(61):
         topic.event("late", START + timedelta(hours=3, milliseconds=number), NOW, number % 2)

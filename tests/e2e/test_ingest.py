@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from itertools import islice, pairwise
 from typing import Any
 
@@ -27,9 +28,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
 )
 
 from tests.rig.broker import Broker
-from tests.rig.ingest_topics import WAIT, Identity, Topics, place
+from tests.rig.ingest_topics import COMMENT, WAIT, Identity, Topics, place
 from tests.rig.installation import READY_SECONDS, STOP_SECONDS, Installation, jvms_of
 from tests.rig.observed import INGEST
+from tests.rig.samples.networks import known_of, write_networks
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tocsin.dev.generator import Line, Traffic
@@ -46,6 +48,8 @@ from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.sparkjob.query.work import REAL_TIME
 
+COUNTRIES = {"0.0.0.0/1": "DE", "10.1.0.0/16": "FR", "192.0.2.0/28": "FR"}
+NETWORKS = [(ip_network(one), country) for one, country in COUNTRIES.items()]
 HOPELESS = b"\xff" * 300_000
 KEY = b"k" * 1_300_000  # as base64, with payload and headers, longer than a record in quarantine may be
 QUOTED = r"""
@@ -59,7 +63,8 @@ class LiveIngest:
 
     def __init__(self, installation: Installation) -> None:
         self.installation, self.topics = installation, Topics(installation)
-        self.settings, self.source = installation.settings, installation.catalog.source("logins")
+        self.settings = installation.settings
+        self.source = read_source(self.settings.project / "sources/logins.toml")
         self.sent: list[Line] = []
 
     def start(self) -> None:
@@ -115,6 +120,10 @@ class LiveIngest:
 def live(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveIngest]:
     with Installation(tmp_path_factory.mktemp("ingest"), broker) as one:
         copy_project(one.settings.project, "expectations")
+        path = one.settings.project / "sources/logins.toml"
+        looked_up = '[enrich]\ncountry = { by = "ip_address", file = "networks.csv" }\n'
+        path.write_text(f'ignore = "^{COMMENT.decode()}"\n{path.read_text()}\n{looked_up}')
+        write_networks(path.with_name("networks.csv"), NETWORKS)
         one.make_topics()
         leave_a_first_batch_that_was_killed(one)
         shared = LiveIngest(one)
@@ -159,6 +168,9 @@ def test_routes_counts_and_ticks(live: LiveIngest) -> None:
     bad = [line for line in lines if line.reason is not None]
     live.check()
     assert {event["raw_partition"] for event in topics.events()} == {0, 1}
+    countries = [(event.get("country"), known_of(NETWORKS, event["ip_address"])) for event in topics.events()]
+    assert all(found == known for found, known in countries)
+    assert {found for found, _ in countries} == {"DE", "FR"}
 
     waiting = list_quarantined(settings, source, Selection(limit=1_000))
     assert sorted(record.payload_sha256 or "" for record in waiting) == sorted(_sha256(line.value) for line in bad)
@@ -172,6 +184,9 @@ def test_routes_counts_and_ticks(live: LiveIngest) -> None:
     not_utf8 = sum(line.reason == "not_utf8" for line in bad)
     live.await_counts(records=len(lines), quarantined=len(bad), not_utf8=not_utf8)
 
+    topics.send(Line(datetime.now(UTC), COMMENT + b"no login at all", None) for _ in range(3))
+    live.await_counts(records=len(lines) + 3, ignored=3, quarantined=len(bad))
+    await_that(lambda: live.reason().endswith("; 3 records were ignored"), WAIT, live.state)
     before = topics.ticks()
     await_that(
         lambda: all(topics.ticks()[p] > n for p, n in before.items()), WAIT, lambda: "it does not tick when idle"
@@ -275,8 +290,8 @@ def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIng
     live.start()
     at, refused = send_what_is_refused(live)
     assert installation.stop(INGEST) == 0
-    read = topics.processed()
-    removed = send_and_remove_the_oldest(live) - read
+    read, ignored = topics.processed(), topics.ignored()
+    removed = send_and_remove_the_oldest(live) - read - ignored
     source = replay_with_milder_rules(live, refused)
     with contextlib.closing(Reporter(live.settings, detector_job("failed_logins"))) as detector:
         detector.update(state=JobState.RUNNING, delay_seconds=12.0)

@@ -224,8 +224,8 @@ def test_a_host_that_fails_and_hangs_is_reported_and_a_kill_sends_no_more_than_a
     assert len(server.asked) < 1_000, "it was not killed on its way"
 
     server.hangs.set()
-    words = ("--to-url", server.url, "--speed", "0", "--timeout", "1s")
-    hung = router.run(*words, code=1)
+    words = ("--to-url", server.url, "--speed", "0")
+    hung = router.run(*words, "--timeout", "3s", code=1)
     assert not hung["done"]
     assert set(hung["outcomes"]) == {"no answer"}
     assert hung["outcomes"]["no answer"] >= 20

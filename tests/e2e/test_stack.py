@@ -9,19 +9,31 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from tests.rig.certificates import write_certificate
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that, patient
+from tocsin.kafka.reader import TopicReader
+from tocsin.log_drain.sender import BatchSender
+from tocsin.model.finding import Finding
 
-JOBS = ["detector:failed_logins", "indexer", "ingest:logins", "notifier"]
+JOBS = ["detector:failed_logins", "drain", "indexer", "ingest:logins", "notifier"]
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     one = Stack(tmp_path_factory.mktemp("stack"))
+    certificate, key = write_certificate(one.project)
+    passwords = one.project / "passwords"
+    passwords.write_text("logins:secret\n")
+    passwords.chmod(0o600)
+    drain = {"credentials_file": passwords.name, "certificate_file": certificate.name, "key_file": key.name}
+    settings = "\n".join(f'{name} = "{file}"' for name, file in drain.items())
+    (one.project / "tocsin.toml").write_text(f"[drain]\n{settings}\n")
     try:
         one.up("--free-ports")
         one.ready()
@@ -38,6 +50,34 @@ def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
     assert sorted(found) == sorted([*JOBS, "kafka", "mail"])
     assert {one["state"] for one in found.values()} == {"running"}
     assert found["detector:failed_logins"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
+
+
+def test_lines_that_are_sent_twice_are_found_once(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through drain, ingest and detector, over TLS."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(stack.project / "test-certificate.pem"))
+    settings, sent = stack.settings, 57
+    moment = datetime.now(UTC).isoformat()
+    line = f"user_id: drained | timestamp: {moment} | ip_address: 192.0.2.1 | action: login failed | message: m"
+
+    def send(count: int, repeat: float) -> None:
+        url = f"https://127.0.0.1:{settings.drain.port}/logs"
+        sender = BatchSender(url, "logins", "secret", repeat=repeat, patience=patient(60))
+        sender.send([line.encode()] * count)
+        assert (sender.sent.lines, sender.sent.repeats) == (count, int(repeat))
+
+    def scores() -> list[float]:
+        with TopicReader(settings, "test", settings.names.findings) as reader:
+            found = [Finding.from_record(m.value() or b"", "f", 0, 0) for m in reader.read(*reader.bounds())]
+        return [one.score for one in found if one.entity == {"user_id": "drained"}]
+
+    for _ in range(3):
+        send(sent // 3, repeat=1.0)
+    await_that(lambda: sent in scores(), 60)
+    send(1, repeat=0.0)  # its key is that of the others, so it comes behind all repeats
+    await_that(lambda: sent + 1 in scores(), 60)
+    assert max(scores()) == sent + 1
+    with TopicReader(settings, "test", settings.names.raw("logins")) as reader:
+        assert sum(b"drained" in (m.value() or b"") for m in reader.read(*reader.bounds())) == 2 * sent + 1
 
 
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:

@@ -1,4 +1,7 @@
-"""A detector that joins a changing table, as real processes: findings equal a recount across changes and kills."""
+"""Detectors that join, as real processes: a table that changes, and a second stream.
+
+Findings equal a recount across changes and kills.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import random
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,20 +20,38 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.compute_job import Events, load
-from tests.rig.detect_job import READY_SECONDS, DetectJob, text
+from tests.rig.detect_job import READY_SECONDS, DetectJob, repeated, text
 from tests.rig.waiting import await_that
 from tocsin.kafka.reader import TopicReader, appended_at
+from tocsin.kafka.topic_set import Position
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.job_report import JobState
 from tocsin.model.names import table_job
 from tocsin.project.catalog import read_catalog
 from tocsin.provision.paths import here
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
 from tocsin.tables.published_table import TableFolder
 
 EPOCH, WINDOW, SETTLE = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=10), timedelta(seconds=30)
+AFTER = timedelta(seconds=5)
 CUSTOMERS = ("a", "b", "c")
 Scores = dict[tuple[str, datetime], float]
+BUSY = '''"""Customers who do much: purchases and changes of the address together."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin import Levels, Sources, detector
+
+
+@detector(source=["purchases", "address_changes"], entity="customer_id", window="10 seconds",
+          levels=Levels(email=5, urgent=1000), owner="a@example.com", runbook="docs/runbooks/busy.md", stage="live")
+def detect(events: Sources) -> DataFrame:
+    bought, moved = (events[name].select("event_time", "customer_id") for name in ("purchases", "address_changes"))
+    rows = events.with_window(bought.unionByName(moved))
+    return rows.groupBy("window", "customer_id").agg(F.count("*").alias("score"))
+'''
 
 
 class SpendingJobs(DetectJob):
@@ -43,16 +65,21 @@ class SpendingJobs(DetectJob):
         shutil.copytree(here().root / "examples" / "spending", project)
         for path, before, after in (
             ("detectors/high_spending.py", '"10 minutes"', '"10 seconds"'),
+            ("detectors/spending_after_change.py", '"10 minutes"', '"10 seconds"'),
+            ("detectors/spending_after_change.py", "10 MINUTES", "5 SECONDS"),
             ("tables/segments.toml", '"2 minutes"', '"30 seconds"'),
         ):
             declared = (project / path).read_text()
             assert before in declared
             (project / path).write_text(declared.replace(before, after))
+        (project / "detectors" / "busy.py").write_text(BUSY)
         catalog = read_catalog(project)
         assert not catalog.broken
         ensure_topics(self.settings, catalog)
         self.customers, self.purchases = Events(self.settings, "customers"), Events(self.settings, "purchases")
+        self.changes = Events(self.settings, "address_changes")
         self.written: list[tuple[str, datetime, float]] = []
+        self.changed: list[tuple[str, datetime]] = []
 
     def keep_table(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tocsin.tables", "segments", "--label", "job=x"]
@@ -69,6 +96,30 @@ class SpendingJobs(DetectJob):
         customer, amount, now = chance.choice(CUSTOMERS), chance.choice([1.0, 20.0]), datetime.now(UTC)
         self.purchases.write(chance.randrange(2), now, customer_id=customer, timestamp=text(now), amount=amount)
         self.written.append((customer, now, amount))
+
+    def move(self, chance: random.Random) -> None:
+        customer, now = chance.choice(CUSTOMERS), datetime.now(UTC)
+        self.changes.write(chance.randrange(2), now, customer_id=customer, timestamp=text(now))
+        self.changed.append((customer, now))
+
+    def tick(self) -> None:
+        """Write a tick into each partition of both sources of the join, as ingests that keep up do."""
+        for events in (self.purchases, self.changes):
+            events.tick(datetime.now(UTC), partitions=2)
+
+    def after_a_change(self) -> Scores:
+        """Recount the scores above 200 of purchases within 5 seconds after a change."""
+        scores: Scores = defaultdict(float)
+        for customer, moment, amount in self.written:
+            if any(one == customer and at <= moment <= at + AFTER for one, at in self.changed):
+                scores[customer, moment - (moment - EPOCH) % WINDOW] += amount
+        return {key: score for key, score in scores.items() if score > 200}
+
+    def together(self) -> Scores:
+        """Recount the purchases and changes of each customer, where they are more than 5 in a window."""
+        happened = [(customer, at) for customer, at, _ in self.written] + self.changed
+        counts = Counter((customer, at - (at - EPOCH) % WINDOW) for customer, at in happened)
+        return {key: float(count) for key, count in counts.items() if count > 5}
 
     def expected(self) -> Scores:
         """Recount the scores above 10, by the rows that the table says; none of them holds too early."""
@@ -90,6 +141,11 @@ class SpendingJobs(DetectJob):
             if held:
                 scores[customer, moment - (moment - EPOCH) % WINDOW] += amount / held[-1]
         return {key: score for key, score in scores.items() if score > 10}
+
+    def reached(self) -> Position:
+        """The position of the query, in all topics."""
+        (query,) = self.settings.checkpoint(self.job).glob("*/query*")
+        return read_committed(query) or {}
 
     def found(self) -> Scores:
         findings = self.findings().values()
@@ -133,3 +189,45 @@ def wrong(found: Scores, expected: Scores) -> str:
     windows = sorted(found.keys() | expected.keys())
     pairs = {one: (found.get(one), expected.get(one)) for one in windows}
     return "\n".join(f"{one}: {pair}" for one, pair in pairs.items() if pair[0] != pytest.approx(pair[1]))
+
+
+JOINED = "it joins two streams: each finding is made when its window has closed"
+UNITED = "it puts streams together whose duplicates are dropped, which real-time mode does not support"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "runs", "recount"),
+    [
+        ("spending_after_change", (MICRO_BATCH, JOINED), SpendingJobs.after_a_change),
+        ("busy", (MICRO_BATCH, UNITED), SpendingJobs.together),
+    ],
+)
+def test_two_streams_joined_or_put_together_equal_a_recount_though_the_job_is_killed(
+    tmp_path: Path, broker: Broker, name: str, runs: tuple[str, str], recount: Callable[[SpendingJobs], Scores]
+) -> None:
+    chance, jobs = random.Random(2), SpendingJobs(tmp_path, broker)
+    jobs.job = f"detector:{name}"
+    try:
+        detector = jobs.start(name)
+        with load(lambda: jobs.buy(chance), each_second=60), load(lambda: jobs.move(chance), each_second=1):
+            running = jobs.await_report(lambda r: (r.mode, r.state) == (runs[0], JobState.RUNNING))
+            assert running.reason == runs[1]
+            await_that(lambda: bool(jobs.found()), READY_SECONDS)
+            before = dict(jobs.found())
+            jobs.kill(detector)
+            detector = jobs.start(name)
+            jobs.await_report(lambda r: (r.pid, r.state) == (detector.pid, JobState.RUNNING))
+            await_that(lambda: len(jobs.found()) > len(before) + 2, READY_SECONDS)
+        jobs.purchases.flush()
+        jobs.changes.flush()
+        expected = recount(jobs)
+        with repeated(jobs.tick, 1):
+            await_that(lambda: not wrong(jobs.found(), expected), READY_SECONDS, lambda: wrong(jobs.found(), expected))
+        report = jobs.await_report(lambda r: r.lag_records < 100)
+        assert {place.rpartition("/")[0] for place in jobs.reached()} == {
+            jobs.settings.names.events(name) for name in ("purchases", "address_changes")
+        }
+        assert report.watermark is not None
+    finally:
+        jobs.close()

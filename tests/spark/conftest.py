@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.raw_records import Read, reading
 from tocsin.backfill import trial
-from tocsin.backfill.spark import backfill_run
-from tocsin.history import sealing
+from tocsin.backfill.parity import today_parity
+from tocsin.backfill.spark import backfill_run, view_rebuild
+from tocsin.history import sealing, table_refresh
 from tocsin.history.spark import import_files
 from tocsin.model.finding import Finding
 from tocsin.project.setting_blocks import SparkSettings
@@ -55,7 +56,7 @@ def sharing(spark: SparkSession) -> Iterator[list[str]]:
         yield spark
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (backfill_run, import_files, sealing, trial):
+        for module in (backfill_run, import_files, sealing, table_refresh, today_parity, trial, view_rebuild):
             patch.setattr(module, "running_batch", running)
         yield starts
 

@@ -20,7 +20,7 @@ SOURCE = Source(
     columns={"user_id": "string", "timestamp": "timestamp", "action": "string", "amount": "double", "tries": "int"},
 )  # fmt: skip
 SPEC = DetectorSpec(
-    name="d", path=Path("detectors/d.py"), source="logins", entity=("user_id",), window=timedelta(seconds=10),
+    name="d", path=Path("detectors/d.py"), sources=("logins",), entity=("user_id",), window=timedelta(seconds=10),
     levels=Levels(email=50, urgent=100), owner="o@example.com", runbook="r", stage=Stage.LIVE, title="t", doc="t",
     version="v",
 )  # fmt: skip

@@ -42,7 +42,7 @@ class Example:
         catalog = read_catalog(here().root / "examples" / example)
         assert not catalog.broken
         spec = catalog.view(view)
-        return cls(spec, catalog.source(spec.source))
+        return cls(spec, catalog.source(spec.sources[0]))
 
     def rows(self, records: DataFrame) -> DataFrame:
         events = prepare_events(parse_events(records, self.source), self.spec.computed, self.source.lateness)
@@ -51,7 +51,7 @@ class Example:
     def plan(self, spark: SparkSession) -> QueryPlan:
         """What Spark says to its stream."""
         kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "e")
-        return read_plan(self.rows(kafka.load()), self.spec, self.source)
+        return read_plan(self.rows(kafka.load()), self.spec, [self.source])
 
     def result(self, spark: SparkSession, events: Events) -> Rows:
         """The values by the identity of their rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def line(text: str | None, offset: int, **columns: Any) -> dict[str, Any]:
 
 
 def rows_of(spec: FlowSpec, catalog: Catalog, records: DataFrame) -> DataFrame:
-    rows = apply_flow(DeclaredFunction(spec.path, "flow"), records, catalog.source(spec.source))
+    rows = apply_flow(DeclaredFunction(spec.path, "flow"), spec, catalog.sources_of(spec), lambda _: records)
     return make_events(rows, spec, catalog.source(spec.to), Names("t."))
 
 
@@ -125,7 +126,11 @@ def test_what_cannot_be_an_event_is_left_out_and_counted(spark: SparkSession, tm
         ('return events.select("*", F.lit(1).alias("wrod"))', "did you mean 'wrod'?"),
         ('return events.select("*", F.lit(1).alias("word"))', "word: must be string, not int"),
         (SHORT + '.drop("raw_offset")', "no column 'raw_offset'"),
-        (SHORT + '.withColumn("event_time", F.current_timestamp())', "flow: calls current_timestamp()"),
+        (SHORT + '.withColumn("event_time", F.expr("current_timestamp()"))', "flow: calls current_timestamp()"),
+        (
+            SHORT + ".unionAll(events.select('*', F.col('line').alias('word')))",
+            "together with themselves",
+        ),
         (SHORT + '.orderBy("word")', "flow: cannot run: it uses orderBy"),
         (SHORT + '.withColumn("position", F.lit("a"))', "position: must be a whole number, not string"),
         (SHORT + '.where(F.col("word").rlike("(a|b)*c"))', "overflows Java's stack"),
@@ -138,6 +143,56 @@ def test_what_is_wrong_with_a_flow_is_told(
     with pytest.raises(ConfigError) as caught:
         plan_flow(spark, spec_of(tmp_path, body), catalog)
     assert told in str(caught.value)
+
+
+BOTH = "lines, words = events['lines'].withColumnRenamed('line', 'word'), events['words']; "
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (BOTH + "return lines.select(words.columns).unionByName(words)", ""),
+        (
+            BOTH + "return lines.select(words.columns).unionByName(words).unionByName(words)",
+            "together with themselves",
+        ),
+        (BOTH + "return lines.join(words.select('word'), 'word')", "joins two streams, which takes state"),
+        (BOTH + "return words", "does not read source 'lines'"),
+        ("return events['line']", "did you mean 'lines'?"),
+        ("return events.with_window(events['lines'])", "there is no window to add: a flow has none"),
+    ],
+)
+def test_a_flow_puts_sources_together_and_does_not_join_them(
+    spark: SparkSession, tmp_path: Path, catalog: Catalog, body: str, told: str
+) -> None:
+    spec, both = two_sources(tmp_path, catalog, body)
+    if told:
+        with pytest.raises(ConfigError) as caught:
+            plan_flow(spark, spec, both)
+        assert told in str(caught.value)
+    else:
+        assert plan_flow(spark, spec, both).order == ["lines", "words"]
+
+
+def two_sources(folder: Path, catalog: Catalog, body: str) -> tuple[FlowSpec, Catalog]:
+    spec = replace(spec_of(folder, body), sources=("words", "lines"), to="both")
+    to = catalog.source("words").model_copy(update={"name": "both"})
+    return spec, Catalog(sources={**catalog.sources, "both": to}, flows={**catalog.flows, spec.name: spec})
+
+
+def test_events_of_several_sources_keep_apart(
+    spark: SparkSession, tmp_path: Path, catalog: Catalog, records: Records
+) -> None:
+    spec, both = two_sources(tmp_path, catalog, BOTH + "return lines.select(words.columns).unionByName(words)")
+    word = line(None, 0, raw_topic="flow:words/0:raw.lines", source="words", word="b")
+    given = {"lines": [line("a", 0), tick("12:00:01")], "words": [word, tick("12:00:01")]}
+    flow = plan_flow(spark, spec, both).function
+    rows = apply_flow(flow, spec, both.sources_of(spec), lambda source: records(given[source.name]))
+    found = [json.loads(row.value) for row in make_events(rows, spec, both.source("both"), Names()).collect()]
+    assert {(one["raw_topic"], one["raw_offset"], one["word"]) for one in found} == {
+        ("flow:short/:raw.lines", 0, "a"),
+        ("flow:short/:flow:words/0:raw.lines", 0, "b"),
+    }
 
 
 @pytest.mark.parametrize("name", ["words", "text_transformer"])

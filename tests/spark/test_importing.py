@@ -90,6 +90,19 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
     assert verify(history.settings, history.source, checksums=True) == []
 
 
+def test_what_is_ignored_lands_nowhere_and_what_has_no_time_is_not_imported(history: History, tmp_path: Path) -> None:
+    lines = [json.dumps(one) for one in logins(2)]
+    (tmp_path / "past.jsonl").write_text("\n".join(["# comment", *lines, "no login"]))
+    commented = history.source.model_copy(update={"ignore": ("^#",)})
+    (done,) = import_files.import_files(history.settings, commented, [tmp_path / "past.jsonl"])
+    assert not isinstance(done, ConfigError)
+    assert done.entry.imported is not None
+    assert (done.entry.imported.rows, done.entry.imported.refused, done.entry.events) == (4, 1, 2)
+    timeless = history.source.model_copy(update={"event_time": "ingested_at"})
+    with pytest.raises(ConfigError, match="all events of a file would seem to happen while it is read"):
+        list(import_files.import_files(history.settings, timeless, [tmp_path / "past.jsonl"]))
+
+
 def test_csv_and_parquet_give_the_same_events_as_lines(history: History, spark: SparkSession, tmp_path: Path) -> None:
     rows = logins(9, message="a, b")
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(one) for one in rows))

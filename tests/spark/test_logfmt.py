@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.spark.raw_records import ROOT, Raw, Read, source
-from tocsin.ingest.line_forms import logfmt_value
+from tocsin.ingest.line_forms import logfmt_reader
 from tocsin.model.source import Format
 from tocsin.project.source_file import read_source
 
@@ -75,10 +75,10 @@ def test_spark_and_python_read_every_line_alike(read: Read) -> None:
     )
     lines = [f"{line} ts=1767268799" for line in lines]
     for line, out in zip(lines, read(declared, *lines), strict=True):
-        told = {column: logfmt_value(line.encode(), column) for column in columns}
+        told = {column: logfmt_reader(column)(line.encode()) for column in columns}
         expected = {column: value.decode() for column, value in told.items() if value is not None}
         found = {column: out.columns[column] for column in columns if column in out.columns}
-        if logfmt_value(line.encode(), "ts") == b"1767268799":
+        if logfmt_reader("ts")(line.encode()) == b"1767268799":
             assert found == expected, line
         else:
             assert out.reasons, line

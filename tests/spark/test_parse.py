@@ -131,7 +131,7 @@ def test_an_epoch_beyond_all_calendars_kills_nothing(read: Read) -> None:
 def test_regular_expressions(read: Read) -> None:
     pattern = r"(?<visitor>\S+) \[(?<at>[^\]]+)\](?: n=(?<n>-?\w*))?"
     columns = {"visitor": "string", "at": "timestamp", "n": "int", "note": "string"}
-    visits = source(formats=(Format.REGEX,), pattern=pattern, columns=columns, optional=frozenset({"n", "note"}))
+    visits = source(formats=(Format.REGEX,), patterns=(pattern,), columns=columns, optional=frozenset({"n", "note"}))
     at = "[2026-01-01T11:59:59Z]"
     found = read(visits, f"v {at} n=5", f"v {at}", f"v {at} n=", f"v {at} n=five", f"v {at} trailing", "nothing", " ")
     assert [out.reasons or out.columns.get("n") for out in found] == [
@@ -150,7 +150,7 @@ def test_regular_expressions_beside_json(read: Read) -> None:
     columns = {"visitor": "string", "at": "timestamp"}
     visits = source(
         formats=(Format.REGEX, Format.JSON),
-        pattern="(?<visitor>[a-z]+) (?<at>.+)",
+        patterns=("(?<visitor>[a-z]+) (?<at>.+)",),
         columns=columns,
         optional=frozenset(),
     )
@@ -239,7 +239,14 @@ def test_what_is_counted(spark: SparkSession) -> None:
         (None, v.encode() if isinstance(v, str) else v, "raw.logins", 0, n, NOW, None) for n, v in enumerate(values)
     ]
     counted = observe(parsed(spark.createDataFrame(rows, SCHEMA), LOGINS))
-    figures = dict.fromkeys(Reason, 0) | {"records": 8, "quarantined": 6, "missing": 2, "not_utf8": 1, "empty": 1}
+    figures = dict.fromkeys(Reason, 0) | {
+        "records": 8,
+        "ignored": 0,
+        "quarantined": 6,
+        "missing": 2,
+        "not_utf8": 1,
+        "empty": 1,
+    }
     figures |= {"not_key_value": 1, "no_value": 1, "unknown_fields": 3, "repeated_fields": 1, "replayed": 0}
     assert OBSERVATION == "ingest"
     assert _figures(spark, counted) == {str(name): count for name, count in figures.items()} | {

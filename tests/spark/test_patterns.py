@@ -84,11 +84,18 @@ def test_faults_of_a_source_and_its_rules_are_told_all_at_once(spark: SparkSessi
         tmp_path, "rows", expect(name="deep", regex="(a|b)*c", **matching), expect(name="flat", regex="^/", **matching)
     )
     rules = read_row_rules(tmp_path, VISITS)
-    lines = VISITS.model_copy(update={"formats": (Format.REGEX,), "pattern": "(?<visitor>(?:a|b)*) (?<at>.*)"})
+    lines = VISITS.model_copy(
+        update={
+            "formats": (Format.REGEX,),
+            "patterns": ("(?<visitor>(?:a|b)*) (?<at>.*)",),
+            "ignore": ("^#", "(x|y)*z"),
+        }
+    )
     with pytest.raises(ConfigError) as told:
         check_source(spark, lines, rules)
     assert [(fault.where, fault.key) for fault in told.value.faults] == [
         ("sources/visits.toml", "pattern"),
+        ("sources/visits.toml", "ignore"),
         ("expectations/visits.rows.json", "deep.regex"),
     ]
     check_source(spark, VISITS, rules[1:])
@@ -107,11 +114,11 @@ def test_an_ingest_tries_the_patterns_before_it_reads(spark: SparkSession, tmp_p
 def test_a_line_that_overflows_the_matcher_goes_to_quarantine(spark: SparkSession) -> None:
     recursive, possessive = (rf'(?<at>[^ ]+) "(?<visitor>(?:[^"\\]|\\.){repeat})"' for repeat in ("*", "*+"))
     columns = {"visitor": "string", "at": "timestamp"}
-    visits = source(formats=(Format.REGEX,), pattern=recursive, columns=columns, optional=frozenset())
+    visits = source(formats=(Format.REGEX,), patterns=(recursive,), columns=columns, optional=frozenset())
     texts = [f'2026-01-01T11:59:59Z "{"x" * length}"' for length in (9, 2_000, 20_000, visits.max_bytes - 23)]
     read = reading(spark)
     found = read(visits, *texts, texts[0], 'nothing\0 "at" all')
     assert found[1].reasons in ([], ["no_match"]), "near the edge the depth of the stack decides"
     assert [out.reasons for out in found[:1] + found[2:]] == [[], ["no_match"], ["no_match"], [], ["no_match"]]
-    whole = read(visits.model_copy(update={"pattern": possessive}), *texts)
+    whole = read(visits.model_copy(update={"patterns": (possessive,)}), *texts)
     assert [len(out.columns["visitor"]) for out in whole] == [9, 2_000, 20_000, visits.max_bytes - 23]

@@ -59,7 +59,7 @@ FINAL: dict[str, Callable[[], Detect]] = {
     "median": lambda: score(F.median("amount")),
     "standard deviation": lambda: score(F.stddev("amount")),
     "ratio": lambda: score(F.count_if(failed()) / F.count("*")),
-    "fewer than": lambda: score(F.lit(10) - F.count("*")),
+    "fewer than": lambda: score(F.lit(100) - F.count("*")),
     "negative": lambda: score(-F.count("*")),
     "min": lambda: score(F.min("amount")),
     "ratio, later": lambda: lambda e: by_user(F.count_if(failed()).alias("a"), F.count("*").alias("b"))(e).withColumn(

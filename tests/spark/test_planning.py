@@ -25,7 +25,7 @@ from tocsin import Levels, detector
     levels=Levels(email=50),
     owner="security@example.com",
     runbook="docs/runbooks/failed_logins.md",
-    stage="live",
+    stage="draft",
 )
 def detect(events: DataFrame) -> DataFrame:
     return events.where("{condition}").groupBy("window", "user_id").agg({score}.alias("score"))
@@ -45,7 +45,11 @@ at = "timestamp"
 
 
 def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Check `project`, as somebody would whose PYTHONPATH holds modules that no job finds."""
+    (project / "own").mkdir()
+    (project / "own" / "found_by_nobody_else.py").touch()
     environment = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
+    environment["PYTHONPATH"] = str(project / "own")
     command = [sys.executable, "-m", "tocsin.cli", "check", "--plan", *options]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
@@ -53,7 +57,7 @@ def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -> None:
     copy_project(tmp_path)
     done = check(tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), "no word of Spark or Java"
     assert (
         "failed_logins: real-time (every operator of the plan runs in real-time mode); the score is rising"
         in done.stdout
@@ -72,15 +76,19 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
         text = DETECTOR.replace("{condition}", condition).replace("{score}", score)
         (tmp_path / "detectors" / f"{name}.py").write_text(text)
     write_suite(tmp_path, r"^a{,3}$")
+    text = (tmp_path / "detectors" / "unkind.py").read_text()
+    lost = text.replace("from tocsin import", "import found_by_nobody_else\nfrom tocsin import")
+    (tmp_path / "detectors" / "lost.py").write_text(lost)
     done = check(tmp_path, "--json")
-    assert done.returncode == 1, done.stderr
+    assert (done.returncode, done.stderr) == (1, "")
     faults = {(Path(fault["where"]).name, fault["key"]): fault["what"] for fault in json.loads(done.stdout)}
     assert "is not a Java regular expression: Unknown inline modifier" in faults["codes.toml", "pattern"]
     assert "acton" in faults["unknown.py", "detect"]
     assert "neither rising nor final" in faults["unkind.py", "score"]
     assert "is not a Java regular expression: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
     assert "'failed.*login' takes more than 5 s on 262,1" in faults["slow.py", "detect"]
-    assert len(faults) == 5
+    assert "No module named 'found_by_nobody_else'" in faults["lost.py", None]
+    assert len(faults) == 6
 
 
 def write_suite(project: Path, regex: str) -> None:

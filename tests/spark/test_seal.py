@@ -269,8 +269,8 @@ def test_a_range_of_history_counts_each_event_once_and_only_its_own_windows(
         end=begin(DAY) + timedelta(hours=1, seconds=600),
         run_id="a",
     )
-    read = EventReader(lambda one: with_tick(sealed_events(one, history.places, history.source, {DAY: version})))
-    rows = find_in_range(spark, read, spec, history.source, wanted).select("value").collect()
+    read = EventReader(lambda one, _: with_tick(sealed_events(one, history.places, history.source, {DAY: version})))
+    rows = find_in_range(spark, read, spec, [history.source], wanted).select("value").collect()
     found = [json.loads(row["value"]) for row in rows]
     assert {one["entity"]["user_id"]: one["score"] for one in found} == {"more": 51, "many": 130}
 

@@ -33,7 +33,7 @@ def test_an_event_that_its_topic_would_not_take_goes_to_quarantine(read: Read) -
     """A pattern may capture one text many times over."""
     columns = {f"c{number}": "string" for number in range(9)}
     again = "".join(f"(?=(?<{name}>.*))" for name in columns)
-    fields = {"formats": (Format.REGEX,), "pattern": rf"(?<visitor>\S+) (?<at>\S+) {again}.*", "columns": columns}
+    fields = {"formats": (Format.REGEX,), "patterns": (rf"(?<visitor>\S+) (?<at>\S+) {again}.*",), "columns": columns}
     fields["columns"] = {"visitor": "string", "at": "timestamp"} | columns
     made = source(**fields, optional=frozenset(columns), max_bytes=VALUE_BYTES)
     short, long = (b"v 2026-01-01T11:59:59Z " + b"x" * length for length in (10_000, 1_000_000))

@@ -173,7 +173,7 @@ def test_what_is_planned_after_a_pause_joins_the_newest_rows(spark: SparkSession
     folder = TableFolder(installed, read_catalog(installed.project).table("segments"))
     folder.publish([version("a", "student", at("00"))], datetime.now(UTC))
     declared = SimpleNamespace(path=WHERE, tables=("segments",))
-    tables = StreamTables(installed, declared, SOURCE, batch_seconds=5)
+    tables = StreamTables(installed, declared, [SOURCE], batch_seconds=5)
     assert tables.newest() is None
     run: Any = SimpleNamespace(spark=spark, is_stopping=False)
     assert tables.opened(run)
@@ -204,9 +204,9 @@ def test_a_row_that_would_hold_before_it_is_read_is_refused(installed: Settings,
     catalog = read_catalog(example)
     spec, source = catalog.detector("high_spending"), catalog.source("purchases")
     settings = installed.model_copy(update={"project": example})
-    check_settle(settings, spec, source, batch_seconds=60)
+    check_settle(settings, spec, [source], batch_seconds=60)
     with pytest.raises(ConfigError, match=r"settle.*too short for high_spending\.py.*at least 167 seconds"):
-        check_settle(settings, spec, source, batch_seconds=120)
+        check_settle(settings, spec, [source], batch_seconds=120)
 
 
 def test_the_shipped_detector_finds_what_a_recount_finds(spark: SparkSession) -> None:
@@ -228,10 +228,10 @@ def test_the_shipped_detector_finds_what_a_recount_finds(spark: SparkSession) ->
                                 "customer_id": customer, "timestamp": text, "amount": amount})  # fmt: skip
     records = spark.createDataFrame([(json.dumps(one).encode(),) for one in written], "value binary")
     read = EventReader(
-        lambda _: parse_events(records, source), tables=lambda one: versions_of(one, spec.path, table, usual)
+        lambda *_: parse_events(records, source), tables=lambda one: versions_of(one, spec.path, table, usual)
     )
     hour = Range(start=moment("11:00:00"), end=moment("13:00:00"), run_id="r")
-    found = told(find_in_range(spark, read, spec, source, hour))
+    found = told(find_in_range(spark, read, spec, [source], hour))
     over = {key: score for key, score in expected.items() if score > 10}
     assert len(over) == 2
     assert {(one.entity["customer_id"], one.window_start): one.score for one in found} == pytest.approx(over)

@@ -39,6 +39,25 @@ SESSIONS = """\
     session = F.session_window("event_time", "5 minutes").alias("window")
     return failures.drop("window").groupBy(session, "user_id").agg("""
 
+# Finds the first event of a day by a user who was there on a day before.
+AGAIN = '''"""Users who come again on a later day."""
+from dataclasses import dataclass
+from datetime import datetime
+from tocsin import Event, Levels, StepFinding, detector
+
+
+@dataclass(frozen=True)
+class Seen:
+    last: datetime | None = None
+
+
+@detector(source="logins", entity="user_id", window=None, forget_after="3 days", levels=Levels(email=0),
+          owner="a@example.com", runbook="https://example.com", stage="live")
+def step(key: str, state: Seen, event: Event) -> tuple[Seen, list[StepFinding]]:
+    days = 0 if state.last is None else (event.event_time.date() - state.last.date()).days
+    return Seen(event.event_time), [StepFinding(days)] if days else []
+'''
+
 
 @dataclass
 class Told:
@@ -93,6 +112,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sessions = text.replace('    return failures.groupBy("window", "user_id").agg(', SESSIONS)
     assert sessions != text
     (folder / "detectors" / "sessions.py").write_text(sessions)
+    (folder / "detectors" / "again.py").write_text(AGAIN)
     return folder
 
 
@@ -114,6 +134,7 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "limits": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "limits.py")],
         "window": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "window.py"), "--json"],
         "itself": ["diff", "--detector", "failed_logins", "--with", str(project / "detectors" / "failed_logins.py")],
+        "again": ["backtest", "--detector", "again", "--json", "--days", "1"],
         "sessions": ["backtest", "--detector", "sessions"],
         "backfill": ["backfill", *both, "--yes"],
         "plan": ["backfill", *both, "--plan"],
@@ -181,18 +202,19 @@ def test_other_limits_are_told_finding_by_finding(told: dict[str, Told]) -> None
     one = told["limits"]
     assert one.code == 1, one.err
     table = [line.split() for line in one.out.splitlines()[1:3]]
-    assert [words[2:] for words in table] == [["low", "email", "51"], ["often", "urgent", "90", "email", "90"]]
+    assert [words[2:] for words in table] == [["low", "email", "51"], ["often", "email", "90", "urgent", "90"]]
     assert f"{DAYS[0]} 00:01:40" in one.out
-    assert "3 days: 4 alike, 0 gone, 1 new, 1 with another level or score" in one.out
+    assert [str(DAYS[0]), "1", "1", "0", "0", "0"] in [line.split() for line in one.out.splitlines()]
+    assert "3 days: 4 alike, 1 gone, 0 new, 1 with another level, 0 with another score alone" in one.out
 
 
 def test_another_window_makes_other_findings(told: dict[str, Told]) -> None:
     one = told["window"]
     assert one.code == 1, one.err
     found = json.loads(one.out)
-    gone = [change(key, 20, said(score), None) for key, score in truth(50, 20).items()]
-    new = [change(key, 10, None, said(score)) for key, score in truth(50).items()]
-    assert {"split", "low"} <= {one["entity"]["user_id"] for one in gone}
+    new = [change(key, 20, None, said(score)) for key, score in truth(50, 20).items()]
+    gone = [change(key, 10, said(score), None) for key, score in truth(50).items()]
+    assert {"split", "low"} <= {one["entity"]["user_id"] for one in new}
 
     def order(one: dict[str, Any]) -> str:
         return json.dumps(one, sort_keys=True)
@@ -233,3 +255,13 @@ def test_a_backfill_leaves_a_session_window_out_and_runs_the_others(told: dict[s
     assert told["plan"].code == 0
     assert f"sessions {DAYS[0]} to {DAYS[2]} (3 days): held: " in told["plan"].err
     assert told["plan"].out.count("nothing to do") == 2
+
+
+def test_a_day_of_a_detector_with_step_reads_the_days_before(told: dict[str, Told]) -> None:
+    assert told["again"].code == 0, told["again"].err
+    found = json.loads(told["again"].out)
+    seen = [{user for user, _, _ in bursts} | {"worst"} for bursts in BURSTS]
+    expected = {user: 1 if user in seen[1] else 2 for user in seen[2] if user in seen[0] | seen[1]}
+    assert [day["day"] for day in found["days"]] == [str(DAYS[2])]
+    assert {one["entity"]["user_id"]: one["highest_score"] for one in found["top"]} == expected
+    assert expected == {"limit": 2, "worst": 1}

@@ -25,7 +25,7 @@ from tocsin.views.spark.view_rows import make_rows
 from tocsin.views.view_row import ViewRow
 
 SPEC = ViewSpec(
-    name="v", path=Path("views/v.py"), source="logins", key=("user_id",), window=timedelta(seconds=10), table="v",
+    name="v", path=Path("views/v.py"), sources=("logins",), key=("user_id",), window=timedelta(seconds=10), table="v",
     owner="o@example.com", stage=Stage.LIVE, title="t", doc="t", version="v",
 )  # fmt: skip
 WINDOW = "window struct<start: timestamp, end: timestamp>"
@@ -82,7 +82,7 @@ def plan_of(spark: SparkSession, function: Callable[[DataFrame], DataFrame], **c
     spec = replace(SPEC, **changes)
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "e")
     events = prepare_events(parse_events(kafka.load(), SOURCE), spec.computed, timedelta(seconds=10))
-    return read_plan(function(events), spec, SOURCE)
+    return read_plan(function(events), spec, [SOURCE])
 
 
 def counted(events: DataFrame) -> DataFrame:

@@ -14,8 +14,9 @@ from tocsin.dev.launcher import LOG, servers_instance, sweep
 from tocsin.dev.running_stack import read_running, withdraw
 from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
 from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import catalog_in_force
+from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.health import JobFacts, Standing, health
 from tocsin.supervision.job_kinds import broken_jobs, desired_jobs
@@ -127,9 +128,12 @@ def components(settings: Settings) -> list[ComponentStatus]:
     ]
 
 
-def wanted_jobs(settings: Settings) -> dict[str, Desired]:
-    """The jobs that should run now: those that are declared; with Airflow, but for the paused and the drained."""
-    declared, running = desired_jobs(catalog_in_force(settings), settings), read_running(settings.state)
+def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str, Desired]:
+    """The jobs that should run now: those that are declared; with Airflow, but for the paused and the drained.
+
+    `catalog` is what is in force; None to read it.
+    """
+    declared, running = desired_jobs(catalog or catalog_in_force(settings), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
     return not_stopped(settings.state, declared)

@@ -12,28 +12,24 @@ from tocsin.detect.drain_request import end_other_drains
 from tocsin.dev.startup_progress import Part
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import FollowedCatalog
 from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.mail_outbox import send_waiting
-from tocsin.supervision.incidents.watch import Watch
+from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import Desired
-from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
-from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.snapshot import look
-from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import not_stopped
 
 log = structlog.get_logger()
 
-_CHARGE = "jobs"
 _STOP_SECONDS = 20.0
 _UP = (JobState.RUNNING, JobState.DRAINING)
 _WORDS = 300
 _WATCH_SECONDS = 5.0
 _AWAY_SECONDS = 30.0
+# A job that waits for so long waits for what does not come by itself, such as a table of days that nobody has sealed.
+_WAITS_SECONDS = 30.0
 
 
 class Crew:
@@ -41,24 +37,15 @@ class Crew:
 
     def __init__(self, settings: Settings, java_home: Path, *, supervises: bool = True) -> None:
         """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
-        instance = instance_of(settings)
-        self._supervises = supervises
-        self._settings, self._catalog = settings, FollowedCatalog(settings)
-        self._runner = LocalRunner(instance, settings.log, tethered=supervises)
-        charge = Charge(
-            name=_CHARGE,
-            state=settings.state,
-            launch=lambda start: job_launch(
-                settings, Labels(instance, start.job, start.spec), java_home, beside=start.beside
-            ),
-        )
-        self._supervisor = Supervisor(charge, self._runner)
-        self._watch, self._watched_at = Watch(settings, _CHARGE, self._runner), float("-inf")
+        self._settings, self._supervises = settings, supervises
+        self._jobs = InstalledJobs(settings, java_home, tethered=supervises)
+        self._watched_at = float("-inf")
         self._ended = threading.Event()
         self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
-        self._supervisor.excuse_ends()  # jobs that outlived it are adopted
+        self._jobs.supervisor.excuse_ends()  # jobs that outlived it are adopted
         self._desired: dict[str, Desired] = {}
         self._lines: list[Part] = []
+        self._waits_since: dict[str, float] = {}
 
     def tick(self, *, start: bool) -> bool:
         """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
@@ -69,22 +56,22 @@ class Crew:
         Raises:
             OSError: the state folder cannot be written.
         """
-        catalog = self._catalog.read()
+        catalog = self._jobs.catalog.read()
         declared = desired_jobs(catalog, self._settings)
         self._desired = declared if self._supervises else not_stopped(self._settings.state, declared)
         if start and self._supervises:
             end_other_drains(self._settings.state, ())  # only Airflow can be asked to drain, and to end it
-            self._supervisor.tick(self._desired)
+            self._jobs.supervisor.tick(self._desired)
             for job in self._desired:
                 rotate(self._settings.log(job))
             if time.monotonic() - self._watched_at >= _WATCH_SECONDS:
                 self._watched_at = time.monotonic()
-                self._watch.look(catalog)
+                self._jobs.watch()
             if self._sender.ident is None:
                 self._sender.start()
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
-        snapshot = look(self._settings, catalog, self._runner.list())
+        snapshot = look(self._settings, catalog, self._jobs.runner.list())
         self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
         self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
         return start and all(line.ready or line.failing for line in self._lines)
@@ -96,7 +83,7 @@ class Crew:
     def stop(self) -> None:
         """Stop all jobs, and send no mail any more."""
         self._ended.set()
-        self._supervisor.stop(_STOP_SECONDS)
+        self._jobs.supervisor.stop(_STOP_SECONDS)
 
     def _send(self) -> None:
         """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""
@@ -112,10 +99,14 @@ class Crew:
         found, beat = health(facts), facts.own_beat
         if facts.past.is_failing:
             return Part(job, False, f"{found.word}: {found.reason}; {self._last_words(job)}", failing=True)
+        since = self._waits_since.setdefault(job, time.monotonic()) if found.word == JobState.WAITING else None
+        if since is None:
+            self._waits_since.pop(job, None)
+        failing = since is not None and time.monotonic() - since > _WAITS_SECONDS
         text = " ".join(filter(None, (found.word, beat.report.mode if beat else "")))
         reason = "" if found.word == JobState.RUNNING else found.reason
-        return Part(job, found.word in _UP, f"{text}: {reason}" if reason else text)
+        return Part(job, found.word in _UP, f"{text}: {reason}" if reason else text, failing)
 
     def _last_words(self, job: str) -> str:
         """The end of its log, and where there is more."""
-        return f"{' '.join(self._runner.logs(job, 1))[:_WORDS]} ({self._settings.log(job)})"
+        return f"{' '.join(self._jobs.runner.logs(job, 1))[:_WORDS]} ({self._settings.log(job)})"

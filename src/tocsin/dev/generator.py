@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tocsin.ingest.parsing_rules import Reason
+from tocsin.model.durations import EPOCH
 
 WINDOW = timedelta(seconds=10)
 FAILED, SUCCEEDED = "login failed", "login succeeded"
 
 _SPREAD = timedelta(seconds=3)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Lin
 
 def window_start(moment: datetime, window: timedelta = WINDOW) -> datetime:
     """Start of the tumbling window that `moment` lies in; windows are counted from 1970 on, as Spark does."""
-    return moment - (moment - _EPOCH) % window
+    return moment - (moment - EPOCH) % window
 
 
 def burst_times(start: datetime, burst: Burst) -> list[datetime]:

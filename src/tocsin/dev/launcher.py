@@ -26,11 +26,11 @@ from tocsin.dev.servers.server_set import Server, Servers
 from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.model.names import DRAIN, WEB
+from tocsin.model.names import DRAIN, EXPORTER, WEB
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
 from tocsin.runtime import logs
-from tocsin.runtime.detector_versions import catalog_in_force
+from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
@@ -143,16 +143,17 @@ class _Launcher:
         kafka_settings = settings.kafka.model_copy(update={"bootstrap_servers": kafka.client.bootstrap_servers})
         drain = settings.drain.model_copy(update={"port": chosen.drain})
         web = settings.web.model_copy(update={"port": chosen.web})
+        metrics = settings.metrics.model_copy(update={"port": chosen.metrics})
         sinks = SinkServers(settings, chosen.sinks)
         views = sinks.with_addresses(settings.views)
-        own = {"kafka": kafka_settings, "smtp": smtp, "drain": drain, "web": web, "views": views}
+        own = {"kafka": kafka_settings, "smtp": smtp, "drain": drain, "web": web, "metrics": metrics, "views": views}
         self._settings = settings.model_copy(update=own)
         servers: dict[str, Server] = {MAIL: mail, KAFKA: kafka}
         self._airflow = None if chosen.airflow is None else Airflow(self._settings, chosen.airflow, java.home)
         if self._airflow is not None:
             servers |= {component.name: component for component in self._airflow.components()}
         url = self._airflow.url if self._airflow is not None else None
-        job_ports = chosen.drain, chosen.web
+        job_ports = chosen.drain, chosen.web, chosen.metrics
         self._running = Running(
             os.getpid(), chosen.kafka, chosen.smtp, *job_ports, mail.url, url, sinks=sinks.address_files
         )
@@ -214,6 +215,7 @@ class _Launcher:
         addresses = {
             DRAIN: f"log drain  {LOOPBACK}:{self._running.drain_port}",
             WEB: f"REST       http://{LOOPBACK}:{self._running.web_port}/views",
+            EXPORTER: f"metrics    http://{LOOPBACK}:{self._running.metrics_port}/metrics",
         }
         return [addresses[line.name] for line in self._crew.lines() if line.name in addresses and not line.failing]
 

@@ -22,7 +22,7 @@ class Running:
         pid: of its launcher.
         kafka_port: of Kafka's clients.
         smtp_port: of the mail sink.
-        drain_port, web_port: of the jobs `drain` and `web`.
+        drain_port, web_port, metrics_port: of the jobs `drain`, `web` and `exporter`.
         mail_url: page and API of the mail sink.
         airflow_url: page and API of Airflow; None without it.
         sinks: files with the addresses of servers that keep views, by kind; each runs once a view names it.
@@ -33,6 +33,7 @@ class Running:
     smtp_port: int
     drain_port: int
     web_port: int
+    metrics_port: int
     mail_url: str
     airflow_url: str | None = None
     sinks: dict[str, Path] = field(default_factory=dict)
@@ -48,6 +49,7 @@ def announce(state: Path, running: Running) -> None:
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
         f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n\n'
         f"[drain]\nport = {running.drain_port}\n\n[web]\nport = {running.web_port}\n\n"
+        f"[metrics]\nport = {running.metrics_port}\n\n"
         "[views]\n" + "".join(f"{kind}_file = {json.dumps(str(path))}\n" for kind, path in running.sinks.items())
     )
     state_file.write(state / _ABOUT_FILE, Running, running)

@@ -13,7 +13,7 @@ import structlog
 
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import FailureCause, JobState
 from tocsin.model.names import JobName
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
@@ -86,7 +86,7 @@ def _run(job: str, work: Work, settings: Settings, stop: threading.Event) -> int
         reason = f"{type(error).__name__}: {error}"
         return ExitCode.FAILED
     finally:
-        reporter.close(last, reason)
+        reporter.close(last, reason, FailureCause(what=reason) if reason else None)
 
 
 def _ask_to_stop(stop: threading.Event) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tocsin.kafka.client import reaching
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import TransientError
 from tocsin.model.source import ingested_at
 from tocsin.project.settings import Settings
@@ -25,7 +25,6 @@ CameAt = Callable[[Message], datetime | None]
 
 _AT_ONCE = 10_000
 _BACKWARDS = 500
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHARING: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",  # who keeps a partition reads on meanwhile
     "session.timeout.ms": 6_000,  # after a crash; brokers take no less by default
@@ -106,7 +105,7 @@ class TopicReader:
     def since(self, moment: datetime) -> Offsets:
         """The first offset of each partition appended at or after `moment`; the end if there is none."""
         _, ends = self.bounds()
-        millis = max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
+        millis = max(0, (moment - EPOCH) // timedelta(milliseconds=1))
         with self._reaching():
             found = self._consumer.offsets_for_times(self._places(dict.fromkeys(ends, millis)), timeout=self._timeout)
         return {place.partition: place.offset if place.offset >= 0 else ends[place.partition] for place in found}
@@ -244,39 +243,10 @@ class TopicReader:
 
 def appended_at(message: Message) -> datetime:
     """When `message` was appended, UTC, by the broker's clock where the topic says so."""
-    return _EPOCH + timedelta(milliseconds=message.timestamp()[1])
+    return EPOCH + timedelta(milliseconds=message.timestamp()[1])
 
 
 def came_in_at(message: Message) -> datetime | None:
     """When the raw record behind the event in `message` was appended, UTC; of a tick, its time; None of others."""
     moment = ingested_at(message.value() or b"")
     return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)
-
-
-def oldest(topic: TopicReader, position: Offsets, came_at: CameAt = appended_at) -> datetime | None:
-    """When the oldest record from `position` on came in, UTC, as the first of each partition tells; None without.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
-    first, ends = topic.bounds()
-    unread = {partition: max(offset, position.get(partition, 0)) for partition, offset in first.items()}
-    moments = (topic.first_at(partition, offset, ends[partition], came_at) for partition, offset in unread.items())
-    return min((moment for moment in moments if moment is not None), default=None)
-
-
-def lag_of(topic: TopicReader, position: Offsets, ends: Offsets, came_at: CameAt) -> tuple[int, float]:
-    """Count what a job at `position` has not read of a topic that ends at `ends`; `came_at` dates a record.
-
-    Returns:
-        The number of records, and the seconds since the oldest came in, as the first of each partition tells: 0 if
-        there are none, or while Kafka does not answer.
-    """
-    behind = {p: (position[p], end) for p, end in ends.items() if position.get(p, end) < end}
-    moments: list[datetime] = []
-    for partition, (start, end) in behind.items():
-        with contextlib.suppress(TransientError):
-            times = (came_at(message) for message in topic.records(partition, start, end))
-            moments += itertools.islice((moment for moment in times if moment is not None), 1)
-    seconds = (datetime.now(UTC) - min(moments)).total_seconds() if moments else 0.0
-    return sum(end - start for start, end in behind.values()), round(max(0.0, seconds), 3)

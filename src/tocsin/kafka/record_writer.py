@@ -45,13 +45,17 @@ class RecordWriter:
         self._producer = Producer(settings.kafka.for_librdkafka() | {"enable.idempotence": True} | own)
 
     def has_topic(self, topic: str) -> bool:
-        """Return whether `topic` is there.
+        """Return whether `topic` is there; errors as `topics`."""
+        return topic in self.topics()
+
+    def topics(self) -> set[str]:
+        """Name all topics that are there.
 
         Raises:
             TransientError: Kafka cannot be reached; a retry helps.
         """
-        with reaching(self._kafka, topic):
-            return topic in self._producer.list_topics(timeout=10.0).topics
+        with reaching(self._kafka, "the list of topics"):
+            return {*self._producer.list_topics(timeout=10.0).topics}
 
     def write(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, **more: Any) -> bool:
         """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.
@@ -65,23 +69,9 @@ class RecordWriter:
         Raises:
             TransientError: Kafka has not taken anything for `timeout_seconds`; a retry helps.
         """
-        deadline = time.monotonic() + self._timeout
-        self.sent += 1
-        while True:
-            try:
-                self._producer.produce(topic, value=value, key=key, **{"on_delivery": self._count} | more)
-                break
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise TransientError(f"Kafka accepts no records for {topic}") from None
-                self._producer.poll(0.1)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                    raise TransientError(f"cannot write to {topic}: {error.args[0].str()}") from error
-                self._refuse(error.args[0])
-                return False
+        taken = self._hand_over(topic, value, key, **{"on_delivery": self._count} | more)
         self.poll()
-        return True
+        return taken
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
         """Hear what became of records, at once or within `timeout_seconds`."""
@@ -111,6 +101,25 @@ class RecordWriter:
             self.flush()
         else:
             self._producer.flush(2.0)
+
+    def _hand_over(self, topic: str, value: str | bytes | None, key: str | bytes | None, **more: Any) -> bool:
+        """Do what `write` does, but hear of no record meanwhile."""
+        self.sent += 1
+        deadline = 0.0
+        while True:
+            try:
+                self._producer.produce(topic, value=value, key=key, **more)
+                return True
+            except BufferError:
+                deadline = deadline or time.monotonic() + self._timeout
+                if time.monotonic() > deadline:
+                    raise TransientError(f"Kafka accepts no records for {topic}") from None
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise TransientError(f"cannot write to {topic}: {error.args[0].str()}") from error
+                self._refuse(error.args[0])
+                return False
 
     def _refuse(self, error: KafkaError) -> None:
         self.refused += 1

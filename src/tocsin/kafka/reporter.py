@@ -18,8 +18,9 @@ import psutil
 from confluent_kafka import KafkaError, Message
 
 from tocsin.kafka.record_writer import PROMPT, RecordWriter
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
@@ -36,7 +37,12 @@ class Reporter:
     """
 
     def __init__(
-        self, settings: Settings, job: str, *, beside: bool = False, await_answer: Callable[[], None] = lambda: None
+        self,
+        settings: Settings,
+        job: str,
+        *,
+        beside: bool = False,
+        await_answer: Callable[[], None] | None = None,
     ) -> None:
         """Start reporting `job` as STARTING, from a background thread, until `close`.
 
@@ -46,10 +52,11 @@ class Reporter:
             beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
                 this one has a heartbeat of its own, in which RUNNING reads READY.
             await_answer: returns when what works for this process has shown that it lives. Reports of the background
-                thread wait for it, so that one that hangs has no heartbeat.
+                thread wait for it, so that one that hangs has no heartbeat. None for a job that reads no batches.
         """
         self._settings, self._topic = settings, settings.names.job_metrics
-        self._beside, self._await_answer = beside, await_answer
+        self._beside, self._await_answer = beside, await_answer or (lambda: None)
+        self._reads_batches = await_answer is not None
         self._tree, self._lock, self._stop = _Tree(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
@@ -81,7 +88,7 @@ class Reporter:
                 self._came_by = time.monotonic()
             if not self._is_behind():
                 self._behind_since = None
-            elif self._behind_since is None or self._fields["batch_id"] != before:
+            elif self._behind_since is None or self._fields.get("batch_id") != before:
                 self._behind_since = time.monotonic()
         self._send()
 
@@ -135,20 +142,21 @@ class Reporter:
             self._writer.poll(0.05)
         if not appended:
             return None
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=appended[0].timestamp()[1])
+        return EPOCH + timedelta(milliseconds=appended[0].timestamp()[1])
 
-    def close(self, state: JobState = JobState.STOPPED, reason: str = "") -> None:
+    def close(self, state: JobState = JobState.STOPPED, reason: str = "", cause: FailureCause | None = None) -> None:
         """Stop the thread, and publish `state` as the last word; waits up to 2 seconds for each."""
         self._stop.set()
         self._thread.join(2)  # it may wait for an answer that does not come
-        self.update(state=state, reason=reason)
+        self.update(state=state, reason=reason, cause=cause)
         with contextlib.suppress(TransientError):
             self._writer.flush(2.0)
 
     def _is_behind(self) -> bool:
         """Return whether a batch is due: a job that had nothing to read, or waited, does not count as hung."""
         runs = self._fields["state"] is JobState.RUNNING and not self._beside
-        return runs and self._fields.get("batch_id") is not None and self._fields.get("lag_records", 0) > 0
+        is_due = self._reads_batches or self._fields.get("batch_id") is not None
+        return runs and is_due and self._fields.get("lag_records", 0) > 0
 
     def _beat(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):

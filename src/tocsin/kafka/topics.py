@@ -7,7 +7,7 @@ Topics are never created by the broker on its own: its defaults lose records (on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -104,9 +104,12 @@ def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
                 TopicSpec(names.raw(source.name), source.partitions, _log(days=7, longest=RAW_BYTES)),
                 TopicSpec(names.quarantine(source.name), 1, _log(days=QUARANTINE_DAYS, longest=QUARANTINE_BYTES)),
             ]
+    for name, source in catalog.read_findings.items():
+        specs.append(TopicSpec(names.events(name), source.partitions, _log(days=7, longest=EVENT_BYTES)))
     for view in catalog.views.values():
-        # As many partitions as the events it is made of; nothing in it is ever too old to be kept.
-        partitions = catalog.source(view.source).partitions
+        # As many partitions as the events it is made of, the most of several sources; nothing in it
+        # is ever too old to be kept.
+        partitions = max(source.partitions for source in catalog.sources_of(view))
         specs.append(TopicSpec(names.view(view.name), partitions, _COMPACTED | {"max.message.bytes": str(VIEW_BYTES)}))
     return {spec.name: spec for spec in specs}
 
@@ -132,6 +135,56 @@ def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: floa
     if found.created or found.grown:
         _await_visible(admin, list(specs), timeout_seconds)
     return TopicsReport(tuple(found.created), tuple(found.grown), tuple(found.differences))
+
+
+def ensure_event_topic(settings: Settings, name: str, partitions: int, *, timeout_seconds: float = 15.0) -> None:
+    """Create the topic `name`, which keeps events until it is removed; one that is there stays as it is.
+
+    Raises: see `ensure_topics`.
+    """
+    admin = AdminClient(settings.kafka.for_librdkafka())
+    config = _log(days=1, longest=EVENT_BYTES) | {"retention.ms": "-1"}
+    spec = TopicSpec(name, partitions, config)
+    found = _Found()
+    _create(admin, [spec], timeout_seconds, found)
+    if found.created:
+        _await_visible(admin, [spec], timeout_seconds)
+
+
+def remove_topics(settings: Settings, beginning: str, keep: Collection[str] = ()) -> list[str]:
+    """Remove the topics whose names begin like this, but for those to `keep`; returns the names.
+
+    Raises: see `ensure_topics`.
+    """
+    admin = AdminClient(settings.kafka.for_librdkafka())
+    names = _answer(lambda: admin.list_topics(timeout=15.0)).topics
+    gone = sorted(name for name in names if name.startswith(beginning) and name not in keep)
+    for future in admin.delete_topics(gone).values() if gone else ():
+        try:
+            _answer(future.result)
+        except _Refused as refused:
+            if refused.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return gone
+
+
+def cluster_id(settings: Settings) -> str:
+    """Return the id of the Kafka cluster, whose offsets mean nothing elsewhere.
+
+    Raises: see `ensure_topics`.
+    """
+    admin = AdminClient(settings.kafka.for_librdkafka())
+    return str(_answer(lambda: admin.list_topics(timeout=15.0)).cluster_id)
+
+
+def empty_topic(settings: Settings, name: str, ends: Mapping[int, int]) -> None:
+    """Remove the records of each partition before the offset in `ends`; the topic stays.
+
+    Raises: see `ensure_topics`.
+    """
+    admin = AdminClient(settings.kafka.for_librdkafka())
+    for future in admin.delete_records([TopicPartition(name, *one) for one in ends.items()]).values():
+        _answer(future.result)
 
 
 def _log(*, days: int, longest: int) -> dict[str, str]:

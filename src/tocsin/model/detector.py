@@ -16,6 +16,8 @@ anomalous), and if it likes `event_time_max` (timestamp), `evidence` (up to 10 s
 become the context of the finding.
 Rows whose entity or score is null are counted and left out.
 
+The other form, `step`, takes one event after the other: see `tocsin.model.steps`.
+
 The declaration is read with `ast` (see `tocsin.project.declaration`); nothing imports a detector to learn about it.
 Standard library only.
 """
@@ -24,12 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from tocsin.model.durations import EPOCH, parse_duration
+
+FINDINGS_OF = "findings."
+"""The beginning of the name of a source that is made of the findings of a detector, whose name follows."""
+Span = tuple[datetime, datetime]
+"""The windows that begin from the first time up to, not including, the second."""
 _Detect = TypeVar("_Detect", bound=Callable[..., Any])
 
 
@@ -103,36 +110,66 @@ class Levels:
         return max(limit for limit in (self.email, self.urgent) if limit is not None)
 
 
+@dataclass(frozen=True, repr=False)
+class Entities:
+    """Those that are to have a score of at least `minimum` in each window; a finding scores what is missing.
+
+    They are listed in `names`; or they are the keys of `table` that hold from the start of a window to its end; or
+    those for which `detect` had a row in an earlier window that began at most `seen_within` before it.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    minimum: float = 1
+    table: str = ""
+    seen_within: timedelta | None = None
+
+    def __init__(
+        self,
+        names: list[str] | list[list[str]] | None = None,
+        minimum: float = 1,
+        *,
+        table: str = "",
+        seen_within: str | timedelta | None = None,
+    ) -> None:
+        """Raises ValueError where the declaration makes no sense."""
+        rows = tuple((name,) if isinstance(name, str) else tuple(name) for name in names or ())
+        if [names is not None, bool(table), seen_within is not None].count(True) != 1:
+            forms = 'Entities(["web.1"]), Entities(table="instances") or Entities(seen_within="7 days")'
+            raise ValueError(f"says in one way who is expected: {forms}")
+        if names is not None and len(set(rows)) < max(len(rows), 1):
+            none = "expects no entity, so nothing could ever be missing; name at least one"
+            raise ValueError("names an entity twice" if rows else none)
+        if minimum <= 0:
+            raise ValueError(f"minimum={minimum:g} is always reached; it must be above 0")
+        within = parse_duration(seen_within) if isinstance(seen_within, str) else seen_within
+        self.__dict__.update(names=rows, minimum=minimum, table=table, seen_within=within)
+
+    def __repr__(self) -> str:
+        """Write what is declared: the version of a detector is made of it, so keys that came later may not show."""
+        later = "".join(f", {name}={value!r}" for name in ("table", "seen_within") if (value := getattr(self, name)))
+        return f"Entities(names={self.names!r}, minimum={self.minimum!r}{later})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class DetectorSpec:
     """The declaration in a detector's file, as the platform reads it.
 
+    The meaning of the other attributes is that of the keywords with their names (`source` for `sources`): see
+    docs/reference.md, or `tocsin.project.keywords`.
+
     Attributes:
         name: the file name without `.py`.
         path: the file.
-        source: name of the source whose events it reads.
-        entity: columns that say who or what a finding is about.
-        window: length of the tumbling window; None for a per-event detector.
-        slide: distance between window starts; None for tumbling windows.
-        levels: limits of the score.
-        owner: e-mail address that alerts go to.
-        runbook: path or address of what to do when it fires.
-        stage: see Stage.
-        score: declared kind of the score; None when it is to be derived from the plan.
-        dedup_period: findings of one entity within it belong to one alert.
-        page_within: an older window never notifies at once.
-        notify: False makes its findings signals, which never notify.
-        memory: bytes that its job may hold resident, Python and JVM together; one that takes more is restarted. None
-            for no limit.
-        tables: names of the tables that it joins; see `tocsin.model.table`.
+        memory: in bytes.
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
+        code: see `tocsin.project.declaration.normalised_code`.
     """
 
     name: str
     path: Path
-    source: str
+    sources: tuple[str, ...]
     entity: tuple[str, ...]
     window: timedelta | None
     levels: Levels
@@ -141,61 +178,85 @@ class DetectorSpec:
     stage: Stage
     slide: timedelta | None = None
     score: ScoreKind | None = None
+    expect: Entities | None = None
+    dedup: tuple[str, ...] = ()
     dedup_period: timedelta = field(default=timedelta(hours=1))
     page_within: timedelta = field(default=timedelta(minutes=15))
     notify: bool = True
+    false_positives: str = ""
     memory: int | None = None
     tables: tuple[str, ...] = ()
+    forget_after: timedelta | None = None
     title: str
     doc: str
     version: str
+    code: str = ""
 
     @property
     def keeps_state(self) -> bool:
-        """Return whether it remembers events, so that duplicates can be dropped: not without a window."""
-        return self.window is not None
+        """Return whether it remembers events, so that duplicates can be dropped."""
+        return self.window is not None or self.has_step
 
+    @property
+    def has_step(self) -> bool:
+        """Return whether its function is `step`, and not `detect`."""
+        return self.forget_after is not None
 
-class Tables(Protocol):
-    """What `detect`, `flow` and `view` receive as their second argument if they declare `tables=[...]`."""
+    @property
+    def function(self) -> str:
+        """The name of its function."""
+        return "step" if self.has_step else "detect"
 
-    def join(
-        self, events: Any, table: str, how: Literal["left", "inner"] = "left", on: dict[str, str] | None = None
-    ) -> Any:
-        """Add to each event the row of `table` that holds at its `event_time`: one at most, so no event is doubled.
+    @property
+    def window_text(self) -> str:
+        """Say in words which events make a finding."""
+        if self.has_step:
+            return f"none: one event after the other, forgotten after {self.forget_after}"
+        return "none: each event by itself" if self.window is None else str(self.window)
 
-        Added are the columns of the table besides its key, and `<table>_since`, the time from which the row holds; all
-        null for an event without a row, which how="inner" leaves out.
+    @property
+    def memory_span(self) -> timedelta:
+        """The longest time between two events that can make one finding."""
+        return (self.window or timedelta(0)) + self.looks_back
 
-        Args:
-            events: a DataFrame with `event_time` and the columns of the key.
-            table: its name.
-            how: "left" or "inner".
-            on: columns of the table's key to columns of `events`, where they are called otherwise.
+    @property
+    def looks_back(self) -> timedelta:
+        """The longest time before a window, or an event, from which something is remembered."""
+        seen = self.expect.seen_within if self.expect is not None else None
+        return self.forget_after or seen or timedelta(0)
 
-        Raises:
-            ConfigError: the table is not declared in `tables=[...]`, or columns are missing, of another type or there
-                already; a retry does not help.
-        """
+    @property
+    def has_one_source(self) -> bool:
+        """Return whether it reads one source alone, as cases do."""
+        return len(self.sources) == 1
+
+    @property
+    def read_detectors(self) -> tuple[str, ...]:
+        """The detectors whose findings it reads."""
+        return tuple(name.removeprefix(FINDINGS_OF) for name in self.sources if name.startswith(FINDINGS_OF))
+
+    @property
+    def runs_on_history(self) -> bool:
+        """Return whether it can be run over days of history: those are of one source, and hold no findings."""
+        return self.has_one_source and not self.read_detectors
 
 
 def detector(  # noqa: PLR0913 - a declaration names each of its keys
     *,
-    source: str,
+    source: str | list[str],
     entity: str | list[str],
     levels: Levels,
     owner: str,
     runbook: str,
     stage: str,
     window: str | None,
-    **options: str | bool | list[str],
+    **options: str | bool | list[str] | Entities,
 ) -> Callable[[_Detect], _Detect]:
-    """Mark `detect` as the function of this file's detector; it stays an ordinary, testable function.
+    """Mark `detect` or `step` as the function of this file's detector; it stays an ordinary, testable function.
 
     All arguments are literals, because they are read without importing the file. Durations are written as
-    "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". The meaning of each is that of the attribute of
-    `DetectorSpec` with its name; `options` are `slide`, `score`, `dedup_period`, `page_within`, `notify`, `memory` and
-    `tables`.    Unknown ones are refused when the file is read.
+    "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". docs/reference.md tells the meaning of each, and all
+    `options`. Unknown ones are refused when the file is read.
     """
 
     def mark(function: _Detect) -> _Detect:
@@ -204,7 +265,16 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     return mark
 
 
-def reach(spec: DetectorSpec, until: datetime) -> timedelta:
+class Windowed(Protocol):
+    """What says how events fall into windows: a detector, or a view."""
+
+    @property
+    def window(self) -> timedelta | None: ...  # noqa: D102 - as in the specs
+    @property
+    def slide(self) -> timedelta | None: ...  # noqa: D102
+
+
+def reach(spec: Windowed, until: datetime) -> timedelta:
     """Measure how far windows that begin before `until` look beyond it: not at all where one ends just then.
 
     Windows begin at multiples of their slide since 1970, as Spark's do. Those that follow one another and divide a day
@@ -213,4 +283,4 @@ def reach(spec: DetectorSpec, until: datetime) -> timedelta:
     if spec.window is None:
         return timedelta(0)
     follow = spec.slide in (None, spec.window)
-    return timedelta(0) if follow and (until - _EPOCH) % spec.window == timedelta(0) else spec.window
+    return timedelta(0) if follow and (until - EPOCH) % spec.window == timedelta(0) else spec.window

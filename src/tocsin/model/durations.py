@@ -1,11 +1,14 @@
-"""Durations as people write them in detector and source files: "10 seconds", "1 hour"."""
+"""Durations as people write them in detector and source files ("10 seconds", "1 hour"), and the zero of time."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 _UNITS = {
+    "ms": 0.001,
     "millisecond": 0.001,
     "second": 1.0,
     "minute": 60.0,
@@ -13,7 +16,7 @@ _UNITS = {
     "day": 86400.0,
     "week": 604800.0,
 }
-_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|[a-z]+?)s?\s*", re.IGNORECASE)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -31,7 +34,16 @@ def parse_duration(text: str) -> timedelta:
 
 def spark_interval(duration: timedelta) -> str:
     """`duration` as a Spark interval: whole microseconds, so that nothing is rounded."""
-    return f"{duration // timedelta(microseconds=1)} microseconds"
+    return f"{duration // MICROSECOND} microseconds"
+
+
+def exact_text(duration: timedelta) -> str:
+    """`duration` as one would declare it, in the largest unit that divides it: 1 hour, 90 minutes."""
+    for unit in ("day", "hour", "minute", "second"):
+        count, rest = divmod(duration, timedelta(seconds=_UNITS[unit]))
+        if count and not rest:
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{duration / timedelta(milliseconds=1):g} ms"
 
 
 def span(seconds: float | None) -> str:

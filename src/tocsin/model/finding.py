@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.sizes import shortened
 
@@ -24,7 +25,6 @@ MAX_EVIDENCE = 10
 CUT = "cut_for_length"
 """In the context of a finding: what was left out of it because it was too long."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANK = {"email": 1, "urgent": 2}
 
 
@@ -150,6 +150,6 @@ def finding_id(
         end: of the window, likewise.
         event: discriminator, empty for windows; the event's identity "topic/partition/offset" else.
     """
-    micros = ["" if moment is None else str((moment - _EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]
+    micros = ["" if moment is None else str((moment - EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]
     text = "\n".join([detector, canonical_entity(entity), *micros, event])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

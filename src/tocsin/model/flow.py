@@ -1,4 +1,4 @@
-r"""The contract of a flow: one file, `flows/<name>.py`, that makes events of one source into events of another.
+r"""The contract of a flow: one file, `flows/<name>.py`, that makes events of some sources into events of another.
 
 ::
 
@@ -7,7 +7,8 @@ r"""The contract of a flow: one file, `flows/<name>.py`, that makes events of on
         words = F.split(F.lower("line"), r"\W+")
         return events.select("*", F.posexplode(words).alias("position", "word")).where("word != ''")
 
-What `flow` receives: the declared columns of the source, and those of the envelope (`tocsin.model.source.ENVELOPE`).
+What `flow` receives: the declared columns of the source, and those of the envelope (`tocsin.model.source.ENVELOPE`); of
+several sources `Sources`, without windows.
 What it returns: the same envelope, the declared columns of the source `to`, and `position` if it makes several rows of
 one event. It keeps no state. An event time that it changes is that of the new event.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from tocsin.model.detector import Stage
 
@@ -36,7 +37,7 @@ class FlowSpec:
     Attributes:
         name: the file name without `.py`.
         path: the file.
-        source: name of the source whose events it reads.
+        sources: names of the sources whose events it reads.
         to: name of the source whose events it writes; its format is `events`.
         owner: e-mail address that mails about its job go to.
         stage: draft and retired do not run, shadow and live do.
@@ -44,11 +45,12 @@ class FlowSpec:
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
+        code: see `tocsin.project.declaration.normalised_code`.
     """
 
     name: str
     path: Path
-    source: str
+    sources: tuple[str, ...]
     to: str
     owner: str
     stage: Stage
@@ -56,9 +58,56 @@ class FlowSpec:
     title: str
     doc: str
     version: str
+    code: str = ""
 
 
-def flow(*, source: str, to: str, owner: str, stage: str, tables: list[str] | None = None) -> Callable[[_Flow], _Flow]:
+class Sources(Protocol):
+    """What `detect` and `view` receive as their first argument if they declare `source=[...]` with several names."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the events of the source `name`, each once, as a function of that source alone receives them.
+
+        They are joined by a condition that bounds the time between them, or put together by `unionByName`. They have no
+        `window`; see `with_window`.
+
+        Raises:
+            ConfigError: the source is not declared in `source=[...]`; a retry does not help.
+        """
+
+    def with_window(self, rows: Any) -> Any:
+        """Add the column `window` to `rows`, by their `event_time`: once they are joined, or put together.
+
+        Raises:
+            ConfigError: they have no `event_time`, or `window=None` is declared; a retry does not help.
+        """
+
+
+class Tables(Protocol):
+    """What `detect`, `flow` and `view` receive as their second argument if they declare `tables=[...]`."""
+
+    def join(
+        self, events: Any, table: str, how: Literal["left", "inner"] = "left", on: dict[str, str] | None = None
+    ) -> Any:
+        """Add to each event the row of `table` that holds at its `event_time`: one at most, so no event is doubled.
+
+        Added are the columns of the table besides its key, and `<table>_since`, the time from which the row holds; all
+        null for an event without a row, which how="inner" leaves out.
+
+        Args:
+            events: a DataFrame with `event_time` and the columns of the key.
+            table: its name.
+            how: "left" or "inner".
+            on: columns of the table's key to columns of `events`, where they are called otherwise.
+
+        Raises:
+            ConfigError: the table is not declared in `tables=[...]`, or columns are missing, of another type or there
+                already; a retry does not help.
+        """
+
+
+def flow(
+    *, source: str | list[str], to: str, owner: str, stage: str, tables: list[str] | None = None
+) -> Callable[[_Flow], _Flow]:
     """Mark `flow` as the function of this file's flow; all arguments are literals, explained in `FlowSpec`."""
 
     def mark(function: _Flow) -> _Flow:

@@ -19,6 +19,9 @@ BUSY_CORES = 0.9
 MUCH_QUARANTINED = 0.05
 """A source of which a larger share of the latest records went to quarantine may have changed its format."""
 
+MUCH_IGNORED = 0.99
+"""A source of which a larger share of the latest records is ignored may have a pattern to ignore that is too wide."""
+
 
 class JobState(StrEnum):
     """The present activity of a job."""
@@ -35,6 +38,27 @@ class JobState(StrEnum):
     FAILED = "failed"
 
 
+class FailureCause(BaseModel, frozen=True, extra="ignore"):
+    """The cause of a failure, as near to its origin as is known.
+
+    Attributes:
+        what: the error, in one line.
+        file: the declared file in which it arose, relative to the project; empty if in none.
+        line: in that file; None when unknown.
+        event: one on which it arises, as `topic/partition/offset`; empty when unknown.
+    """
+
+    what: str
+    file: str = ""
+    line: int | None = None
+    event: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line is not None else self.file
+        sentence = f"{place}: {self.what}" if place else self.what
+        return f"{sentence}, on event {self.event}" if self.event else sentence
+
+
 class JobReport(BaseModel, frozen=True, extra="ignore"):
     """The state and progress of one job at one moment.
 
@@ -45,12 +69,12 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
         started_at: when the process began, UTC.
         pid: of the process that supervises the work (Python).
         reason: why it is in this state or mode, one sentence.
+        cause: of a job that has failed, and knows why.
         mode: "real-time", "micro-batch", or empty for jobs without Spark.
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
-        stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch after
-            its first; while it starts, since it last told something; of the notifier: since it began its last round,
-            or mail.
+        stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch;
+            while it starts, since it last told something; of the notifier: since it began its last round, or mail.
         rows_in: records read since the process began, without ticks.
         rows_out: records written since the process began. Of a detector each is an update of a finding, and a burst
             makes many of one finding; `tocsin usage` counts the findings.
@@ -78,6 +102,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     pid: int = 0
     state: JobState
     reason: str = ""
+    cause: FailureCause | None = None
     mode: str = ""
     version: str = ""
     batch_id: int | None = None
@@ -100,3 +125,8 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     def bad_ratio(self) -> float:
         """Of the job of a source: the share of its latest 1,000 records or more that went to quarantine; 0 before."""
         return self.counts.get("bad_ratio", 0.0)
+
+    @property
+    def ignored_ratio(self) -> float:
+        """Of the job of a source: the share of its latest records that was ignored; 0 while there are too few."""
+        return self.counts.get("ignored_ratio", 0.0)

@@ -16,6 +16,7 @@ INDEXER = "indexer"
 NOTIFIER = "notifier"
 DRAIN = "drain"
 WEB = "web"
+EXPORTER = "exporter"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
 _OWN_DAG = {DETECTOR: DETECTOR, FLOW: FLOW, COMPUTE: VIEW, VIEW: VIEW}
@@ -91,9 +92,19 @@ def sealing_job(source: str) -> str:
     return str(JobName("seal", source))
 
 
+def refresh_job(table: str) -> str:
+    """The batch that makes the versions of a table that is made of history."""
+    return str(JobName("refresh", table))
+
+
 def backfill_job(detector: str) -> str:
     """The batch that runs `detector` over days of history and publishes what it finds there."""
     return str(JobName("backfill", detector))
+
+
+def rebuild_job(view: str) -> str:
+    """The batch that computes the rows of `view` over days of history, for a new build."""
+    return str(JobName("rebuild", view))
 
 
 def parity_job(detector: str) -> str:
@@ -120,6 +131,11 @@ def history_dag(source: str) -> str:
 def backfill_dag(detector: str) -> str:
     """The DAG that backfills `detector`."""
     return _dag(backfill_job(detector))
+
+
+def rebuild_dag(view: str) -> str:
+    """The DAG that computes `view` anew over days of history; the dot keeps it apart from that of any detector."""
+    return _dag(backfill_job(f"{VIEW}.{view}"))
 
 
 def _dag(job: str) -> str:
@@ -163,6 +179,13 @@ class Names:
     def view(self, view: str) -> str:
         """Name the topic of the rows of `view`, keyed by their identity."""
         return f"{self.prefix}views.{view}"
+
+    def rebuild(self, view: str, build: str) -> str:
+        """Name the topic of the events of history that `build` of `view` reads besides those of the stream.
+
+        No name of a view has a dot in it, so with an empty `build` it is how those of all builds of the view begin.
+        """
+        return f"{self.prefix}rebuild.{view}.{build}"
 
     @property
     def findings(self) -> str:

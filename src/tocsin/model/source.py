@@ -7,7 +7,7 @@
     format = ["key-value", "json"]       # json | key-value | logfmt | regex, or json beside one of them; or events
     key = "user_id"                      # column that decides the partition
     event_time = "timestamp"             # column that holds the time of the event
-    event_time_format = "iso8601"        # iso8601 | epoch-seconds | epoch-milliseconds | a Spark datetime pattern
+    event_time_format = "iso8601"        # iso8601 | epoch-seconds | epoch-milliseconds | syslog | a Spark pattern
     lateness = "10 seconds"              # how much later than its event time an event may be appended
 
     [schema]                             # columns and their types, in the order of the line
@@ -17,19 +17,28 @@
     [optional]                           # columns that may be missing or null (all others must be there)
     message = "string"
 
+    [enrich]                             # columns that are looked up by an address, in a file beside this one
+    country = { by = "ip_address", file = "networks.csv" }
+
 `docs/sources.md` says what becomes of a record, case by case. Files are read by `tocsin.project.source_file`.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 ColumnType = Literal["string", "boolean", "int", "bigint", "double", "timestamp"]
 EPOCHS = ("epoch-seconds", "epoch-milliseconds")
+SYSLOG = "syslog"
+"""The name of the form of the times in syslog lines without a year, `Nov 24 12:00:01`."""
+APPENDED = "ingested_at"
+"""As the `event_time` of a source: the time at which the raw record was appended, the only one there is."""
 ENVELOPE = (
     "raw_topic",
     "raw_partition",
@@ -71,6 +80,20 @@ class Format(StrEnum):
     EVENTS = "events"
 
 
+class Enrichment(BaseModel, frozen=True):
+    """A column that a file of networks fills in.
+
+    Attributes:
+        by: the column with the address.
+        file: what is known of networks; see `tocsin.ingest.networks.network_ranges`.
+        digest: of that file; empty if it cannot be read.
+    """
+
+    by: str
+    file: Path
+    digest: str
+
+
 class Source(BaseModel, frozen=True, extra="forbid"):
     """The declaration in a source's file.
 
@@ -79,14 +102,19 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         title: one line for people.
         owner: e-mail address of who answers for it.
         formats: the accepted forms; with two, a record whose first character is `{` is JSON.
-        pattern: regular expression with named groups (Java syntax, whole record; names as columns), for `regex` only.
+        patterns: regular expressions with named groups (Java syntax, whole record; names as columns), for `regex` only;
+            the first that matches a record reads it.
+        ignore: regular expressions (Java syntax) of records that are left out, wherever in a record they are found.
         pair_separator, key_separator: of a key-value line, as in `user_id: X | action: A`.
         key: column that decides the partition; never empty in an event.
-        event_time: column that holds the time of the event; that of the envelope where a flow writes the events.
+        event_time: column that holds the time of the event; that of the envelope where a flow writes the events;
+            APPENDED where the records hold none.
         event_time_format: of that column; `timestamp` columns beside it are always ISO 8601.
+        time_zone: of the event time where it names none, as "Europe/Berlin".
         lateness: how much later than its event time an event may be appended and still count in its window.
         columns: declared columns and their types, in order.
         optional: those of them that may be missing or null.
+        enrich: those of them that stand in no record, but are looked up in a file.
         max_bytes: a longer record goes to quarantine.
         max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
             told otherwise, one second at least: what is ahead of its time moves the watermark, and so takes as much
@@ -101,12 +129,14 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     title: str
     owner: str
     formats: tuple[Format, ...]
-    pattern: str | None = None
+    patterns: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     pair_separator: str = " | "
     key_separator: str = ": "
     key: str
     event_time: str = "event_time"
     event_time_format: str = "iso8601"
+    time_zone: str = "UTC"
     lateness: timedelta = timedelta(seconds=10)
     max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
     max_bytes: int = 262_144
@@ -116,11 +146,18 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     schema_version: int = 1
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()
+    enrich: dict[str, Enrichment] = {}
 
     @property
     def is_derived(self) -> bool:
         """Return whether a flow writes its events: then it has no raw records, and none in quarantine."""
         return Format.EVENTS in self.formats
+
+    @property
+    def lacks_year(self) -> bool:
+        """Return whether its event times are written without a year."""
+        form = self.event_time_format
+        return form == SYSLOG or (form not in ("iso8601", *EPOCHS) and "y" not in pattern_letters(form))
 
 
 def tick_value(moment: datetime) -> bytes:
@@ -144,6 +181,11 @@ def ingested_at(value: bytes) -> str | None:
         return None
     start = place + len(mark)
     return value[start : start + 27].decode("ascii", "replace")
+
+
+def pattern_letters(form: str) -> set[str]:
+    """List the letters of a Spark datetime pattern that stand for a part of the time."""
+    return {letter for letter in re.sub(r"'[^']*'", "", form) if letter.isalpha()}
 
 
 def numbered_groups(pattern: str) -> tuple[str, dict[str, int]]:

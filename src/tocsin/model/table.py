@@ -4,7 +4,8 @@
 
     title = "Segments of the shop's customers"
     owner = "crm@example.com"
-    source = "customers"          # or view = "stock", or topic = "a compacted topic of somebody else"
+    source = "customers"          # or view = "stock", topic = "a compacted topic of somebody else",
+                                  # file = "segments.csv", or history = "purchases" with sql = "SELECT ... FROM events"
     key = "customer_id"           # the last record of a key says what its row is
     settle = "2 minutes"          # a row holds from so long after its record came in
     keep = "60 days"              # for so long it is known what a row was before
@@ -39,9 +40,11 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
         name: the file name without `.toml`.
         title: one line for people.
         owner: e-mail address of who answers for it.
-        source, view, topic: what its rows are made of, exactly one of them: the events of a source, the rows of a view
-            without windows, `keep` and `total`, or a topic of JSON objects, where a record without a value ends the
-            rows of its key.
+        source, view, topic, file, history: what its rows are made of, exactly one of them: the events of a source, the
+            rows of a view without windows, `keep` and `total`, a topic of JSON objects, where a record without a value
+            ends the rows of its key, a file of the project, or the sealed history of a source.
+        sql: with `history`, the query over the table `events` that gives the rows.
+        days: with `history`, of how many UTC days the rows are made.
         key: columns that tell rows apart; never null.
         columns: all columns and their types, in order.
         optional: those of them that may be missing or null.
@@ -56,6 +59,10 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
     source: str | None = None
     view: str | None = None
     topic: str | None = None
+    file: str | None = None
+    history: str | None = None
+    sql: str | None = None
+    days: int = 60
     key: tuple[str, ...]
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()

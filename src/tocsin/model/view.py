@@ -49,7 +49,7 @@ class ViewSpec:
     Attributes:
         name: the file name without `.py`.
         path: the file.
-        source: name of the source whose events it reads.
+        sources: see `tocsin.model.detector.DetectorSpec`.
         key: columns that tell the rows apart, besides the window.
         window: length of the tumbling window; None for a view over all events.
         slide: distance between window starts; None for tumbling windows.
@@ -65,11 +65,12 @@ class ViewSpec:
         title: first line of the docstring.
         doc: the whole docstring.
         version: see `tocsin.project.declaration.version_of`.
+        code: see `tocsin.project.declaration.normalised_code`.
     """
 
     name: str
     path: Path
-    source: str
+    sources: tuple[str, ...]
     key: tuple[str, ...]
     window: timedelta | None
     sink: SinkKind = SinkKind.SQLITE
@@ -84,6 +85,7 @@ class ViewSpec:
     title: str
     doc: str
     version: str
+    code: str = ""
 
     @property
     def keeps_state(self) -> bool:
@@ -116,7 +118,13 @@ class ViewSpec:
 
 
 def view(
-    *, source: str, key: str | list[str], window: str | None, owner: str, stage: str, **options: str | list[str]
+    *,
+    source: str | list[str],
+    key: str | list[str],
+    window: str | None,
+    owner: str,
+    stage: str,
+    **options: str | list[str],
 ) -> Callable[[_View], _View]:
     """Mark `view` as the function of this file's view; it stays an ordinary, testable function.
 

@@ -11,10 +11,11 @@ from tocsin.kafka.probe import ask
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import FollowedCatalog
+from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.incidents.episodes import Episode, episodes
+from tocsin.supervision.planning.desired_inputs import memory_limit
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import instance_of
 from tocsin.supervision.snapshot import Snapshot, look
@@ -140,7 +141,11 @@ class Installation:
 
     def _story(self, snapshot: Snapshot, row: JobRow) -> Story:
         spec = snapshot.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
-        return Story(row=row, episodes=self._looker.episodes(row.job), facts=declared_facts(spec) if spec else [])
+        facts = []
+        if spec is not None:
+            sources = snapshot.catalog.sources_of(spec)
+            facts = declared_facts(spec, memory_limit(self.settings, sources, spec.memory))
+        return Story(row=row, episodes=self._looker.episodes(row.job), facts=facts)
 
 
 class Looker:

@@ -43,18 +43,20 @@ def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
     return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=_rank)
 
 
-def declared_facts(spec: DetectorSpec) -> list[Fact]:
-    """List what the file of a detector declares."""
+def declared_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
+    """List what the file of a detector declares, and how many bytes its job may hold."""
     limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
     facts = {
         "what it catches": spec.doc,
-        "source": spec.source,
+        "source": ", ".join(spec.sources),
         "entity": ", ".join(spec.entity),
-        "window": "none: each event by itself" if spec.window is None else str(spec.window),
+        "window": spec.window_text,
         "limits": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
-        "memory": "no limit" if spec.memory is None else f"restarted above {spec.memory / 1e6:,.0f} MB",
+        "memory": f"restarted above {memory_limit / 1e6:,.0f} MB"
+        + (" (by the settings)" if spec.memory is None else ""),
         "owner": spec.owner,
         "runbook": spec.runbook,
+        "false positives": spec.false_positives or "nothing is declared",
         "file": f"detectors/{spec.path.name}",
         "version": spec.version,
     }

@@ -57,6 +57,6 @@ def test_a_detector_that_is_paused_in_airflow_need_not_run_while_airflow_does(
 ) -> None:
     settings = Settings(project=ROOT, state=tmp_path)
     ask_switches(settings.state, ["detector__failed_logins"], lambda _: True)
-    announce(settings.state, Running(1, 9092, 1025, 8430, 8431, "http://127.0.0.1:1080", airflow))
+    announce(settings.state, Running(1, 9092, 1025, 8430, 8431, 8435, "http://127.0.0.1:1080", airflow))
     assert ("detector:failed_logins" in control.wanted_jobs(settings)) == (airflow is None)
     assert "ingest:logins" in control.wanted_jobs(settings)

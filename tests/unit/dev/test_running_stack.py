@@ -7,7 +7,13 @@ from tocsin.dev.running_stack import Running, announce, read_running, withdraw
 from tocsin.project.settings import load_settings
 
 RUNNING = Running(
-    pid=7, kafka_port=29092, smtp_port=2525, drain_port=2430, web_port=2431, mail_url="http://127.0.0.1:2080"
+    pid=7,
+    kafka_port=29092,
+    smtp_port=2525,
+    drain_port=2430,
+    web_port=2431,
+    metrics_port=2435,
+    mail_url="http://127.0.0.1:2080",
 )
 
 
@@ -21,7 +27,7 @@ def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
     settings = load_settings(tmp_path)
     assert settings.kafka.bootstrap_servers == "127.0.0.1:29092"
     assert (settings.smtp.host, settings.smtp.port) == ("127.0.0.1", 2525)
-    assert (settings.drain.port, settings.web.port) == (2430, 2431)
+    assert (settings.drain.port, settings.web.port, settings.metrics.port) == (2430, 2431, 2435)
     assert settings.views.redis_file == tmp_path / 'a "file"'
     assert read_running(tmp_path) == running
     withdraw(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reader import TopicReader, lag_of
+from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
@@ -130,14 +130,6 @@ def test_one_record_by_its_place(reader: TopicReader, monkeypatch: pytest.Monkey
     assert found is not None
     assert found.value() == b"three"
     assert [reader.record(*place) for place in [(0, 5), (1, 0), (1, 4), (2, 0)]] == [None] * 4
-
-
-def test_lag_counts_unread_records_from_the_oldest(reader: TopicReader) -> None:
-    came = {b"three": datetime.now(UTC)}
-    records, seconds = lag_of(reader, {0: 5, 1: 2}, {0: 5, 1: 8}, lambda message: came.get(message.value() or b""))
-    assert records == 6
-    assert 0 <= seconds < 60
-    assert lag_of(reader, {0: 5}, {0: 5, 1: 8}, lambda _: None) == (0, 0.0), "partition 1 is not read by the job"
 
 
 def report(settings: Settings, number: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -218,3 +219,15 @@ def test_who_takes_over_has_a_heartbeat_at_each_moment(
     assert beat is not None
     assert beat.report.state is JobState.RUNNING
     assert read_beat(settings.state, JOB, beside=True) is None
+
+
+def test_a_first_batch_that_never_ends_is_a_standstill(settings: Settings, clock: Clock) -> None:
+    """As that of a function that loops on the first event."""
+    with contextlib.closing(Reporter(settings, JOB, await_answer=lambda: None)) as reporter:
+        reporter.update(state=JobState.RUNNING, lag_records=3)
+        clock.now += 1
+        reporter.update(lag_records=4)
+        clock.now += 600
+        assert reporter.report().stalled_seconds == 601
+        reporter.update(batch_id=0, lag_records=0)
+        assert reporter.report().stalled_seconds == 0

@@ -22,8 +22,8 @@ from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.tables.__main__ import make_job
 from tocsin.tables.published_table import TableFolder
-from tocsin.tables.table_job import TableJob
 
 FILE = """title = "Segments"
 owner = "crm@example.com"
@@ -73,7 +73,7 @@ def declare(project: Path, made_of: str) -> None:
 
 
 def running(settings: Settings) -> AbstractContextManager[Reporter]:
-    return running_job(settings, "table:segments", lambda *outside: TableJob(settings, "segments", *outside))
+    return running_job(settings, "table:segments", lambda *outside: make_job(settings, "segments", *outside))
 
 
 def write(settings: Settings, topic: str, *records: tuple[str | None, Any]) -> None:
@@ -164,3 +164,45 @@ def test_snapshots_are_kept_while_somebody_may_read_them(settings: Settings) -> 
     assert folder.place(second).is_dir()
     assert TableFolder(settings, segments(columns={"customer_id": "string"})).current() is None
     assert third.rows == 0
+
+
+def test_a_file_is_read_when_it_changes_and_never_half(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.tables.file_table_job._LOOK_SECONDS", 0.05)
+    declare(settings.project, 'file = "segments.csv"')
+    file = settings.project / "segments.csv"
+    folder = TableFolder(settings, read_catalog(settings.project).table("segments"))
+
+    def refused(why: str) -> bool:
+        report = reporter.report()
+        return why in report.reason and held(settings) == {"a": "senior", "c": "x"}
+
+    with running(settings) as reporter:
+        await_that(lambda: "segments.csv cannot be read" in reporter.report().reason, 10)
+        file.write_text("customer_id,usual,segment,more\na,1.5,student,\nb,,family,x\n")
+        await_that(lambda: held(settings) == {"a": "student", "b": "family"}, 10)
+        first = folder.current()
+        assert first is not None
+        rows = pq.read_table(folder.place(first)).to_pylist()
+        assert {one["valid_from"].year for one in rows} == {1970}, "no job has joined other rows before"
+        file.write_text("customer_id,segment\na,senior\nc,x\n")
+        await_that(lambda: held(settings) == {"a": "senior", "c": "x"}, 10)
+        latest = folder.current()
+        assert latest is not None
+        changed = {one["valid_from"].year for one in pq.read_table(folder.place(latest)).to_pylist()}
+        assert changed == {1970, datetime.now(UTC).year}
+        for text, why in (
+            ("", "lacks the columns customer_id, segment"),
+            ("customer_id,segment\n", "has no rows"),
+            ("customer_id,segments\na,x\n", "lacks the column segment; its first line names customer_id, segments"),
+            ("customer_id,segment\na,x\nb,y\na,z\n", 'line 4 has the key ["a"] of line 2'),
+            ("customer_id,segment,usual\na,x,much\n", "line 2 'usual' is no double: 'much'"),
+            ("customer_id,segment\n,x\n", "line 2 has no 'customer_id'"),
+            ("customer_id,segment\na,x,y\n", "line 2 has more fields than the header"),
+            ("customer_id,segment\na,\x00" + "x" * 70_000, "longer than"),
+        ):
+            file.write_text(text)
+            await_that(lambda why=why: refused(why), 10)  # type: ignore[misc]
+    with running(settings) as reporter:  # it has read the good one before
+        await_that(lambda: refused("longer than"), 10)
+        file.write_text("customer_id,segment\nd,y\n")
+        await_that(lambda: held(settings) == {"d": "y"}, 10)

@@ -21,7 +21,7 @@ from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
 from tocsin.supervision.health import Standing
-from tocsin.supervision.incidents.chronicle import Event, What, record
+from tocsin.supervision.incidents.chronicle import ChronicleEntry, What, record
 from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels, instance_of
@@ -184,10 +184,19 @@ def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severit
     assert place.verdict() == (severity, str(state), "as it says")
 
 
-@pytest.mark.parametrize(("ratio", "severity"), [(0.05, Standing.OK), (0.051, Standing.WARNING)])
-def test_much_in_quarantine_is_a_warning(place: Place, ratio: float, severity: Standing) -> None:
+@pytest.mark.parametrize(
+    ("counts", "severity"),
+    [
+        ({"bad_ratio": 0.05, "ignored_ratio": 0.99}, Standing.OK),
+        ({"bad_ratio": 0.051}, Standing.WARNING),
+        ({"ignored_ratio": 1.0}, Standing.WARNING),
+    ],
+)
+def test_much_that_is_quarantined_or_ignored_is_a_warning(
+    place: Place, counts: dict[str, float], severity: Standing
+) -> None:
     place.run("ingest:logins")
-    place.says("ingest:logins", reason="as it says", counts={"bad_ratio": ratio})
+    place.says("ingest:logins", reason="as it says", counts=counts)
     assert place.verdict("ingest:logins") == (severity, "running", "as it says")
 
 
@@ -283,15 +292,19 @@ def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Pl
 
 
 def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place) -> None:
-    ended = Event(at=10, what=What.END, reason="was killed by signal 9", exit_code=-9, ran_seconds=5, failed=True)
-    record(place.settings.state, [(JOB, ended), (JOB, Event(at=12, what=What.START, reason="restart 1"))])
+    ended = ChronicleEntry(
+        at=10, what=What.END, reason="was killed by signal 9", exit_code=-9, ran_seconds=5, failed=True
+    )
+    record(place.settings.state, [(JOB, ended), (JOB, ChronicleEntry(at=12, what=What.START, reason="restart 1"))])
     restart = place.row(JOB).last_restart
     assert restart is not None
     assert (restart.at, restart.cause) == (12, "was killed by signal 9")
     (story,) = place.page.stories(DAG, {}).jobs
     assert [one.exit_code for one in story.episodes] == [-9]
-    assert {fact.name: fact.text for fact in story.facts}["limits"] == "e-mail above 50, urgent above 100"
-    record(place.settings.state, [(JOB, Event(at=20, what=What.END, reason="again", failed=True))])
+    facts = {fact.name: fact.text for fact in story.facts}
+    assert facts["limits"] == "e-mail above 50, urgent above 100"
+    assert facts["memory"] == "restarted above 2,012 MB (by the settings)"
+    record(place.settings.state, [(JOB, ChronicleEntry(at=20, what=What.END, reason="again", failed=True))])
     place.page._looked_at = float("-inf")
     assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == [
         "again",

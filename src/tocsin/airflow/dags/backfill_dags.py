@@ -51,9 +51,9 @@ _DIFFERENCES = (
 
 
 def backfill_dags() -> list[DAG]:
-    """The DAG of each detector whose findings people see; in a task its own DAG alone."""
+    """The DAG of each detector that runs, and can run on history; in a task its own DAG alone."""
     only = get_parsing_context().dag_id
-    found = read_catalog(load_settings().project).detectors.values()
+    found = [spec for spec in read_catalog(load_settings().project).detectors.values() if spec.runs_on_history]
     return [_dag(spec) for spec in found if spec.stage.runs and only in (None, backfill_dag(spec.name))]
 
 
@@ -63,8 +63,8 @@ def _dag(spec: DetectorSpec) -> DAG:
     with DAG(
         backfill_dag(spec.name),
         description=f"Backfill: {spec.title}"[:200],
-        doc_md=_DOC.format(name=spec.name, source=spec.source, owner=spec.owner),
-        tags={"backfill", str(spec.stage), spec.source[:100]},
+        doc_md=_DOC.format(name=spec.name, source=spec.sources[0], owner=spec.owner),
+        tags={"backfill", str(spec.stage), spec.sources[0][:100]},
         schedule=CronPartitionTimetable("0 0 * * *", timezone=_ZONE, run_offset=-1, key_format="%Y-%m-%d"),
         catchup=False,
         max_active_runs=1,

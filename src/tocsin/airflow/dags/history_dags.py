@@ -15,7 +15,7 @@ from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.dags.mail_dag import FailedRunMail, LostDaysMail, RunMail
 from tocsin.airflow.tasks.backfill_task import Backfill
 from tocsin.airflow.tasks.command import tocsin
-from tocsin.airflow.tasks.program import GatedProgram
+from tocsin.airflow.tasks.program import GatedProgram, Program
 from tocsin.history.seal_runs import seal_outcomes
 from tocsin.model.names import history_dag
 from tocsin.model.source import Source
@@ -26,8 +26,8 @@ _NIGHT = 2
 _DOC = """
 Lands new events of the source each hour. If a day is ready that was never sealed, the same run seals it, at any hour,
 so a machine that was off at night catches up when it starts. The run at 02:10 UTC and triggered runs seal all days
-that need it, judge them and publish them. `catch_up` then backfills the published days that lack findings, with all
-detectors of the source in one Spark session.
+that need it, judge them and publish them. `refresh_tables` then makes the tables of this history that hold tomorrow.
+`catch_up` backfills the published days that lack findings, with all detectors of the source in one Spark session.
 
 A day with a critical verdict is not published and fails the run, even if a retry fixes everything else: {owner} gets
 one mail with the broken rules and the day's report. The version published before still counts, and other days are
@@ -41,12 +41,13 @@ def history_dags() -> list[DAG]:
     catalog = read_catalog(load_settings().project)
     found = []
     for source in catalog.sources.values():
-        specs = [spec for spec in catalog.detectors.values() if spec.source == source.name and spec.stage.runs]
-        found.append(_dag(source, {spec.name: spec.owner for spec in specs}))
+        specs = [spec for spec in catalog.detectors.values() if spec.sources == (source.name,) and spec.stage.runs]
+        tables = bool(catalog.history_tables(source.name))
+        found.append(_dag(source, {spec.name: spec.owner for spec in specs}, tables=tables))
     return found
 
 
-def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
+def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
     mail = RunMail(source.owner, links=[("The reports on all days", address_of(REPORTS))])
     with DAG(
         history_dag(source.name),
@@ -76,10 +77,19 @@ def _dag(source: Source, detectors: Mapping[str, str]) -> DAG:
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
         land >> due >> seal >> all_well
-        if detectors:
-            # When seal has run, whatever came of it: one day that is refused holds up no other.
-            seal >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
+        _follow_up(source, detectors, seal, all_well, tables=tables)
     return dag
+
+
+def _follow_up(source: Source, detectors: Mapping[str, str], seal: Any, all_well: Any, *, tables: bool) -> None:
+    """Add what comes when `seal` has run, whatever came of it: one day that is refused holds up nothing."""
+    before = seal
+    if tables:
+        program, rule = "refresh_tables", TriggerRule.ONE_DONE
+        before = Program(task_id=program, program=program, arguments=[source.name], retries=1, trigger_rule=rule)
+        seal >> before >> all_well
+    if detectors:
+        before >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
 
 
 def seal_mail(source: str, owner: str) -> LostDaysMail:

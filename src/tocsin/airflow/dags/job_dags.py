@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import RunMail
 from tocsin.airflow.tasks.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
-from tocsin.model.names import DETECTOR, JobName
+from tocsin.model.names import DETECTOR, FLOW, JobName
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
 from tocsin.supervision.job_cards import Card, cards
@@ -55,13 +55,15 @@ def _dag(card: Card) -> DAG:
 
 
 def _form(card: Card) -> dict[str, Param]:
-    """List what can be asked of the jobs of a DAG. Only a detector has versions to go back to."""
-    if JobName.parse(card.jobs[0]).kind != DETECTOR:
+    """List what can be asked of the jobs of a DAG. Detectors and flows have versions to go back to."""
+    kind = JobName.parse(card.jobs[0]).kind
+    if kind not in (DETECTOR, FLOW):
         job = Param(card.jobs[0], type="string", enum=list(card.jobs))
         return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
-    actions = [RESTART, DRAIN, STATUS, ROLL_BACK, ROLL_FORWARD]
+    drain = {DRAIN: _ASK_DRAIN} if kind == DETECTOR else {}
+    actions, ask = [RESTART, *drain, STATUS, ROLL_BACK, ROLL_FORWARD], " ".join([_ASK, *drain.values(), _ASK_VERSION])
     return {
-        "action": Param(RESTART, type="string", enum=actions, description_md=f"{_ASK} {_ASK_DRAIN} {_ASK_VERSION}"),
+        "action": Param(RESTART, type="string", enum=actions, description_md=ask),
         "version": Param(
             "", type="string", title="version", description_md="The version to roll back to; empty: the one before."
         ),

@@ -8,9 +8,8 @@ import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.detect.drain_request import ask_drain
-from tocsin.model.names import JobName
 from tocsin.project.settings import load_settings
-from tocsin.runtime.detector_versions import roll_back, roll_forward
+from tocsin.runtime.code_versions import roll_back, roll_forward
 from tocsin.supervision.health import health
 from tocsin.supervision.installed_jobs import InstalledJobs
 
@@ -38,7 +37,7 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
         raise AirflowFailException(f"{event['job']}: {event['condition']}: {event['reason']}")
     params = context["params"]
     job, settings = params.get("job", jobs[0]), load_settings()
-    installation, detector = InstalledJobs(settings), JobName.parse(job).name
+    installation = InstalledJobs(settings)
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
@@ -46,10 +45,10 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
         ask_drain(settings.state, job)
         log.info("drain requested; the job then stays stopped until a restart", job=job)
     elif params["action"] == ROLL_BACK:
-        version = roll_back(settings, detector, params["version"] or None).version
+        version = roll_back(settings, job, params["version"] or None).version
         log.info("rolled back until the file changes", job=job, version=version)
     elif params["action"] == ROLL_FORWARD:
-        was_rolled_back = roll_forward(settings, detector)
+        was_rolled_back = roll_forward(settings, job)
         log.info("rolled forward to the file" if was_rolled_back else "already runs the file", job=job)
     else:
         _describe(installation, job)

@@ -32,7 +32,7 @@ class Ports:
         controller: for Kafka itself.
         smtp: of the mail sink.
         mail_page: page of the mail sink.
-        drain, web: of the jobs `drain` and `web`, whether they run or not.
+        drain, web, metrics: of the jobs `drain`, `web` and `exporter`, whether they run or not.
         airflow: page and API of Airflow; None when it is not part of the stack.
         sinks: of the servers that keep views, whether they run or not.
     """
@@ -43,6 +43,7 @@ class Ports:
     mail_page: int
     drain: int
     web: int
+    metrics: int
     airflow: int | None = None
     sinks: Mapping[SinkKind, int] = field(default_factory=dict)
 
@@ -62,10 +63,10 @@ def choose(
     Raises:
         ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
     """
-    controller, kafka, smtp, page, drain, web, other, *sinks = free_ports(7 + len(_SINKS))
+    controller, kafka, smtp, page, drain, web, metrics, other, *sinks = free_ports(8 + len(_SINKS))
     if free:
         others = dict(zip(_SINKS, sinks, strict=True))
-        return Ports(kafka, controller, smtp, page, drain, web, other if airflow else None, others)
+        return Ports(kafka, controller, smtp, page, drain, web, metrics, other if airflow else None, others)
     host, _, port = settings.kafka.bootstrap_servers.rpartition(":")
     faults = []
     if host not in _LOCAL or not port.isdigit() or settings.kafka.security_protocol != "PLAINTEXT":
@@ -76,7 +77,7 @@ def choose(
         faults.append(Fault("settings", what, key="smtp.host"))
     if faults:
         raise ConfigError(faults)
-    jobs = settings.drain.port, settings.web.port
+    jobs = settings.drain.port, settings.web.port, settings.metrics.port
     own = settings.airflow.port if airflow else None
     ports = Ports(int(port), controller, settings.smtp.port, mail_page, *jobs, own, _SINKS)
     wanted = {"Kafka": ports.kafka, "mail sink (SMTP)": ports.smtp, "mail sink (page)": ports.mail_page}

@@ -12,7 +12,7 @@ from tocsin.kafka.topics import TopicSpec, ensure_topics, wanted_topics
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.detector_versions import FollowedCatalog
+from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.supervision.job_states import Desired, Pace, Start
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.model.durations import EPOCH, MICROSECOND
 from tocsin.model.source import Source
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds, is_number, ratio
@@ -139,7 +140,7 @@ def _concerned(rule: RowRule, source: Source) -> str:
 
 
 def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return None if micros is None else EPOCH + micros * MICROSECOND
 
 
 def _plain(value: Any) -> Any:

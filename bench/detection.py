@@ -1,0 +1,245 @@
+"""`python -m bench.detection`: how well the shipped statistical detectors find what was planted, beside a z-score.
+
+The planted data come from a seeded generator: amounts and errors vary more than the detectors assume, as real ones do.
+With `--nab FOLDER`, a checkout of the Numenta Anomaly Benchmark, `template_surge` is also run on its series of counts,
+of which people have labelled the anomalies. The files of the detectors run as they are shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.figures import table
+from examples.log_surges.detectors.template_surge import Past, on_timer
+from examples.profiles.detectors import spending_outlier
+from examples.slow_routes.detectors import error_spike
+from tocsin.model.table import FROM, UNTIL
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.paths import here
+from tocsin.sparkjob.session import running_batch
+from tocsin.tables.spark.joined_tables import JoinedTables
+
+_EXAMPLES = here().root / "examples"
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_DAY, _STEP = timedelta(days=1), timedelta(minutes=10)
+_COUNTS = ("realTweets/", "realAWSCloudwatch/elb_request_count", "realKnownCause/nyc_taxi")
+_ALERT_STEPS = 12
+"""Alarms within so many steps are one alert."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a detector did at one limit.
+
+    Attributes:
+        detector, limit, data: which, and on what.
+        alerts: that it gave.
+        right: those of them that were about something planted or labelled.
+        found, there: how many of these it found, and how many there were.
+        delay: the median time until it did, as text.
+    """
+
+    detector: str
+    limit: float
+    data: str
+    alerts: int
+    right: int
+    found: int
+    there: int
+    delay: str = ""
+
+    def row(self) -> dict[str, object]:
+        """Make a row of a table."""
+        precision = f"{self.right / self.alerts:.0%}" if self.alerts else "no alert"
+        found = f"{self.found / self.there:.0%} ({self.found} of {self.there})"
+        said = {"data": self.data, "detector": self.detector, "limit": f"> {self.limit:g}", "alerts": self.alerts}
+        return said | {"precision": precision, "recall": found, "median delay": self.delay}
+
+
+def main() -> None:
+    """Print the table."""
+    given = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    given.add_argument("--nab", type=Path, help="a checkout of the Numenta Anomaly Benchmark")
+    arguments = given.parse_args()
+    rows = [] if arguments.nab is None else [*surges(arguments.nab)]
+    with running_batch(Settings(state=here().root / ".tocsin" / "bench" / "detection"), "bench:detection") as spark:
+        rows += [*outliers(spark), *spikes(spark)]
+    print(table([one.row() for one in rows]))
+
+
+def detected(spark: SparkSession, module: Any, project: str, history: DataFrame, events: DataFrame) -> DataFrame:
+    """Run the detector `module` of an example on a day of `events`, with its table made of `history`."""
+    catalog = read_catalog(_EXAMPLES / project)
+    (spec,) = (spec for spec in catalog.tables.values() if spec.history)
+    history.createOrReplaceTempView("events")
+    rows = spark.sql(str(spec.sql)).withColumn(FROM, F.lit(_BEGIN)).withColumn(UNTIL, F.lit(None).cast("timestamp"))
+    joined = JoinedTables(Path(module.__file__), {spec.name: (spec, rows)})
+    found: DataFrame = module.detect(events.withColumn("window", F.window("event_time", "10 minutes")), joined)
+    return found
+
+
+# --- purchases --------------------------------------------------------------------------------------------------------
+
+
+def outliers(spark: SparkSession, customers: int = 500) -> Iterator[Quality]:
+    """Purchases of 61 days; on the last one some are by a thief, who spends five to fifty times of what is usual."""
+    chance = random.Random(1)
+    past: list[tuple[str, datetime, float]] = []
+    today: list[tuple[str, datetime, float, bool]] = []
+    for number in range(customers):
+        usual, spread = math.exp(chance.gauss(3, 1)), chance.uniform(0.2, 0.9)
+        past += [
+            (f"c{number}", _BEGIN + chance.random() * 60 * _DAY, usual * math.exp(chance.gauss(0, spread)))
+            for _ in range(chance.randrange(10, 60))
+        ]
+        # A new sofa now and then: no crime, and in the past of many.
+        past += [(f"c{number}", _BEGIN, usual * 30)] * (chance.random() < 0.2)
+        today += [
+            (f"c{number}", _BEGIN + 60 * _DAY, usual * math.exp(chance.gauss(0, spread)), False)
+            for _ in range(chance.randrange(4))
+        ]
+        if chance.random() < 0.1:
+            today.append((f"c{number}", _BEGIN + 60 * _DAY, usual * chance.uniform(5, 50), True))
+    columns = "customer_id string, event_time timestamp, amount double"
+    events = spark.createDataFrame(today, f"{columns}, planted boolean")
+    found = detected(spark, spending_outlier, "profiles", spark.createDataFrame(past, columns), events)
+    ours = [(row.score, row.planted) for row in found.collect()]
+    amounts = defaultdict(list)
+    for customer, _, amount in past:
+        amounts[customer].append(amount)
+    plain = [(_z(amount, amounts[customer]), planted) for customer, _, amount, planted in today]
+    for name, scores, limits in (("spending_outlier", ours, (10, 40)), ("z-score", plain, (3, 10))):
+        for limit in limits:
+            yield _single(name, limit, "purchases, planted thefts", scores)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def spikes(spark: SparkSession, paths: int = 12) -> Iterator[Quality]:
+    """Requests of 15 days in steps of ten minutes; in some of the last day's, 5 to 20 % more of them fail."""
+    chance = random.Random(2)
+    past: list[tuple[str, datetime, int, int]] = []
+    today: list[tuple[str, datetime, int, int, bool]] = []
+    for number in range(paths):
+        base, peak, traffic = chance.uniform(0.001, 0.03), chance.randrange(24), chance.choice((50, 200, 1_000))
+        for step in range(15 * 144):
+            hour = step // 6 % 24
+            share = base * (1 + 4 * max(0.0, math.cos((hour - peak) / 24 * math.tau))) * math.exp(chance.gauss(0, 0.3))
+            planted = step >= 14 * 144 and chance.random() < 0.02
+            share = min(1.0, share + planted * chance.uniform(0.05, 0.2))
+            requests = max(1, round(chance.gauss(traffic, math.sqrt(traffic))))
+            errors = sum(chance.random() < share for _ in range(requests))
+            row = (f"/p{number}", _BEGIN + step * _STEP, requests, errors)
+            today += [(*row, planted)] * (step >= 14 * 144)
+            past += [row] * (step < 14 * 144)
+    truth = {(path, at): planted for path, at, _, _, planted in today}
+    found = detected(
+        spark, error_spike, "slow_routes", _requests(spark, past), _requests(spark, [one[:4] for one in today])
+    )
+    ours = [(row.score, truth[row.path, row.window.start.replace(tzinfo=UTC)]) for row in found.collect()]
+    shares = defaultdict(list)
+    for path, _, requests, errors in past:
+        shares[path].append(errors / requests)
+    plain = [(_z(errors / requests, shares[path]), planted) for path, _, requests, errors, planted in today]
+    for name, scores, limits in (("error_spike", ours, (5, 10)), ("z-score of the share", plain, (3, 5))):
+        for limit in limits:
+            yield _single(name, limit, "requests, planted errors", scores)
+
+
+def _requests(spark: SparkSession, counted: Sequence[tuple[str, datetime, int, int]]) -> DataFrame:
+    """Make an event of each request."""
+    frame = spark.createDataFrame(list(counted), "path string, event_time timestamp, requests int, errors int")
+    numbered = frame.select("path", "event_time", "errors", F.explode(F.sequence(F.lit(1), "requests")).alias("number"))
+    status = F.when(F.col("number") <= F.col("errors"), 503).otherwise(200)
+    return numbered.select("path", "event_time", F.lit("info").alias("at"), status.alias("status"))
+
+
+# --- counts that people have labelled ---------------------------------------------------------------------------------
+
+
+def surges(nab: Path) -> Iterator[Quality]:
+    """Run `template_surge`, and a z-score of the last 30 values, on the series of counts, a value for a minute."""
+    windows = json.loads((nab / "labels" / "combined_windows.json").read_text(encoding="utf-8"))
+    names = [name for name in windows if name.startswith(_COUNTS)]
+    series = {name: _read(nab / "data" / name) for name in names}
+    ways: list[tuple[str, Callable[[list[int]], list[float]], tuple[float, ...]]] = [
+        ("template_surge", _surge_scores, (6, 20)),
+        ("z-score of the last 30", _z_scores, (3, 6)),
+    ]
+    for name, score, limits in ways:
+        scored = {one: score([count for _, count in values]) for one, values in series.items()}
+        for limit in limits:
+            yield _labelled(name, limit, scored, series, windows)
+
+
+def _read(path: Path) -> list[tuple[datetime, int]]:
+    with path.open(encoding="utf-8") as lines:
+        return [(datetime.fromisoformat(row["timestamp"]), round(float(row["value"]))) for row in csv.DictReader(lines)]
+
+
+def _surge_scores(counts: list[int]) -> list[float]:
+    past, scores = Past(), []
+    for count in counts:
+        state = Past(_BEGIN, count, "", past.minutes, past.mean, past.variance)
+        past, found = on_timer(("", ""), state, _BEGIN)
+        scores.append(found[0].score or 0.0 if found else 0.0)
+    return scores
+
+
+def _z_scores(counts: list[int]) -> list[float]:
+    return [_z(count, counts[max(0, place - 30) : place]) for place, count in enumerate(counts)]
+
+
+def _labelled(
+    name: str, limit: float, scored: dict[str, list[float]], series: dict[str, list[tuple[datetime, int]]], windows: Any
+) -> Quality:
+    alerts = right = found = there = 0
+    delays: list[float] = []
+    for one, scores in scored.items():
+        spans = [tuple(map(datetime.fromisoformat, span)) for span in windows[one]]
+        last, times = -_ALERT_STEPS, [at for at, _ in series[one]]
+        rang = []
+        for place, score in enumerate(scores):
+            if score > limit and place - last >= _ALERT_STEPS:
+                last = place
+                rang.append(times[place])
+        alerts += len(rang)
+        right += sum(any(begin <= at <= end for begin, end in spans) for at in rang)
+        firsts = [next((at for at in rang if begin <= at <= end), None) for begin, end in spans]
+        found, there = found + sum(at is not None for at in firsts), there + len(spans)
+        delays += [
+            (at - begin) / (end - begin) for at, (begin, end) in zip(firsts, spans, strict=True) if at is not None
+        ]
+    delay = f"{median(delays):.0%} of the labelled span" if delays else ""
+    return Quality(name, limit, f"NAB, {len(scored)} series of counts", alerts, right, found, there, delay)
+
+
+def _single(name: str, limit: float, data: str, scores: list[tuple[float, bool]]) -> Quality:
+    rang = [planted for score, planted in scores if score > limit]
+    there = sum(planted for _, planted in scores)
+    return Quality(name, limit, data, len(rang), sum(rang), sum(rang), there, "0")
+
+
+def _z(value: float, past: Sequence[float]) -> float:
+    spread = pstdev(past) if len(past) > 1 else 0.0
+    return (value - fmean(past)) / spread if spread else 0.0
+
+
+if __name__ == "__main__":
+    main()
