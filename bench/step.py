@@ -30,8 +30,8 @@ from examples.travel.detectors.impossible_travel import LastLogin, distance_km
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here

@@ -15,8 +15,8 @@ from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import ConfigError
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.view_settings import ViewSettings, WebSettings
 
 VIEW = "failures"
 _FILE = '''"""Counts failed logins of each user."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from tocsin.project.setting_blocks import SparkSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.session import clean_scratch, streaming_session
 

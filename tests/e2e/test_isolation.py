@@ -13,8 +13,8 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, detect_job, ticking
 from tests.rig.waiting import await_that
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import SparkSettings
 from tocsin.provision.java import find_java
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.job_kinds import desired_jobs

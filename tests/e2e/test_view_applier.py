@@ -26,9 +26,9 @@ from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.project.view_settings import ViewSettings, WebSettings
 from tocsin.provision.paths import here
 from tocsin.supervision.runners.job_command import job_environment
 from tocsin.views.rest.view_api import Rows

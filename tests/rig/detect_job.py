@@ -37,8 +37,8 @@ from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES, shortened
 from tocsin.model.source import Source, tick_value
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here

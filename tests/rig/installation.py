@@ -24,8 +24,9 @@ from tests.rig.waiting import await_that, awaited
 from tocsin.dev.servers.ports import free_ports
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.job_report import JobReport, JobState
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import AlertSettings, SmtpSettings, SparkSettings
+from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.runtime.heartbeat import read_beat

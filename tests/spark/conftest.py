@@ -20,7 +20,7 @@ from tocsin.backfill.spark import backfill_run, view_rebuild
 from tocsin.history import sealing, table_refresh
 from tocsin.history.spark import import_files
 from tocsin.model.finding import Finding
-from tocsin.project.setting_blocks import SparkSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.sparkjob.session import clean_scratch, streaming_session

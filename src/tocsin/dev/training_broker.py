@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tocsin.dev.servers.kafka_server import temporary_broker
 from tocsin.model.errors import TocsinError, TransientError
-from tocsin.project.setting_blocks import KafkaSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.sparkjob.class_training import make_archive

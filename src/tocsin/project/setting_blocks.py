@@ -15,11 +15,13 @@ LOOPBACK = "127.0.0.1"
 AirflowRole = Literal["viewer", "user", "op", "admin"]
 
 
-class _Block(BaseModel):
+class SettingBlock(BaseModel):
+    """Base of every block: a key that it does not know is an error, and no value changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class KafkaSettings(_Block):
+class KafkaSettings(SettingBlock):
     """The address of Kafka and the login. One block, translated for every client.
 
     Attributes:
@@ -92,7 +94,7 @@ class KafkaSettings(_Block):
         return _secret(self.sasl_password_file, "kafka.sasl_password_file")
 
 
-class SmtpSettings(_Block):
+class SmtpSettings(SettingBlock):
     """The SMTP server that sends the mail.
 
     Attributes:
@@ -121,7 +123,7 @@ class SmtpSettings(_Block):
         return None if self.password_file is None else _secret(self.password_file, "smtp.password_file")
 
 
-class AlertSettings(_Block):
+class AlertSettings(SettingBlock):
     """The alerts that are made of findings.
 
     Attributes:
@@ -149,7 +151,7 @@ class AlertSettings(_Block):
         return self.database or f"sqlite:///{state / 'alerts.db'}"
 
 
-class ConditionSettings(_Block):
+class ConditionSettings(SettingBlock):
     """Thresholds for mails about running jobs: `tocsin.supervision.incidents.conditions`.
 
     Attributes:
@@ -163,32 +165,7 @@ class ConditionSettings(_Block):
     silent_after: Duration = timedelta(hours=6)
 
 
-class SparkSettings(_Block):
-    """The options of Spark jobs.
-
-    Attributes:
-        trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
-            more replay after a crash.
-        ingest_trigger_seconds: the same for an ingest (5 at least).
-        heap_mb: JVM heap of a streaming job.
-        memory_mb: the most that a streaming job may hold resident, Python and JVM together: one that takes more is
-            restarted. 1500 more than the heap when None, and 150 more for each partition above eight. A detector or
-            view may declare its own, `memory="900 MB"`.
-        shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
-        drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
-        archive: whether to use an AppCDS archive of Spark's classes, made by set-up.
-    """
-
-    trigger_seconds: int = Field(default=60, ge=5, le=300)
-    ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
-    heap_mb: int = Field(default=512, ge=512)
-    memory_mb: int | None = Field(default=None, ge=512)
-    shuffle_partitions: int = Field(default=1, ge=1, le=64)
-    drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
-    archive: bool = True
-
-
-class HistorySettings(_Block):
+class HistorySettings(SettingBlock):
     """The history of events beyond Kafka.
 
     Attributes:
@@ -204,7 +181,7 @@ class HistorySettings(_Block):
     grace: Duration = timedelta(hours=1)
 
 
-class ListenSettings(_Block):
+class ListenSettings(SettingBlock):
     """Where a server of ours listens.
 
     Attributes:
@@ -255,7 +232,7 @@ class MetricsSettings(ListenSettings):
     port: int = Field(default=8435, ge=1, le=65535)
 
 
-class LogSettings(_Block):
+class LogSettings(SettingBlock):
     """The form of log lines.
 
     Attributes:
@@ -265,7 +242,7 @@ class LogSettings(_Block):
     format: Literal["logfmt", "json"] = "logfmt"
 
 
-class AirflowSettings(_Block):
+class AirflowSettings(SettingBlock):
     """The options of Airflow as part of the stack.
 
     Attributes:

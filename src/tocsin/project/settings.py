@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import Names, file_name
+from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.setting_blocks import (
     AirflowSettings,
     AlertSettings,
@@ -28,10 +30,8 @@ from tocsin.project.setting_blocks import (
     LogSettings,
     MetricsSettings,
     SmtpSettings,
-    SparkSettings,
 )
 from tocsin.project.validation import faults_of
-from tocsin.project.view_settings import ViewSettings, WebSettings
 
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired

@@ -18,9 +18,9 @@ from tocsin.dev.servers.influx_server import Influx
 from tocsin.dev.servers.postgres_server import Postgres
 from tocsin.dev.servers.redis_server import Redis
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.project.view_settings import ViewSettings
 
 
 @dataclass(frozen=True)

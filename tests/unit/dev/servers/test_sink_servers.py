@@ -14,9 +14,9 @@ from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.project.view_settings import ViewSettings
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch

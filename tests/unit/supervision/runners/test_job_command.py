@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.runners.job_command import job_environment, job_launch
 from tocsin.supervision.runners.process_labels import Labels, of_command

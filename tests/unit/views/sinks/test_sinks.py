@@ -19,8 +19,8 @@ from tests.unit.views.view_scene import NOON, view_row, view_spec
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.model.errors import TransientError
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.settings import Settings
-from tocsin.project.view_settings import ViewSettings
 from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
 from tocsin.views.sinks.sink_registry import missing_address, open_sink

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import ListenSettings
+from tocsin.project.setting_blocks import ListenSettings, SettingBlock
 
 
-class ViewSettings(BaseModel):
+class ViewSettings(SettingBlock):
     """The addresses of sinks. One with a password is given as a file that holds it.
 
     Attributes:
@@ -18,8 +18,6 @@ class ViewSettings(BaseModel):
         redis, redis_file: such as redis://host:6379/0, or rediss:// for TLS.
         influx, influx_file: such as http://host:8086/write?db=name; see `tocsin.views.sinks.influx_sink`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     postgres: str | None = None
     postgres_file: Path | None = None
