@@ -108,7 +108,7 @@ owner = "$owner"
 
 # Guessed from $lines lines of a sample: look through all of it.
 format = "$format"
-key = "$key"  # decides the partition: who or what an event is about
+${pattern}key = "$key"  # decides the partition: who or what an event is about
 event_time = "$event_time"
 event_time_format = "$event_time_format"
 lateness = "10 seconds"  # how much later than its time an event may come and still count
@@ -126,11 +126,12 @@ class SampleSchema:
 
     Attributes:
         lines: how many were looked at.
-        format: "json", "key-value" or "logfmt".
+        format: "json", "key-value", "logfmt" or "regex".
         columns: those that every line has, and their types.
         optional: the others.
         key: one of `columns`, the most likely key.
         event_time, event_time_format: one of `columns`, and how it writes a time.
+        pattern: of format "regex", without an apostrophe.
         goes_on: there are more lines, which were not read.
         busiest: most events of one key within a minute.
     """
@@ -142,6 +143,7 @@ class SampleSchema:
     key: str
     event_time: str
     event_time_format: str
+    pattern: str = ""
     goes_on: bool = False
     busiest: int = 0
 
@@ -163,6 +165,7 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
     )
     more = f"\n[optional]  # missing or empty in some lines\n{optional}" if optional else ""
     fields = {key: getattr(schema, key) for key in ("lines", "format", "key", "event_time", "event_time_format")}
+    fields["pattern"] = f"pattern = '{schema.pattern}'\n" if schema.pattern else ""
     return _SOURCE.substitute(fields, name=name, owner=owner, columns=columns, optional=more)
 
 

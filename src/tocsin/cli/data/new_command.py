@@ -27,7 +27,7 @@ _Owner = Annotated[str | None, typer.Option(help="E-mail address of who answers 
 @app.command()
 def source(name: _Name, sample: _Sample, owner: _Owner = None) -> None:
     """Guess a source from the lines of a sample: form, columns, types, key and event time."""
-    from tocsin.ingest.sample import read_schema
+    from tocsin.ingest.sampling.sample import read_schema
     from tocsin.project.scaffold import source_text
 
     schema = read_schema(sample)
@@ -69,7 +69,7 @@ def detector(name: _Name, source: _OwnSource = None, sample: _OwnSample = None, 
     With --sample its source is written too, guessed from the lines of that file, and the limits are above what these
     have. The source is called as --source says, or else as the file.
     """
-    from tocsin.ingest.sample import read_schema
+    from tocsin.ingest.sampling.sample import read_schema
     from tocsin.model.names import valid_name
     from tocsin.project.catalog import load_project
     from tocsin.project.scaffold import detector_files, sampled_source, source_text

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.ingest.line_forms import logfmt_fields
+from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern, has_time
 from tocsin.model.errors import ConfigError
 from tocsin.project.scaffold import SampleSchema
 
 _BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_KEY_TYPES = ("string", "int", "bigint")
 _SECONDS, _MILLISECONDS = (1e8, 1e10), (1e11, 1e13)
 _NAMED_TIME = re.compile(r"time|date|(^|_)(ts|at)$", re.IGNORECASE)
 _NAMED_ENTITY = re.compile(
@@ -49,15 +51,21 @@ def read_schema(path: Path) -> SampleSchema:
 
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
-    form, records = _records(path, lines)
+    form, records, guessed = _records(path, lines)
     names = list(dict.fromkeys(name for record in records for name in record if _COLUMN.fullmatch(name)))
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
     types = {name: _type(found, as_text=form != "json") for name, found in values.items() if found}
     always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
-    time, time_format = _event_time(path, always, values)
-    texts = [name for name, kind in always.items() if name != time and kind in ("string", "int", "bigint")]
+    if guessed is None:
+        time, time_format = _event_time(path, always, values)
+    else:
+        time, time_format = AT, guessed.time_format
+        always[AT] = "timestamp" if time_format == "iso8601" else "string"
+    texts = [name for name, kind in always.items() if name not in (time, MESSAGE) and kind in _KEY_TYPES]
     if not texts:
-        raise ConfigError.one(path, "has no column in all lines that could be the key")
+        what = "has no column in all lines that could be the key"
+        what += f"; write the source by hand, from pattern = '{guessed.pattern}'" if guessed else ""
+        raise ConfigError.one(path, what)
     key = min(texts, key=lambda name: _unlikely_key(name, set(map(str, values[name])), len(records)))
     return SampleSchema(
         lines=len(lines),
@@ -67,6 +75,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         key=key,
         event_time=time,
         event_time_format=time_format,
+        pattern=guessed.pattern if guessed else "",
         goes_on=goes_on,
         busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
     )
@@ -81,17 +90,25 @@ def _unlikely_key(name: str, values: set[str], records: int) -> tuple[bool, bool
     return len(values) == 1, not (_NAMED_ENTITY.search(name) and comes_again), len(values)
 
 
-def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]]]:
-    """Find the form that all lines have, and their fields."""
+def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], LinePattern | None]:
+    """Find the form that all lines have, their fields, and of plain lines the pattern."""
     for form, read in (("json", _json_fields), ("key-value", _key_value_fields), ("logfmt", _logfmt)):
         records = [read(line) for line in lines]
         found = [record for record in records if record]
         if len(found) == len(records):
-            return form, found
+            # A line of text may hold `key=value`, and its time without a name before it.
+            guessed = None if form == "json" or any(map(_moment, found[0].values())) else guess_pattern(lines)
+            return (form, found, None) if guessed is None else ("regex", list(guessed.records), guessed)
         if 2 * len(found) > len(records):
             number = next(n for n, record in enumerate(records, start=1) if not record)
             raise ConfigError.one(path, f"most lines are {form}, but not this one", line=number)
+    guessed = guess_pattern(lines)
+    if guessed is not None:
+        return "regex", list(guessed.records), guessed
+    timeless = next((n for n, line in enumerate(lines, start=1) if not has_time(line)), None)
     what = 'is neither JSON, `key: value | key: value` nor logfmt; write the source by hand, with format = "regex"'
+    what += ": the lines do not hold a time of one form at one place" if timeless is None else ""
+    what += "" if timeless is None else f": no time that is known is in line {timeless}"
     raise ConfigError.one(path, what)
 
 
@@ -164,7 +181,10 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/sources.md')
 
 
-def _minute(value: Any, form: str) -> int:
+def _minute(value: Any, form: str) -> int | str:
+    """Give the minute in which `value` lies."""
+    if form not in ("iso8601", "epoch-seconds", "epoch-milliseconds"):
+        return re.sub(r":\d\d(?!:).*", "", value)  # all but the seconds and what follows them
     seconds = datetime.fromisoformat(value).timestamp() if form == "iso8601" else _number(value)
     return int(seconds / (60_000 if form == "epoch-milliseconds" else 60))
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.ingest.sample import read_schema
+from tocsin.ingest.line_times import LineTimes
+from tocsin.ingest.sampling.sample import read_schema
 from tocsin.model.errors import ConfigError
 from tocsin.project.scaffold import source_text
 from tocsin.project.source_file import read_source
@@ -59,6 +60,52 @@ def test_the_key_is_a_customer_rather_than_one_of_two_states_or_the_id_of_one_ev
     assert read_schema(sampled(tmp_path, *map(json.dumps, events))).key == "customer"
 
 
+ACCESS = '203.0.113.{n} - {u} [31/Jan/2026:14:05:0{n} +0000] "GET /{u}?a={n} HTTP/1.1" 200 {more} "-" "curl (x; {u})"'
+SYSLOG = "Jan 31 14:05:0{n} web1 {u}[4{n}]: {more}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "form", "columns"),
+    [
+        (
+            [ACCESS.format(u="ab"[n % 2], n=n, more=n * 1000) for n in range(4)],
+            "dd/MMM/yyyy:HH:mm:ss Z",
+            "address string, word string, at string, method string, path string, status int, number int, "
+            "quoted string, quoted_2 string",
+        ),
+        (
+            [SYSLOG.format(u="sshd", n=n, more="x" * n + " of 1") for n in range(4)] + ["Jan  1 00:00:00 web1 cron: a"],
+            "syslog",
+            "at string, host string, program string, message string",
+        ),
+        (
+            [f"2026-01-31T14:05:0{n}.1Z [INFO] (it's) user={u}, from 192.0.2.1" for n, u in enumerate("abab")],
+            "iso8601",
+            "at timestamp, level string, user string, address string",
+        ),
+        (
+            ["2026-01-31 14:05:09,123 ERROR in cart", "2026-01-31 14:05:09,124 INFO paid by c1 c2"],
+            "yyyy-MM-dd HH:mm:ss,SSS",
+            "at string, level string, message string",
+        ),
+        (
+            ["2026/01/31 14:05:09 host=a done", "2026/01/31 14:05:09 host=a done in time"],
+            "yyyy/MM/dd HH:mm:ss",
+            "at string, host string",
+        ),
+    ],
+)
+def test_plain_lines_are_read_by_a_pattern(tmp_path: Path, lines: list[str], form: str, columns: str) -> None:
+    path = tmp_path / "guessed.toml"
+    path.write_text(source_text("guessed", read_schema(sampled(tmp_path, *lines)), "a@example.com"))
+    source = read_source(path)
+    assert source.event_time_format == form
+    required = {name: kind for name, kind in source.columns.items() if name not in source.optional}
+    assert required == dict(column.split() for column in columns.split(", "))
+    times = LineTimes(source)
+    assert {times.find(line.encode()).moment.strftime("%H:%M") for line in lines} <= {"14:05", "00:00"}
+
+
 @pytest.mark.parametrize("form", ["pairs", "router", "json"])
 def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str) -> None:
     lines = {
@@ -78,7 +125,9 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str
     [
         ([""], "holds no line"),
         ([b"\xff\xfe\x00\x01"], "is not text in UTF-8"),
-        (["Jan 31 sshd: Failed password for root"] * 3, 'write the source by hand, with format = "regex"'),
+        (["Jan 31 sshd: Failed password for root"] * 3, 'with format = "regex": no time that is known is in line 1'),
+        (["Jan 31 14:05:09 a", "a 2026-01-31 14:05:09"], "do not hold a time of one form at one place"),
+        (["2026-01-31 14:05:09 a b", "2026-01-31 14:05:09 c"], "could be the key; write the source by hand, from patt"),
         (['{"a": 1}', '{"a": 1}', "no JSON"], ":3: most lines are json, but not this one"),
         (['{"a": "x", "b": "y"}'], "has no column in all lines that is a time"),
         (['{"at": "2026-01-31T14:05:09Z"}'], "could be the key"),

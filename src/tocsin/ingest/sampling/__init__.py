@@ -1,0 +1,1 @@
+"""Samples of lines: what can be guessed of the source that sends them."""
