@@ -13,15 +13,17 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.rig.certificates import write_certificate
+from tests.rig.served import Served
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that, patient
 from tocsin.kafka.reader import TopicReader
 from tocsin.log_drain.sender import BatchSender
 from tocsin.model.finding import Finding
 
-JOBS = ["detector:failed_logins", "drain", "indexer", "ingest:logins", "notifier"]
+JOBS = ["detector:failed_logins", "drain", "exporter", "indexer", "ingest:logins", "notifier"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     passwords.chmod(0o600)
     drain = {"credentials_file": passwords.name, "certificate_file": certificate.name, "key_file": key.name}
     settings = "\n".join(f'{name} = "{file}"' for name, file in drain.items())
-    (one.project / "tocsin.toml").write_text(f"[drain]\n{settings}\n")
+    (one.project / "tocsin.toml").write_text(f"[drain]\n{settings}\n[metrics]\nenabled = true\n")
     try:
         one.up("--free-ports")
         one.ready()
@@ -50,6 +52,16 @@ def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
     assert sorted(found) == sorted([*JOBS, "kafka", "mail"])
     assert {one["state"] for one in found.values()} == {"running"}
     assert found["detector:failed_logins"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
+
+
+def test_prometheus_is_told_that_all_jobs_run(stack: Stack) -> None:
+    served = _served(stack)
+    assert served.by("tocsin_job_info", "job") == dict.fromkeys(JOBS, 1)
+    assert {served.get("tocsin_job_standing", job=job, standing="ok") for job in JOBS} == {1}
+    assert served.by("tocsin_job_lag_records", "job") == dict.fromkeys(JOBS, 0)
+    assert served.by("tocsin_job_resident_memory_bytes", "job")["detector:failed_logins"] > 200 * 2**20, "its JVM too"
+    assert set(served.by("tocsin_scrape_errors_total", "what").values()) == {0}
+    assert served.get("tocsin_findings_total", detector="failed_logins") == 0
 
 
 def test_lines_that_are_sent_twice_are_found_once(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +90,18 @@ def test_lines_that_are_sent_twice_are_found_once(stack: Stack, monkeypatch: pyt
     assert max(scores()) == sent + 1
     with TopicReader(settings, "test", settings.names.raw("logins")) as reader:
         assert sum(b"drained" in (m.value() or b"") for m in reader.read(*reader.bounds())) == 2 * sent + 1
+
+
+def test_prometheus_is_told_of_the_finding_and_its_mail(stack: Stack) -> None:
+    """Those of the test before; the mail leaves when the window has closed."""
+    await_that(lambda: _served(stack).get("tocsin_notifications_total", kind="email", result="sent") == 1, 60)
+    served = _served(stack)
+    assert served.get("tocsin_findings_total", detector="failed_logins") == 1
+    assert served.get("tocsin_alerts_open", detector="failed_logins", level="email") == 1
+    assert served.get("tocsin_event_to_finding_seconds_count", detector="failed_logins") == 1
+    assert served.get("tocsin_crossing_to_mail_seconds_count", kind="email") == 1
+    assert 5 < (served.get("tocsin_crossing_to_mail_seconds_sum", kind="email") or 0) < patient(60)
+    assert served.by("tocsin_job_records_in_total", "job")["ingest:logins"] > 57
 
 
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:
@@ -181,6 +205,13 @@ def _mails(stack: Stack) -> list[tuple[str, str]]:
     with urllib.request.urlopen(f"http://127.0.0.1:{_mail_port(stack)}/email", timeout=60) as answer:
         mails = [(one["to"][0]["address"], one["subject"]) for one in json.load(answer)]
     return [mail for mail in mails if mail[1].startswith("[tocsin] detector:broken")]
+
+
+def _served(stack: Stack) -> Served:
+    """What the exporter answers now."""
+    url = f"http://127.0.0.1:{stack.settings.metrics.port}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return Served(text_string_to_metric_families(answer.read().decode()))
 
 
 def _mail_port(stack: Stack) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from tests.rig.served import Served
 from tests.unit.alerts.scene import FACTS, RULES, burst
-from tests.unit.metrics.served import Served
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications

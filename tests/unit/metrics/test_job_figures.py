@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.unit.metrics.served import Served
+from tests.rig.served import Served
 from tocsin.metrics.job_figures import JobFigures
 from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.model.job_report import JobState

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.served import Served
 from tests.unit.metrics.installation import COUNTED, DETECTOR, INGEST, Installation, kafka_of
-from tests.unit.metrics.served import Served
 from tests.unit.views.view_scene import NOON
 from tocsin.metrics.scrape import Scrape
 from tocsin.runtime import heartbeat
