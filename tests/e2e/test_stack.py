@@ -22,6 +22,7 @@ from tests.rig.waiting import await_that, patient
 from tocsin.kafka.reader import TopicReader
 from tocsin.log_drain.sender import BatchSender
 from tocsin.model.finding import Finding
+from tocsin.model.job_report import JobState
 
 JOBS = ["detector:failed_logins", "drain", "exporter", "indexer", "ingest:logins", "notifier"]
 
@@ -176,6 +177,29 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
     await_that(lambda: _mails(stack) == [("security@example.com", "[tocsin] detector:broken: misconfigured")], 30)
     (folder / "broken.py").unlink()
     await_that(lambda: stack.pid("detector:broken") is None, 60)
+
+
+def test_jobs_and_history_run_beside_servers_that_others_have_started(
+    stack: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As in a container. Without a Spark job, which the container would have in the same way."""
+    other = Stack(tmp_path_factory.mktemp("unattended"), sources=False)
+    kafka = {"BOOTSTRAP_SERVERS": stack.settings.kafka.bootstrap_servers, "TOPIC_PREFIX": "other."}
+    try:
+        other.unattended(**{f"TOCSIN_KAFKA__{name}": value for name, value in kafka.items()})
+        await_that(lambda: other.ended() or "notifier: running" in other.said(), 60, other.said)
+        assert "topics: ready" in other.said()
+        assert other.report("indexer").state is JobState.RUNNING
+        again = Stack(tmp_path_factory.mktemp("again"), sources=False)
+        again.state = other.state
+        again.unattended()
+        await_that(again.ended, 30)
+        assert again.launcher is not None and again.launcher.returncode == 1
+        assert "a stack already runs" in again.said()
+        assert other.send(signal.SIGTERM) == 0
+        assert other.processes() == []
+    finally:
+        other.end()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start sweeps")

@@ -56,8 +56,15 @@ class Stack:
 
     def up(self, *options: str, **environment: str) -> None:
         """Start the launcher, without waiting."""
+        self._start(["tocsin.cli", "dev", "up", *options], environment)
+
+    def unattended(self, **environment: str) -> None:
+        """Start the program that launches jobs alone, without waiting."""
+        self._start(["tocsin.dev.unattended"], environment)
+
+    def _start(self, module: list[str], environment: dict[str, str]) -> None:
         with self._output.open("wb") as output:
-            command = [sys.executable, "-m", "tocsin.cli", "dev", "up", *options]
+            command = [sys.executable, "-m", *module]
             variables = self._variables() | environment
             self.launcher = subprocess.Popen(command, env=variables, stdout=output, stderr=output)
 

@@ -72,7 +72,7 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
     """
     state = load_settings(project).state
     state_folder.prepare(state)
-    with _launcher_lock(state):
+    with hold_state(state):
         sweep(load_settings(project), jobs=options.reset)
         if options.reset:
             state_folder.wipe(state)
@@ -115,7 +115,13 @@ def servers_instance(settings: Settings) -> str:
 
 
 @contextlib.contextmanager
-def _launcher_lock(state: Path) -> Iterator[None]:
+def hold_state(state: Path) -> Iterator[None]:
+    """Hold the state folder, so that one launcher runs on it.
+
+    Raises:
+        StackRuns: another one does.
+        ConfigError: the folder cannot be written.
+    """
     for left in reversed(range(_LOCK_TRIES)):
         try:
             lock = hold(state / state_folder.LOCK)

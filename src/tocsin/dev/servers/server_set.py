@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.servers import kafka_server
 from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
-from tocsin.kafka.topics import TopicSpec, ensure_topics, wanted_topics
-from tocsin.model.errors import TocsinError, TransientError
+from tocsin.model.errors import TocsinError
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import FollowedCatalog
@@ -67,7 +67,7 @@ class Servers:
         self._supervisor.excuse_ends()
         self._desired: dict[str, Desired] = {}
         self._waiting: dict[str, str | None] = {TOPICS: "its start"}
-        self._topics: dict[str, TopicSpec] | None = None
+        self._topics = DeclaredTopics(settings)
         for name, server in servers.items():
             self._add(name, server)
 
@@ -94,7 +94,7 @@ class Servers:
             if self._waiting[name] is not None:
                 self._waiting[name] = server.waiting_for()
         if self._waiting[kafka_server.NAME] is None:
-            self._ensure_topics(catalog)
+            self._waiting[TOPICS] = self._topics.missing(catalog)
         return self.announced or not any(self._waiting.values())
 
     def lines(self) -> list[Part]:
@@ -130,15 +130,3 @@ class Servers:
                 self._add(name, server)
             except (TocsinError, OSError) as error:
                 self._faults[name] = str(error)
-
-    def _ensure_topics(self, catalog: Catalog) -> None:
-        """Make the topics of all that is declared, again whenever these are others."""
-        topics = wanted_topics(self._settings, catalog)
-        if topics == self._topics:
-            return
-        try:
-            ensure_topics(self._settings, catalog)
-        except TransientError as error:
-            self._waiting[TOPICS] = str(error)
-        else:
-            self._topics, self._waiting[TOPICS] = topics, None

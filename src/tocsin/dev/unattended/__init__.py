@@ -1,0 +1,1 @@
+"""Jobs and history of an installation whose servers run elsewhere, without Airflow."""

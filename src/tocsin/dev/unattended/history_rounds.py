@@ -1,0 +1,112 @@
+"""Land, seal and backfill by the clock, without Airflow: what the DAGs `history__<source>` do with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import IO
+
+import structlog
+
+from tocsin.history.day_status import list_days
+from tocsin.model.source import Source
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.settings import Settings
+from tocsin.runtime import child_process
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.supervision.runners.log_rotation import rotate
+
+LOG = "history"
+_MINUTE, _NIGHT = 10, 2
+_STOP_SECONDS = 10.0
+_MEANT = (ExitCode.OK, ExitCode.WARNED)
+
+log = structlog.get_logger()
+
+
+def next_round(after: datetime) -> datetime:
+    """Return the first ten past an hour that comes after `after`."""
+    moment = after.replace(minute=_MINUTE, second=0, microsecond=0)
+    return moment if moment > after else moment + timedelta(hours=1)
+
+
+class HistoryRounds:
+    """A round at the start, then one at ten past each hour, on a thread of its own.
+
+    Each round lands the new events of every source. If a day of it is due, or it is the round at 02:10 UTC, it also
+    seals, makes the tables of this history anew, and backfills the detectors. Each step is the command of that name, in
+    a process of its own: one that fails, or is killed, harms neither the next one nor the jobs.
+    """
+
+    def __init__(self, settings: Settings, command: Sequence[str] = (sys.executable, "-m", "tocsin.cli")) -> None:
+        """Nothing is started yet; `command` is that of Tocsin."""
+        self._settings, self._command = settings, command
+        self._ended, self._child_lock = threading.Event(), threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the first round; a second call does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the step that runs, and wait for it; what it had not published, the next round does again."""
+        self._ended.set()
+        with self._child_lock:
+            child = self._child
+            if child is not None:
+                child.terminate()
+        if child is not None:
+            try:
+                child.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+    def _run(self) -> None:
+        moment = datetime.now(UTC)
+        while not self._ended.is_set():
+            try:
+                self.round(read_catalog(self._settings.project), moment)
+            except Exception as error:  # whatever it is, the next hour must have its round
+                log.exception("round of history failed", error=str(error))
+            moment = next_round(datetime.now(UTC))
+            self._ended.wait((moment - datetime.now(UTC)).total_seconds())
+
+    def round(self, catalog: Catalog, moment: datetime) -> None:
+        """Do all that is due at `moment`."""
+        for source in catalog.sources.values():
+            self._step("history", "land", "--source", source.name)
+            if moment.hour == _NIGHT or self._is_due(source):
+                self._step("history", "seal", "--source", source.name)
+                for table in catalog.history_tables(source.name):
+                    self._step("table", "refresh", table.name)
+                specs = [one for one in catalog.detectors_of(source.name) if one.sources == (source.name,)]
+                if specs:
+                    self._step("backfill", "--yes", *(word for one in specs for word in ("--detector", one.name)))
+
+    def _is_due(self, source: Source) -> bool:
+        return any(day.due for day in list_days(self._settings, source))
+
+    def _step(self, *words: str) -> None:
+        path = self._settings.log(LOG)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rotate(path)
+        with path.open("ab") as output:
+            code = self._code_of([*self._command, *words], output)
+        if code is not None:
+            tell = log.info if code in _MEANT else log.error
+            tell("step of history ended", command=" ".join(words), code=code, log=str(path))
+
+    def _code_of(self, command: Sequence[str], output: IO[bytes]) -> int | None:
+        """Run `command` to its end; return its exit code, None when all is about to stop."""
+        with self._child_lock:
+            if self._ended.is_set():
+                return None
+            words = [*child_process.prefix(), *command]
+            self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        code = self._child.wait()
+        return None if self._ended.is_set() else code

@@ -1,0 +1,76 @@
+"""History by the clock: which commands run when, and that none of them holds up another."""
+
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import landed
+from tests.rig.waiting import await_that
+from tocsin.dev.unattended.history_rounds import HistoryRounds, next_round
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import load_settings
+
+LAND, SEAL = "history land --source logins", "history seal --source logins"
+BACKFILL = "backfill --yes --detector failed_logins"
+NOON, NIGHT = datetime(2026, 11, 20, 12, 10, tzinfo=UTC), datetime(2026, 11, 20, 2, 10, tzinfo=UTC)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-20T{text}+00:00")
+
+
+@pytest.fixture
+def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HistoryRounds:
+    """Rounds of a project with the source `logins`; every command is noted, and fails."""
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    project = tmp_path / "project"
+    project.mkdir()
+    copy_project(project)
+    note = f"import sys; print(*sys.argv[1:], file=open({str(tmp_path / 'ran')!r}, 'a')); sys.exit(1)"
+    return HistoryRounds(load_settings(project), [sys.executable, "-c", note])
+
+
+def ran(rounds: HistoryRounds, moment: datetime) -> list[str]:
+    settings = rounds._settings
+    rounds.round(read_catalog(settings.project), moment)
+    path = settings.project.parent / "ran"
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("after", "then"), [("11:59:00", "12:10:00"), ("12:09:59", "12:10:00"), ("12:10:00", "13:10:00")]
+)
+def test_a_round_begins_at_ten_past_each_hour(after: str, then: str) -> None:
+    assert next_round(at(after)) == at(then)
+    assert next_round(datetime(2026, 11, 20, 23, 10, 1, tzinfo=UTC)) == datetime(2026, 11, 21, 0, 10, tzinfo=UTC)
+
+
+def test_it_lands_each_hour_and_does_the_rest_at_night_whatever_failed_before(rounds: HistoryRounds) -> None:
+    assert ran(rounds, NOON) == [LAND]
+    assert ran(rounds, NIGHT) == [LAND, SEAL, BACKFILL]
+
+
+def test_a_day_that_is_due_is_sealed_at_any_hour(rounds: HistoryRounds) -> None:
+    landed(rounds._settings, "run-1", 3)
+    assert ran(rounds, NOON) == [LAND, SEAL, BACKFILL]
+
+
+def test_stopping_ends_the_step_that_runs_and_begins_no_other(rounds: HistoryRounds, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    script = f"open({str(began)!r}, 'a').write('x'); import time; time.sleep(600)"
+    slow = HistoryRounds(rounds._settings, [sys.executable, "-c", script])
+    slow.start()
+    slow.start()
+    await_that(began.exists, 20)
+    at_first = time.monotonic()
+    slow.stop()
+    assert time.monotonic() - at_first < 9
+    await_that(lambda: all(thread.name != "history" for thread in threading.enumerate()), 10)
+    assert began.read_text() == "x"
