@@ -20,6 +20,7 @@ import pytest
 from tests.rig.tutorial_steps import follow
 
 ROOT = Path(__file__).parents[2]
+SHIPPED = [ROOT, *sorted(place.parent for place in ROOT.glob("examples/*/detectors"))]
 TEST_FILE = """
 import pytest
 from tocsin.testing import DetectorCase, RunCase, detector_cases, run_case
@@ -74,8 +75,8 @@ def stop(place: Path) -> None:
     assert len(gone) > 2
 
 
-def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"TOCSIN_PROJECT": str(project), "TMPDIR": str(project / "tmp")}
+def run(project: Path, *words: str, of: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TOCSIN_PROJECT": str(of or project), "TMPDIR": str(project / "tmp")}
     environment["TOCSIN_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:1"  # the broker of the installation is never asked
     return subprocess.run(
         [sys.executable, "-m", *words], env=environment, cwd=project, capture_output=True, text=True, timeout=500,
@@ -136,3 +137,13 @@ def test_pytest_has_a_test_for_each_case(project: Path) -> None:
     assert "FAILED single: wrong (" in done.stdout
     assert "batch, one-batch, each-event, shuffled, restarted, real-time:" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda place: place.name)
+def test_shipped_detectors_agree_in_all_ways_on_timelines_made_at_random(project: Path, shipped: Path) -> None:
+    done = run(project, "tocsin.cli", "test", "--timelines", "8", "--json", of=shipped)
+    outcomes = json.loads(done.stdout)["detectors"]
+    assert [(one["detector"], one["faults"], [case for case in one["cases"] if case["problems"]]) for one in outcomes] \
+        == [(one["detector"], [], []) for one in outcomes]  # fmt: skip
+    assert {sum(case["is_random"] for case in one["cases"]) for one in outcomes} == {8}

@@ -93,6 +93,7 @@ class CaseOutcome(BaseModel):
         name: of the case.
         file, line: where it is written; of a generated one, the case that it is made of.
         is_generated: it was made from the limits.
+        is_random: it was made at random; passed if all ways agree.
         timeline: its events in words.
         windows: the windows that hold events, with their number.
         found: the findings of the first way.
@@ -103,6 +104,7 @@ class CaseOutcome(BaseModel):
     file: str
     line: int
     is_generated: bool = False
+    is_random: bool = False
     timeline: list[str] = []
     windows: list[str] = []
     found: list[CaseFinding] = []

@@ -43,6 +43,8 @@ class TestRequest(BaseModel):
         names: of detectors.
         ways: see `Way`.
         mutate: also change the detectors.
+        timelines: also run so many that are made at random from the cases.
+        seed: decides which.
     """
 
     __test__ = False  # pytest takes it for a class of tests
@@ -51,6 +53,8 @@ class TestRequest(BaseModel):
     names: list[str]
     ways: list[Way]
     mutate: bool = False
+    timelines: int = 0
+    seed: int = 1
 
 
 class FileRequest(BaseModel):

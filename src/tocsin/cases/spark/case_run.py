@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tocsin.cases.boundaries import boundary_cases
 from tocsin.cases.case_events import span_of
 from tocsin.cases.case_language import CodePlace
 from tocsin.cases.case_report import CaseFinding, CaseOutcome, CaseProblem, DetectorOutcome, Way, WayOutcome
-from tocsin.cases.case_verdicts import judge
+from tocsin.cases.case_verdicts import differences, judge
+from tocsin.cases.generated.boundaries import boundary_cases
+from tocsin.cases.generated.random_timelines import random_cases
 from tocsin.cases.lanes import Lanes, make_lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
 from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, read_cases, table_rows
@@ -28,6 +32,9 @@ from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.query.work import REAL_TIME
 
 Documents = list[list[dict[str, Any]]]
+
+_AT_ONCE = 1 + (os.cpu_count() or 1)
+"""So many ways run side by side: one of them often waits, for a trigger or for the broker."""
 
 
 class CaseRun:
@@ -43,18 +50,26 @@ class CaseRun:
         self.query = CaseQuery(spark, catalog.detector(name), catalog)
         self.cases = prepare(spark, read_cases(self.query.spec), self.query)
         self.outcome = DetectorOutcome(detector=name)
-        self._raised: dict[int, str] = {}
+        self._timelines: list[PreparedCase] = []
+
+    def add_timelines(self, count: int, seed: int) -> None:
+        """Add so many timelines at random; see `random_cases`."""
+        spec, source = self.query.spec, self.query.source
+        made = random_cases([one.case for one in self.cases], spec, source, count, seed)
+        self._timelines += [replace(one, is_random=True) for one in prepare(self._spark, made, self.query)]
 
     def run(self, ways: Iterable[Way], real_time: Callable[[], RealTimeWay]) -> DetectorOutcome:
-        """Run all cases in `ways`; `real_time` starts what real-time mode needs."""
+        """Run all cases in `ways`, which run side by side; `real_time` starts what real-time mode needs."""
         self._add_boundaries()
-        lanes, made = self._laid_out(self.cases)
+        lanes, made = self._laid_out(self._every)
+        asked = list(ways)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:  # their queries share nothing
+            began = [threads.submit(self._timed, way, made, lanes, real_time) for way in asked]
         found: dict[Way, LatestFindings] = {}
-        for way in ways:
-            begin = time.monotonic()
+        for way, running in zip(asked, began, strict=True):
             try:
-                found[way] = self._run_way(way, made, lanes, real_time)
-                self.outcome.ways.append(WayOutcome(way=way, seconds=time.monotonic() - begin))
+                found[way], seconds = running.result()
+                self.outcome.ways.append(WayOutcome(way=way, seconds=seconds))
             except _Skipped as skipped:
                 self.outcome.ways.append(WayOutcome(way=way, skipped=str(skipped)))
             except ConfigError:
@@ -95,6 +110,12 @@ class CaseRun:
         self.cases = [*self.cases, *(PreparedCase(case, events, is_generated=True) for case, events in made)]
         self.outcome.notes += why
 
+    def _timed(
+        self, way: Way, made: Documents, lanes: Lanes, real_time: Callable[[], RealTimeWay]
+    ) -> tuple[LatestFindings, float]:
+        begin = time.monotonic()
+        return self._run_way(way, made, lanes, real_time), time.monotonic() - begin
+
     def _run_way(self, way: Way, made: Documents, lanes: Lanes, real_time: Callable[[], RealTimeWay]) -> LatestFindings:
         if way is Way.BATCH:
             try:
@@ -111,14 +132,18 @@ class CaseRun:
         run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
         return run(made)
 
+    @property
+    def _every(self) -> list[PreparedCase]:
+        return [*self.cases, *self._timelines]
+
     def _judge(self, lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
         cases = {way: _by_case(one, lanes) for way, one in found.items()}
-        for lane, prepared in enumerate(self.cases):
+        for lane, prepared in enumerate(self._every):
             ways = {way: one[lane] for way, one in cases.items()}
             first = next(iter(ways.values()), {})
             outcome = self._outcome(prepared)
             outcome.found = list(first.values())
-            outcome.problems = judge(prepared.case, ways)
+            outcome.problems = differences(ways) if prepared.is_random else judge(prepared.case, ways)
             self.outcome.cases.append(outcome)
 
     def _outcome(self, prepared: PreparedCase) -> CaseOutcome:
@@ -128,13 +153,14 @@ class CaseRun:
             file=place.file,
             line=place.line,
             is_generated=prepared.is_generated,
+            is_random=prepared.is_random,
             timeline=timeline_lines(prepared.events),
             windows=[] if self.query.plan.has_sessions else window_lines(prepared.events, self.query.spec),
         )
 
     def _blame(self, way: Way, made: Documents, lanes: Lanes, error: str) -> None:
         """Find the case, and the event, that lets the query fail."""
-        for lane, prepared in enumerate(self.cases):
+        for lane, prepared in enumerate(self._every):
             outcome = self._outcome(prepared)
             why = self._failure(made[lane])
             if why:

@@ -33,7 +33,7 @@ from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.session import clean_scratch, streaming_session
 
 IDLE_SECONDS = 600.0
-_SLOTS = 8  # more than real-time mode holds for any plan that it takes
+_SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
 _JOB = "cases"
 
 
@@ -97,6 +97,8 @@ class CaseLab:
         try:
             with self._run_folder() as folder:
                 run = CaseRun(spark, catalog, name, folder)
+                if request.timelines:
+                    run.add_timelines(request.timelines, request.seed)
                 outcome = run.run(request.ways, lambda: real_time(folder))
                 if request.mutate and outcome.is_well:
                     outcome.mutants = run_mutants(spark, catalog, run, folder)

@@ -21,6 +21,10 @@ _Ways = Annotated[
 _Mutate = Annotated[
     bool, typer.Option("--mutate", help="Also change each detector in small ways; a case must notice each of them.")
 ]
+_Timelines = Annotated[
+    int, typer.Option(min=0, help="Also make so many timelines at random from the cases: all ways must agree on them.")
+]
+_Seed = Annotated[int, typer.Option(help="Decides which timelines are made.")]
 _NoWorker = Annotated[
     bool, typer.Option("--no-worker", help="Start Spark for this run alone, and end it with the run.")
 ]
@@ -30,6 +34,8 @@ def test(
     names: _Names = None,
     ways: _Ways = None,
     mutate: _Mutate = False,
+    timelines: _Timelines = 0,
+    seed: _Seed = 1,
     no_worker: _NoWorker = False,
     json: options.Json = False,
 ) -> None:
@@ -43,7 +49,8 @@ def test(
 
     settings = load_settings()
     asked = _names(names or [])
-    request = TestRequest(project=settings.project, names=asked, ways=_ways(ways), mutate=mutate)
+    more = {"mutate": mutate, "timelines": timelines, "seed": seed}
+    request = TestRequest(project=settings.project, names=asked, ways=_ways(ways), **more)
     report = run_cases(settings, request, keep=not no_worker)
     if json:
         as_json(report)
@@ -110,6 +117,8 @@ def _show_detector(outcome: DetectorOutcome) -> None:
     if outcome.cases:
         generated = sum(case.is_generated for case in outcome.cases)
         more = f", {generated} of them made from the limits" if generated else ""
+        made = sum(case.is_random for case in outcome.cases)
+        more += f", {made} at random" if made else ""
         line(f"{outcome.detector}: {passed} of {counted(len(outcome.cases), 'case')} passed{more}; {', '.join(taken)}",
              style="" if outcome.failed else "green")  # fmt: skip
     for way in outcome.ways:
