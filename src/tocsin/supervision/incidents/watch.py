@@ -128,6 +128,9 @@ _ADVICE = {
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
 }
+RUNBOOKS = "docs/runbooks.md"
+"""Has a section for each condition, whose heading is its word."""
+
 _ONCE = "We will mail again only if this comes back after an hour without it."
 
 
@@ -146,7 +149,11 @@ def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
     """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
     return Notice(
         subject=f"[tocsin] {incident.job}: {incident.condition}",
-        paragraphs=(incident.reason, f"{_ADVICE[incident.condition]} {_ONCE}"),
+        paragraphs=(
+            incident.reason,
+            f"{_ADVICE[incident.condition]} {_ONCE}",
+            f"Runbook: {RUNBOOKS}#{incident.condition.replace(' ', '-')}",
+        ),
         commands=commands(incident),
         output=lines,
         output_of=f"The end of its log ({log})",

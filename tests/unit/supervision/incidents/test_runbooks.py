@@ -1,0 +1,40 @@
+"""The page that tells operators what to do: a section for each condition that mails, and commands that exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from typer import main
+
+from tocsin.cli.app import app
+from tocsin.provision.paths import here
+from tocsin.supervision.incidents.conditions import Incident
+from tocsin.supervision.incidents.watch import RUNBOOKS, notice_of
+from tocsin.supervision.job_states import Condition
+
+TEXT = (here().root / RUNBOOKS).read_text(encoding="utf-8")
+SILENT = {Condition.FINE, Condition.RESTARTING}
+"""Nobody gets a mail about these."""
+
+
+@pytest.mark.parametrize("condition", sorted(set(Condition) - SILENT))
+def test_the_mail_of_each_condition_names_its_runbook(condition: Condition) -> None:
+    incident = Incident(job="detector:x", condition=condition, reason="why", at=1.0, last_at=1.0)
+    (named,) = re.findall(r"Runbook: docs/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", []).paragraphs))
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
+    section = sections[named.replace("-", " ")]
+    assert all(f"**{part}:**" in section for part in ("Means", "Look", "Do"))
+
+
+def test_each_command_of_the_page_exists() -> None:
+    named = re.findall(r"`tocsin ([a-z][a-z -]*)", TEXT)
+    assert len(named) > 20
+    for words in named:
+        command: Any = main.get_command(app)
+        for word in words.split():
+            if not hasattr(command, "commands"):
+                break
+            assert word in command.commands, f"tocsin {words}"
+            command = command.commands[word]
