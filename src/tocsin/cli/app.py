@@ -43,6 +43,7 @@ from tocsin.cli.operate import (
     dev_command,
     doctor_command,
     experiment_command,
+    k8s_command,
     plan_command,
     status_command,
     top_command,
@@ -95,6 +96,7 @@ app.command("plan")(plan_command.plan)
 app.add_typer(experiment_command.app, name="experiment")
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
+app.add_typer(k8s_command.app, name="k8s")
 app.command("backup")(backup_command.backup)
 app.command("restore")(backup_command.restore)
 

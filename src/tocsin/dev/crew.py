@@ -18,6 +18,7 @@ from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.supervision.runners.runner_choice import process_reader
 from tocsin.supervision.snapshot import look
 from tocsin.supervision.switches import not_stopped
 
@@ -33,12 +34,13 @@ _WAITS_SECONDS = 30.0
 
 
 class Crew:
-    """All jobs of one installation, as processes that end with the launcher."""
+    """All jobs of one installation; those that are processes of this machine end with the launcher."""
 
     def __init__(self, settings: Settings, java_home: Path, *, supervises: bool = True) -> None:
         """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
         self._settings, self._supervises = settings, supervises
         self._jobs = InstalledJobs(settings, java_home, tethered=supervises)
+        self._processes = process_reader(settings)
         self._watched_at = float("-inf")
         self._ended = threading.Event()
         self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
@@ -71,7 +73,7 @@ class Crew:
                 self._sender.start()
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
-        snapshot = look(self._settings, catalog, self._jobs.runner.list())
+        snapshot = look(self._settings, catalog, self._processes())
         self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
         self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
         return start and all(line.ready or line.failing for line in self._lines)
@@ -81,9 +83,10 @@ class Crew:
         return self._lines
 
     def stop(self) -> None:
-        """Stop all jobs, and send no mail any more."""
+        """Stop all jobs of this machine, and send no mail any more; those of a cluster wait for the next supervisor."""
         self._ended.set()
-        self._jobs.supervisor.stop(_STOP_SECONDS)
+        if self._settings.runner.kind == "local":
+            self._jobs.supervisor.stop(_STOP_SECONDS)
 
     def _send(self) -> None:
         """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""

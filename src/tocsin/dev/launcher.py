@@ -74,6 +74,7 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
     state_folder.prepare(state)
     with hold_state(state):
         sweep(load_settings(project), jobs=options.reset)
+        _refuse_cluster(load_settings(project))
         if options.reset:
             state_folder.wipe(state)
             state_folder.prepare(state)
@@ -107,6 +108,12 @@ def sweep(settings: Settings, *, jobs: bool = True) -> int:
         while runner.list() and time.monotonic() < deadline:
             time.sleep(0.05)
     return count
+
+
+def _refuse_cluster(settings: Settings) -> None:
+    if settings.runner.kind != "local":
+        what = 'must be "local" for a stack, whose servers no other machine can reach; see docs/kubernetes.md'
+        raise ConfigError.one("the settings", what, key="runner.kind")
 
 
 def servers_instance(settings: Settings) -> str:

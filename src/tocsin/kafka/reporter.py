@@ -7,7 +7,6 @@ down).
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class Reporter:
             "job": job,
             "instance": settings.installation_id,
             "started_at": datetime.fromtimestamp(self._tree.started_at, UTC),
-            "pid": os.getpid(),
+            "pid": heartbeat.process_number(),
             "state": JobState.STARTING,
         }
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)

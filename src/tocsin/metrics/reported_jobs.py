@@ -20,8 +20,7 @@ from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.runtime.heartbeat import Beat
 from tocsin.supervision.health import Standing, health
 from tocsin.supervision.job_kinds import broken_jobs, desired_jobs
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.runners.runner_choice import process_reader
 from tocsin.supervision.snapshot import Snapshot, look
 
 
@@ -73,7 +72,7 @@ class StatusReader:
         `catalog` returns what is in force now; None to read the files.
         """
         self._settings, self._read_reports = settings, read
-        self._runner = LocalRunner(instance_of(settings), settings.log)
+        self._processes = process_reader(settings)
         self._catalog = catalog or FollowedCatalog(settings).read
 
     def read(self, only: str | None = None, found: Mapping[str, datetime] | None = None) -> StatusReading:
@@ -84,7 +83,7 @@ class StatusReader:
         """
         catalog = self._catalog()
         wanted = self.wanted(only)
-        snapshot = look(self._settings, catalog, self._runner.list())
+        snapshot = look(self._settings, catalog, self._processes())
         try:
             reports, away = dict(self._read_reports()), ""
         except TransientError as error:

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import Names, file_name
+from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.setting_blocks import (
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     web: WebSettings = WebSettings()
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
+    runner: RunnerSettings = RunnerSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -28,8 +28,7 @@ from tocsin.recovery.manifest import (
 )
 from tocsin.runtime import private
 from tocsin.runtime.state_file import write_whole
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.runners.runner_choice import runner_of
 
 _SAME = {
     "format": "has form {theirs}, this Tocsin knows {ours}; restore it with the Tocsin that made it",
@@ -54,7 +53,7 @@ def restore(settings: Settings, folder: Path) -> Manifest:
     _refuse_other(folder, manifest, settings)
     if faults := faults_of_files(folder, manifest):
         raise ConfigError(faults)
-    running = sorted({one.labels.job for one in LocalRunner(instance_of(settings), settings.log).list()})
+    running = sorted({one.labels.job for one in runner_of(settings).list()})
     if running:
         raise TransientError(f"{', '.join(running)} run on {settings.state}; stop all jobs, then restore")
     alerts = Database(settings.alerts_database)

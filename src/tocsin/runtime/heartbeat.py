@@ -19,6 +19,9 @@ from pydantic import ValidationError
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import file_name
 
+NUMBER = "TOCSIN_PROCESS"
+"""Variable with the number by which supervision knows a process whose pid says nothing elsewhere: in a container."""
+
 
 @dataclass(frozen=True)
 class Beat:
@@ -31,6 +34,11 @@ class Beat:
 
     report: JobReport
     age_seconds: float
+
+
+def process_number() -> int:
+    """Return the number that the reports of this process give as its pid."""
+    return int(os.environ.get(NUMBER) or os.getpid())
 
 
 def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:

@@ -21,10 +21,10 @@ from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_kinds import desired_jobs, forget_code
 from tocsin.supervision.job_states import Desired, Start
 from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch
+from tocsin.supervision.runners.runner_choice import runner_of
 from tocsin.supervision.snapshot import look
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
@@ -60,7 +60,7 @@ class InstalledJobs:
             tethered: see `LocalRunner`.
         """
         self.settings = settings
-        self.runner = LocalRunner(instance_of(settings), settings.log, tethered=tethered)
+        self.runner = runner_of(settings, tethered=tethered)
         self.catalog = FollowedCatalog(settings)
         self._java_home = java_home
         self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
@@ -129,7 +129,8 @@ class InstalledJobs:
 
     def _launch(self, start: Start) -> Launch:
         labels = Labels(instance_of(self.settings), start.job, start.spec)
-        return job_launch(self.settings, labels, self._java_home or _java(), beside=start.beside)
+        java = self._java_home or _java()
+        return job_launch(self.settings, labels, java, beside=start.beside, memory_bytes=start.memory_bytes)
 
 
 def _java() -> Path:

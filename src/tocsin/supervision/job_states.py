@@ -107,6 +107,7 @@ class Live:
         leads: whether it says that it is the one that works for the job; False before its first heartbeat.
         ready: whether it says that it can take over from the one that leads.
         works: whether it says that it leads and does its work.
+        altered: whether somebody has changed what it was started with.
     """
 
     job: str
@@ -121,6 +122,7 @@ class Live:
     leads: bool = False
     ready: bool = False
     works: bool = False
+    altered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +193,7 @@ class Start:
     spec: str
     reason: str
     beside: bool = False
+    memory_bytes: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

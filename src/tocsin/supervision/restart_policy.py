@@ -178,6 +178,8 @@ class _Round:
             return "lost its leader"
         if process.spec != wanted.spec:
             return _OTHER_SPEC
+        if process.altered:
+            return "was changed by hand"
         return self._failure(process, wanted)
 
     def _failure(self, process: Live, wanted: Desired) -> str | None:
@@ -234,7 +236,7 @@ class _Round:
             self.heavy_start_at = self._now
         first = "takes over from the running version" if beside else "should run"
         reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else first
-        self.actions.append(Start(job, wanted.spec, reason, beside))
+        self.actions.append(Start(job, wanted.spec, reason, beside, wanted.memory_bytes))
         return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False)
 
     def _due(self, at: float, longest: float) -> bool:

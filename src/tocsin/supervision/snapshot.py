@@ -35,6 +35,7 @@ class Snapshot:
         catalog: what they declare, each detector in the version that is in force.
         jobs: all of it, and what runs besides: detectors first.
         processes: the live ones of each job, the oldest first.
+        is_listed: False where a cluster runs them, so that only their reports tell.
         beats: the last sign of life of each job that ever gave one.
         besides: the same of processes that are to take over from the one that leads their job.
         pasts: what supervision remembers of each job.
@@ -52,6 +53,7 @@ class Snapshot:
     pasts: Mapping[str, Past] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
     drains: Drains = field(default_factory=Drains)
+    is_listed: bool = True
 
     def spec(self, job: str) -> FlowSpec | DetectorSpec | ViewSpec | None:
         """Return what is declared of `job` as code; None for a job of another kind, or a file that cannot be read."""
@@ -73,7 +75,7 @@ class Snapshot:
             off=off,
             drain_asked_at=self.drains.asked.get(job),
             drained_at=self.drains.drained.get(job),
-            processes=self.processes.get(job, ()),
+            processes=self.processes.get(job, ()) if self.is_listed else None,
             beat=self.beats.get(job),
             beside=self.besides.get(job),
             past=self.pasts.get(job, Past()),
@@ -86,10 +88,10 @@ class Snapshot:
         return replace(facts, beat=beat or facts.beat, processes=facts.processes if supervised else None)
 
 
-def look(settings: Settings, catalog: Catalog, processes: Iterable[Process]) -> Snapshot:
-    """Look at the jobs of `catalog`, and at those that run besides; `processes` are the live ones."""
+def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | None) -> Snapshot:
+    """Look at the jobs of `catalog`, and at those that run besides; `processes` are the live ones, None if unknown."""
     state, running = settings.state, dict[str, list[Process]]()
-    for process in processes:
+    for process in processes or ():
         running.setdefault(process.labels.job, []).append(process)
     jobs = _jobs(settings, catalog, running)
     return Snapshot(
@@ -103,6 +105,7 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process]) -> 
         pasts=read_history(memory_of(state, "jobs")).jobs,
         switches=read_switches(state),
         drains=read_drains(state),
+        is_listed=processes is not None,
     )
 
 

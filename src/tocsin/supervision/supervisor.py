@@ -77,6 +77,8 @@ class Supervisor:
     def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
         """Look once, and act; returns what was done, nothing when another supervisor is looking at this moment.
 
+        Nothing is done either while a cluster does not tell what runs there.
+
         Args:
             desired: jobs in the order of their start; None when that cannot be read: then all is left alone.
 
@@ -87,6 +89,9 @@ class Supervisor:
             with hold(self._lock):
                 return self._tick(desired)
         except LockHeld:
+            return []
+        except TransientError as error:
+            log.warning("jobs left alone", reason=str(error))
             return []
 
     def drift(self, desired: Mapping[str, Desired]) -> frozenset[str]:
@@ -240,6 +245,7 @@ class Supervisor:
             leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
             works=leading is not None and leading.report.state in (JobState.RUNNING, JobState.DRAINING),
+            altered=process.altered,
         )
 
     def _beat(self, process: Process, *, beside: bool) -> Beat | None:

@@ -16,8 +16,7 @@ from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.incidents.episodes import Episode, episodes
 from tocsin.supervision.planning.desired_inputs import memory_limit
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.supervision.runners.runner_choice import process_reader
 from tocsin.supervision.snapshot import Snapshot, look
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
 from tocsin.web.page_shapes import Board, JobRow, Note, Parity, Stories, Story
@@ -153,7 +152,7 @@ class Looker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._runner = LocalRunner(instance_of(settings), settings.log)
+        self._processes = process_reader(settings)
         self._catalog = FollowedCatalog(settings)
         self._episodes: dict[str, tuple[int, list[Episode]]] = {}
 
@@ -164,7 +163,7 @@ class Looker:
             OSError: the state folder, or a file in it that supervision needs, cannot be read.
         """
         os.listdir(self._settings.state)
-        return look(self._settings, self._catalog.read(), self._runner.list())
+        return look(self._settings, self._catalog.read(), self._processes())
 
     def episodes(self, job: str) -> list[Episode]:
         """Return the episodes of `job`, the newest first."""

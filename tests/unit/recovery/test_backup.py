@@ -249,7 +249,7 @@ def test_jobs_that_run_are_named(settings: Settings, backup: Path, monkeypatch: 
         class labels:
             job = "indexer"
 
-    monkeypatch.setattr("tocsin.recovery.restore.LocalRunner.list", lambda _: [Row])
+    monkeypatch.setattr("tocsin.supervision.runners.local.LocalRunner.list", lambda _: [Row])
     with pytest.raises(TransientError, match=r"indexer run on .*; stop all jobs, then restore"):
         restore(settings, backup)
     assert not settings.state.exists()

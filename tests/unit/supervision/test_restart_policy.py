@@ -375,3 +375,14 @@ def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_
     live = Live(job=JOB, pid=1, spec="v1", started_at=9_000.0, beat_at=9_999.0)
     _, history = reconcile({JOB: Desired("v1")}, Actual(live=[live]), history, 9_999.0, pace)
     assert history.jobs[JOB].first is None
+
+
+def test_what_somebody_has_changed_is_replaced_and_counts_as_no_failure() -> None:
+    world = World({JOB: Desired("v1", hands_over=True)})
+    pid = world.add(JOB, "v1").pid
+    world.tick()
+    world.live[pid] = replace(world.live[pid], altered=True)
+    world.run(10)
+    assert world.stops(JOB) == [Stop(JOB, pid, "was changed by hand")]
+    assert [one.spec for one in world.running(JOB)] == ["v1"]
+    assert world.history.jobs[JOB].failures == ()

@@ -50,15 +50,14 @@ def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.supervision.job_kinds import desired_jobs
     from tocsin.supervision.planning.deploy_plan import Deploy, plan_job
     from tocsin.supervision.planning.start_record import read_starts
-    from tocsin.supervision.runners.local import LocalRunner
-    from tocsin.supervision.runners.process_labels import instance_of
+    from tocsin.supervision.runners.runner_choice import process_reader
     from tocsin.supervision.snapshot import look
     from tocsin.supervision.switches import not_stopped
 
     settings = load_settings()
     catalog = catalog_in_force(settings)
     desired = desired_jobs(catalog, settings)
-    snapshot = look(settings, catalog, LocalRunner(instance_of(settings), settings.log).list())
+    snapshot = look(settings, catalog, process_reader(settings)())
     jobs = [*desired, *(one for one in snapshot.jobs if one not in desired)]
     deploy = Deploy(
         desired=desired,

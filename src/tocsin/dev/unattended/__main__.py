@@ -1,7 +1,7 @@
 """Keep all jobs running and history up to date, without Airflow: `python -m tocsin.dev.unattended`.
 
 Kafka and the mail server run elsewhere, at the addresses in the settings. It is the main process of a container;
-SIGTERM stops everything. Two on one state folder are refused, and so is one beside `tocsin dev up`.
+SIGTERM stops everything but the jobs of a cluster. Two on one state folder are refused, and so is one beside `dev up`.
 """
 
 from __future__ import annotations

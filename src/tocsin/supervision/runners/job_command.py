@@ -24,7 +24,9 @@ _INHERITED = (
 )
 
 
-def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False) -> Launch:
+def job_launch(
+    settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False, memory_bytes: int | None = None
+) -> Launch:
     """Build the start of the job that `labels` names; `beside` the process that leads it, to take over from that one.
 
     Raises:
@@ -37,6 +39,7 @@ def job_launch(settings: Settings, labels: Labels, java_home: Path, *, beside: b
         environment=job_environment(_for_job(settings, labels.job), java_home),
         directory=paths.root,
         log=settings.log(labels.job),
+        memory_bytes=memory_bytes,
     )
 
 
@@ -52,7 +55,7 @@ def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
         "TZ": "UTC",
-        **_variables(settings),
+        **setting_variables(settings),
     }
 
 
@@ -72,8 +75,8 @@ def _for_job(settings: Settings, job: str) -> Settings:
     )
 
 
-def _variables(settings: Settings) -> dict[str, str]:
-    """`settings` as the variables from which `load_settings` makes them again."""
+def setting_variables(settings: Settings) -> dict[str, str]:
+    """Write `settings` as the variables from which `load_settings` makes them again."""
     variables = {"TOCSIN_PROJECT": str(settings.project.resolve()), "TOCSIN_STATE": str(settings.state.resolve())}
     for name in type(settings).model_fields.keys() - {"project", "state"}:
         value = getattr(settings, name)

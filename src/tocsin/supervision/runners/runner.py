@@ -1,4 +1,4 @@
-"""Define where jobs run: one interface for this machine now and for a cluster later."""
+"""Define where jobs run: one interface for this machine and for a cluster."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Launch:
         environment: the whole environment; nothing else is inherited.
         directory: where it starts.
         log: file that gets its output, appended to.
+        memory_bytes: how much it may hold before supervision restarts it; None for no limit.
     """
 
     labels: Labels
@@ -27,6 +28,7 @@ class Launch:
     environment: Mapping[str, str]
     directory: Path
     log: Path
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,17 @@ class Process:
 
     Attributes:
         labels: what it is.
-        pid: its number.
+        pid: its number, which its reports give too.
         started_at: seconds since the epoch; with the pid it names the process for good.
         leader: False for one whose leader is gone, as a JVM without its Python driver: nothing supervises it.
+        altered: whether somebody has changed what it was started with, so that it is to be replaced.
     """
 
     labels: Labels
     pid: int
     started_at: float
     leader: bool = True
+    altered: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,18 @@ class Runner(Protocol):
         """Start a process and return its number, without waiting for it to work.
 
         Raises:
-            OSError: it cannot be started (no such program, disk full).
+            OSError: it cannot be started (no such program, disk full, refused by the cluster).
         """
 
     def stop(self, process: Process, *, force: bool = False) -> None:
         """Ask `process` to stop; with `force` end it and all its children at once. Does not wait. Gone is no error."""
 
     def list(self) -> Sequence[Process]:
-        """The live processes of this installation."""
+        """The live processes of this installation.
+
+        Raises:
+            TransientError: a cluster does not tell; a retry helps once it does.
+        """
 
     def exit_code(self, job: str) -> int | None:
         """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""

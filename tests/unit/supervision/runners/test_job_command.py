@@ -68,7 +68,7 @@ def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job
 
 
 def test_only_jobs_that_use_the_alerts_db_are_told_its_address(settings: Settings) -> None:
-    address = "postgresql://tocsin:secret@db/alerts"
+    address = "postgresql://tocsin:hunter2@db/alerts"
     settings = settings.model_copy(update={"alerts": AlertSettings(database=address)})
     for job, knows in {
         "ingest:logins": False,
@@ -77,4 +77,4 @@ def test_only_jobs_that_use_the_alerts_db_are_told_its_address(settings: Setting
         "notifier": True,
     }.items():
         environment = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).environment
-        assert any("secret" in value for value in environment.values()) is knows, job
+        assert any("hunter2" in value for value in environment.values()) is knows, job

@@ -1,0 +1,128 @@
+"""Write what a Kubernetes cluster needs so that jobs can run there: accounts, rights, settings, volume, supervisor."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from tocsin.model.errors import ConfigError, Fault
+from tocsin.project.settings import Settings
+from tocsin.supervision.runners.job_command import setting_variables
+from tocsin.supervision.runners.job_pod import CONTAINER_SECURITY, POD_SECURITY, volumes_of
+
+SUPERVISOR = "tocsin-supervisor"
+_SETTINGS = "tocsin-settings"
+# Where the image of docs/kubernetes.md has the project, and what writes there.
+_PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
+# Itself, and one batch over history at a time.
+_MEMORY = "2560Mi"
+_ADDRESSES = (
+    *(("alerts", "database"), ("history", "catalog")),
+    *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
+)
+
+Manifest = dict[str, Any]
+
+
+def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str | None = None) -> list[Manifest]:
+    """Write the manifests of an installation with `settings`, in the order in which they are to be applied.
+
+    Args:
+        settings: with `runner.kind = "kubernetes"`; Kafka and the databases that they name are given.
+        storage: size of the volume of the state folder.
+        storage_class: one that can be mounted by several nodes; None for the cluster's default.
+
+    Raises:
+        ConfigError: jobs would not run in a cluster, or a password would be written into a ConfigMap.
+    """
+    _check(settings)
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.runner.namespace}},
+        *rights(settings),
+        _of(settings, "v1", "ConfigMap", _SETTINGS) | {"data": _variables(settings)},
+        _claim(settings, storage, storage_class),
+        _supervisor(settings),
+    ]
+
+
+def rights(settings: Settings) -> list[Manifest]:
+    """Write the accounts of the supervisor and of the jobs; what that of the supervisor may do, and no more."""
+    rules = [
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["create"]},
+    ]
+    account = {"kind": "ServiceAccount", "name": SUPERVISOR, "namespace": settings.runner.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": SUPERVISOR}
+    group = "rbac.authorization.k8s.io/v1"
+    return [
+        _of(settings, "v1", "ServiceAccount", SUPERVISOR),
+        _of(settings, "v1", "ServiceAccount", settings.runner.service_account),
+        _of(settings, group, "Role", SUPERVISOR) | {"rules": rules},
+        _of(settings, group, "RoleBinding", SUPERVISOR) | {"roleRef": role, "subjects": [account]},
+    ]
+
+
+def _check(settings: Settings) -> None:
+    faults = []
+    if settings.runner.kind != "kubernetes":
+        faults.append(Fault("the settings", 'is "local"; write "kubernetes"', key="runner.kind"))
+    if settings.kafka.bootstrap_servers.startswith(("127.", "localhost")):
+        faults.append(Fault("the settings", "pods cannot reach loopback; name the brokers", "kafka.bootstrap_servers"))
+    if settings.instance == "local":
+        faults.append(Fault("the settings", "name the installation: its jobs carry that in the cluster", "instance"))
+    for block, key in _ADDRESSES:
+        address = getattr(getattr(settings, block), key)
+        if address and urlsplit(address).password:
+            what = f"holds a password; put it into the Secret {settings.runner.secret or 'of runner.secret'}, as a file"
+            faults.append(Fault("the settings", what, key=f"{block}.{key}"))
+    if faults:
+        raise ConfigError(faults)
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """The settings as variables; project and state folder are those of the image."""
+    folders = {"TOCSIN_PROJECT": _PROJECT, "TOCSIN_STATE": _STATE}
+    return dict(sorted((setting_variables(settings) | folders).items()))
+
+
+def _of(settings: Settings, version: str, kind: str, name: str) -> Manifest:
+    labels = {"app.kubernetes.io/name": "tocsin", "app.kubernetes.io/component": name}
+    metadata = {"name": name, "namespace": settings.runner.namespace, "labels": labels}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _claim(settings: Settings, storage: str, storage_class: str | None) -> Manifest:
+    spec: Manifest = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": storage}}}
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
+    return _of(settings, "v1", "PersistentVolumeClaim", settings.runner.state_claim) | {"spec": spec}
+
+
+def _supervisor(settings: Settings) -> Manifest:
+    """One replica: a second one on the same state folder refuses to start."""
+    runner, labels = settings.runner, {"app.kubernetes.io/component": SUPERVISOR}
+    volumes, mounts = volumes_of(runner, _STATE)
+    container = {
+        "name": "supervisor",
+        "image": runner.image,
+        "command": ["python", "-m", "tocsin.dev.unattended"],
+        "envFrom": [{"configMapRef": {"name": _SETTINGS}}],
+        "resources": {"requests": {"cpu": runner.cpu, "memory": "512Mi"}, "limits": {"memory": _MEMORY}},
+        "volumeMounts": mounts,
+        "securityContext": CONTAINER_SECURITY,
+    }
+    pod = {
+        "serviceAccountName": SUPERVISOR,
+        "securityContext": POD_SECURITY,
+        "containers": [container],
+        "volumes": volumes,
+    }
+    spec = {
+        "replicas": 1,
+        "serviceName": SUPERVISOR,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return _of(settings, "apps/v1", "StatefulSet", SUPERVISOR) | {"spec": spec}

@@ -1,0 +1,208 @@
+"""A real API of Kubernetes with its controllers, built from source, on etcd and loopback. No scheduler, no kubelet."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.rig.certificates import write_certificate
+from tests.rig.kube_client import KubeClient, Refused
+from tests.rig.played_node import NODE, PlayedNode
+from tests.rig.waiting import await_that
+from tocsin.dev.servers.ports import free_ports
+
+VERSION = "1.37.2"
+PROGRAMS = ("kube-apiserver", "kube-controller-manager")
+ADMIN = "admin-token"
+_CONTROLLERS = "statefulset-controller,garbage-collector-controller,serviceaccount-controller,namespace-controller"
+
+
+def build(folder: Path) -> None:
+    """Build the programs into `folder`, unless they are there: seven minutes of one core, and 2 GB of Go's caches.
+
+    Raises:
+        CalledProcessError: a module cannot be had, or does not compile.
+    """
+    if all((folder / program).exists() for program in PROGRAMS):
+        return
+    source = folder / "source"
+    source.mkdir(parents=True, exist_ok=True)
+    found = _go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{VERSION}")
+    asked = Path(json.loads(found)["GoMod"]).read_text(encoding="utf-8")
+    # Modules of its own tree are asked for as v0.0.0, and published as v0.<minor>.<patch>.
+    staged = re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", asked, re.MULTILINE)
+    needed = re.findall(r"^\s*([\w.-]+\.[\w.-]+/\S+ v(?!0\.0\.0$)\S+)", asked, re.MULTILINE)
+    (minor,) = re.findall(r"^go (\S+)$", asked, re.MULTILINE)
+    lines = [f"require k8s.io/kubernetes v{VERSION}", *(f"require {one}" for one in needed)]
+    lines += [f"replace {one} => {one} v0.{VERSION.partition('.')[2]}" for one in staged]
+    (source / "go.mod").write_text("\n".join(("module server", f"go {minor}", *lines, "")), encoding="utf-8")
+    _go(source, "build", "-mod=mod", "-o", f"{folder}/", *(f"k8s.io/kubernetes/cmd/{one}" for one in PROGRAMS))
+
+
+def _go(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    done = subprocess.run(["go", *arguments], cwd=folder, env=environment, check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode()
+
+
+class KubeServer:
+    """The servers of one `with` block, and a played node."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs, self._folder = programs, folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        etcd, self._peers, self._port, self._controllers = free_ports(4)
+        self._etcd = f"http://127.0.0.1:{etcd}"
+        self.url = f"https://127.0.0.1:{self._port}"
+        self.admin = KubeClient(self.url, ADMIN)
+        self.node = PlayedNode(self.admin, folder / "node")
+        self._logs = _log_server(folder, self.node)
+
+    def __enter__(self) -> KubeServer:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.node.__exit__()
+        self._logs.shutdown()
+        self._logs.server_close()
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(encoding="utf-8")
+
+    def _start(self) -> None:
+        self._folder.mkdir(parents=True)
+        threading.Thread(target=self._logs.serve_forever, args=(0.05,), daemon=True).start()
+        etcd = shutil.which("etcd")
+        assert etcd is not None, "etcd is missing; on Debian: apt install etcd-server"
+        peers = f"http://127.0.0.1:{self._peers}"
+        self._run("etcd", [etcd, f"--data-dir={self._folder / 'etcd'}", f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}", f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"])  # fmt: skip
+        self._run(PROGRAMS[0], [str(self._programs / PROGRAMS[0]), *self._api_options()])
+        await_that(lambda: _answers(lambda: self.admin.ask("GET", "/api/v1/namespaces/default")), 90)
+        self._run(PROGRAMS[1], [str(self._programs / PROGRAMS[1]), *self._controller_options()])
+        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+        endpoints = {"kubeletEndpoint": {"Port": self._logs.server_port}}
+        self.admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
+        status = {"addresses": addresses, "daemonEndpoints": endpoints}
+        self.admin.ask("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": status})
+        self.node.__enter__()
+
+    def _run(self, name: str, command: Sequence[str]) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder))
+
+    def _api_options(self) -> list[str]:
+        private, public = _write_keys(self._folder)
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(f"{ADMIN},admin,1,system:masters\n", encoding="utf-8")
+        return [
+            f"--etcd-servers={self._etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self._folder / 'certificates'}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={private}",
+            f"--service-account-key-file={public}",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
+
+    def _controller_options(self) -> list[str]:
+        config = write_kubeconfig(self._folder / "controllers.json", self.url, ADMIN)
+        return [
+            f"--kubeconfig={config}",
+            f"--service-account-private-key-file={self._folder / 'account.key'}",
+            f"--controllers={_CONTROLLERS}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._controllers}",
+            f"--cert-dir={self._folder / 'controller-certificates'}",
+        ]
+
+
+def write_kubeconfig(file: Path, url: str, token: str) -> Path:
+    """Write the login of `token` for programs and for the client of Python."""
+    parts = {
+        "clusters": [{"name": "x", "cluster": {"server": url, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "x", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    }
+    whole = {"apiVersion": "v1", "kind": "Config", "current-context": "x", **parts}
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    return file
+
+
+def _answers(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except (Refused, OSError):
+        return False
+    return True
+
+
+def _write_keys(folder: Path) -> tuple[Path, Path]:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private, public = folder / "account.key", folder / "account.pub"
+    pem = serialization.Encoding.PEM
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    private.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return private, public
+
+
+def _log_server(folder: Path, node: PlayedNode) -> ThreadingHTTPServer:
+    """The part of a kubelet that the API asks for logs."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            pod, query = url.path.split("/")[3], parse_qs(url.query)
+            lines, previous = int(query["tailLines"][0]), query.get("previous") == ["true"]
+            try:
+                code, text = 200, node.log(pod, lines, previous=previous)
+            except StopIteration:
+                code, text = 400, "is waiting to start"
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    certificate, key = write_certificate(folder.parent)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    # Not in the thread that accepts: a connection that says nothing would keep all others waiting.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server

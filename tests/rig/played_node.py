@@ -1,0 +1,189 @@
+"""The part of a Kubernetes node that a test can play: pods as processes of this machine, and their state in the API.
+
+Each container is its command as a process, with the variables of its ConfigMap and Secret. It has no image, no limits
+and no file system of its own: the folder of an `emptyDir` is another one, every other path is that of this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.rig.kube_client import CONFIG_MAPS, PODS, SECRETS, KubeClient, Refused
+
+NODE = "node-1"
+
+
+class PlayedNode:
+    """Runs the pods of the namespace until the `with` block ends."""
+
+    def __init__(self, client: KubeClient, folder: Path) -> None:
+        self._client, self._folder = client, folder
+        self._running: dict[str, _Container] = {}
+        self._stop, self.is_away = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> PlayedNode:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for container in self._running.values():
+            container.kill()
+
+    def log(self, pod: str, lines: int, *, previous: bool) -> str:
+        """Return what the container of `pod` has printed; raises KeyError before it began."""
+        container = next(one for one in reversed(self._running.values()) if one.pod == pod)
+        run = container.restarts - 1 if previous else container.restarts
+        text = container.log(run).read_text(encoding="utf-8")
+        return "\n".join(text.splitlines()[-lines:]) + "\n" if text else ""
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            with contextlib.suppress(Refused, OSError):  # another look follows
+                if not self.is_away:
+                    self._look()
+
+    def _look(self) -> None:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._client.items(PODS)}
+        for uid, pod in pods.items():
+            container = self._running.get(uid)
+            if container is None and not pod["metadata"].get("deletionTimestamp"):
+                self._begin(pod)
+            elif container is None:
+                self._remove(pod)
+            else:
+                self._follow(pod, container)
+        for uid in self._running.keys() - pods.keys():  # forgotten by the API, as by a deletion without grace
+            self._running[uid].kill()
+
+    def _begin(self, pod: Any) -> None:
+        name = pod["metadata"]["name"]
+        if not pod["spec"].get("nodeName"):
+            target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+            self._client.ask("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
+        own = pod["spec"]["containers"][0]
+        try:
+            environment = self._environment(own)
+        except Refused:
+            waits = {"reason": "CreateContainerConfigError", "message": "its ConfigMap or its Secret is missing"}
+            return self._report(pod, {"state": {"waiting": waits}}, "Pending")
+        folder = self._folder / pod["metadata"]["uid"]
+        folder.mkdir(parents=True)
+        once = next(one["mountPath"] for one in own["volumeMounts"] if one["name"] == "once")
+        command = [str(folder) if word == once else word for word in own["command"]]
+        container = _Container(name, command, environment, own.get("workingDir"), folder)
+        container.begin()
+        self._running[pod["metadata"]["uid"]] = container
+        self._report(pod, container.status(), "Running")
+
+    def _follow(self, pod: Any, container: _Container) -> None:
+        since = pod["metadata"].get("deletionTimestamp")
+        if since and not container.is_ended:
+            container.stop(float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
+        if not container.is_ended:
+            return
+        if since:
+            self._report(pod, container.status(), "Succeeded")
+            self._remove(pod)
+        else:
+            container.restart()
+            self._report(pod, container.status(), "Running")
+
+    def _remove(self, pod: Any) -> None:
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        self._client.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", options)
+
+    def _environment(self, container: Any) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for source in container.get("envFrom", ()):
+            if "configMapRef" in source:
+                found |= self._client.ask("GET", f"{CONFIG_MAPS}/{source['configMapRef']['name']}").get("data") or {}
+            else:
+                secret = self._client.ask("GET", f"{SECRETS}/{source['secretRef']['name']}").get("data") or {}
+                found |= {name: base64.b64decode(value).decode() for name, value in secret.items()}
+        return found
+
+    def _report(self, pod: Any, status: Any, phase: str) -> None:
+        own = {"name": "job", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, **status}
+        path = f"{PODS}/{pod['metadata']['name']}/status"
+        self._client.ask("PATCH", path, {"status": {"phase": phase, "containerStatuses": [own]}})
+
+
+class _Container:
+    """One container: the process that runs now, and how the one before ended."""
+
+    def __init__(
+        self, pod: str, command: list[str], environment: dict[str, str], directory: str | None, folder: Path
+    ) -> None:
+        self.pod, self.restarts = pod, 0
+        self._command, self._environment, self._directory, self._folder = command, environment, directory, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = self._kill_at = ""
+        self._last: dict[str, Any] = {}
+        self._deadline: float | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self.kill()
+        return self._process is not None and self._process.poll() is not None
+
+    def log(self, run: int) -> Path:
+        return self._folder / f"{run}.log"
+
+    def begin(self) -> None:
+        self._began = _now()
+        with self.log(self.restarts).open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def restart(self) -> None:
+        self.kill()
+        self._last = self._ended()
+        self.restarts += 1
+        self.begin()
+
+    def stop(self, seconds: float) -> None:
+        """Ask it to stop, once; it is killed after `seconds`, counted from the first call, or from a shorter one."""
+        deadline = time.monotonic() + seconds
+        if self._deadline is None and self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+        self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+
+    def kill(self) -> None:
+        """End all its processes, as the end of a container does."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def status(self) -> dict[str, Any]:
+        state = self._ended() if self.is_ended else {"running": {"startedAt": self._began}}
+        return {"state": state, "lastState": {"terminated": None, **self._last}, "restartCount": self.restarts}
+
+    def _ended(self) -> dict[str, Any]:
+        code = self._process.returncode if self._process is not None else 0
+        code = code if code >= 0 else 128 - code
+        return {"terminated": {"exitCode": code, "startedAt": self._began, "finishedAt": _now()}}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,99 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.rig.stack import ROOT
+from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.setting_blocks import AlertSettings, KafkaSettings
+from tocsin.project.settings import Settings
+from tocsin.supervision.runners.cluster_manifests import manifests
+from tocsin.supervision.runners.job_pod import Slot, objects_of, slot_names
+from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervision.runners.runner import Launch
+
+VERSIONS = ("1.36", "1.37")
+RUNNER = {"kind": "kubernetes", "image": "registry.example.com/tocsin:1", "secret": "tocsin-secrets"}
+
+
+def settings_of(tmp_path: Path, **fields: Any) -> Settings:
+    kafka = KafkaSettings(bootstrap_servers="kafka:9092")
+    own: dict[str, Any] = {"instance": "shop", "kafka": kafka, "runner": RunnerSettings(**RUNNER)}
+    return Settings(**{"state": tmp_path, **own, **fields})
+
+
+def objects_of_job(settings: Settings, job: str = "detector:failed_logins", **more: Any) -> list[Any]:
+    launch = Launch(
+        labels=Labels(instance_of(settings), job, "v1"),
+        command=("python",),
+        environment={"TOCSIN_ALERTS": '{"database": "postgresql://u:hunter2@db/x"}', "TZ": "UTC"},
+        directory=settings.state,
+        log=settings.log(job),
+        **more,
+    )
+    slot = Slot(name=slot_names(launch.labels)[0], number=7, at=1.5)
+    found = objects_of(launch, settings.runner, settings.state, slot)
+    return [found.stateful_set, found.environment, found.secrets]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_two_versions_of_kubernetes_know_every_field(tmp_path: Path, version: str) -> None:
+    settings = settings_of(tmp_path)
+    written = [*manifests(settings, storage_class="nfs"), *objects_of_job(settings)]
+    for manifest in written:
+        kubernetes_validate.validate(manifest, version, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(
+            {**written[-3], "spec": {**written[-3]["spec"], "replica": 1}}, version, strict=True
+        )
+
+
+def test_the_command_prints_yaml_that_a_linter_and_a_reader_take(tmp_path: Path) -> None:
+    lines = ['instance = "shop"', "[kafka]", 'bootstrap_servers = "kafka:9092"', "[runner]"]
+    lines += [f'{key} = "{value}"' for key, value in RUNNER.items()]
+    (tmp_path / "tocsin.toml").write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "tocsin.cli", "k8s", "render", "--storage", "5Gi"]
+    environment = {**os.environ, "TOCSIN_PROJECT": str(tmp_path), "TOCSIN_STATE": str(tmp_path / "state")}
+    done = subprocess.run(command, capture_output=True, check=True, env=environment)
+    (tmp_path / "all.yaml").write_bytes(done.stdout)
+    subprocess.run([sys.executable, "-m", "yamllint", "-c", ROOT / ".yamllint.yaml", tmp_path / "all.yaml"], check=True)
+    asked = settings_of(tmp_path, state=tmp_path / "state")
+    assert list(yaml.safe_load_all(done.stdout)) == manifests(asked, storage="5Gi")
+
+
+def test_no_password_is_in_sight(tmp_path: Path) -> None:
+    made, environment, secrets = objects_of_job(settings_of(tmp_path))
+    assert "hunter2" in str(secrets)
+    assert "hunter2" not in str((made, environment))
+
+
+def test_all_that_does_not_fit_a_cluster_is_said_at_once(tmp_path: Path) -> None:
+    alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
+    wrong = {"instance": "local", "kafka": KafkaSettings(), "runner": RunnerSettings(), "alerts": alerts}
+    with pytest.raises(ConfigError) as error:
+        manifests(settings_of(tmp_path, **wrong))
+    keys = {fault.key for fault in error.value.faults}
+    assert keys == {"runner.kind", "kafka.bootstrap_servers", "instance", "alerts.database"}
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_job_may_hold_a_quarter_more_than_supervision_lets_it(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    limits = [
+        made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+        for made in (objects_of_job(settings, memory_bytes=2_000_000_000)[0], objects_of_job(settings)[0])
+    ]
+    assert limits == ["2500000000", "1000000000"]
+
+
+def test_names_are_short_and_differ_for_each_job_and_installation(tmp_path: Path) -> None:
+    jobs = ("detector:a_b", "detector:a-b", f"detector:{'x' * 60}y", f"detector:{'x' * 60}z")
+    names = {name for job in jobs for one in ("shop", "other") for name in slot_names(Labels(one, job, "v1"))}
+    assert len(names) == 16
+    assert max(map(len, names)) <= 52

@@ -1,0 +1,84 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes.client import ApiClient, Configuration
+
+from tests.rig.cluster_contract import JOB, SLEEP, Cluster, ClusterContract
+from tests.rig.played_kubernetes import PlayedKubernetes
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.settings import Settings
+from tocsin.supervision.job_states import Desired
+from tocsin.supervision.runners.cluster_api import ClusterApi
+from tocsin.supervision.runners.cluster_runner import ClusterRunner
+
+
+def settings_of(tmp_path: Path) -> Settings:
+    state = tmp_path / "state"
+    state.mkdir()
+    return Settings(state=state, runner=RunnerSettings(kind="kubernetes", image="tocsin:1", timeout_seconds=2))
+
+
+def runner_at(url: str, settings: Settings) -> ClusterRunner:
+    configuration = Configuration(host=url)
+    configuration.retries = False
+    return ClusterRunner(settings, ClusterApi(settings.runner, ApiClient(configuration)))
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[PlayedKubernetes]:
+    with PlayedKubernetes(tmp_path / "node") as one:
+        yield one
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, played: PlayedKubernetes) -> Cluster:
+    client = played.client
+    return Cluster(client, settings_of(tmp_path), played.node, lambda settings: runner_at(client.url, settings))
+
+
+class TestPlayed(ClusterContract):
+    """The contract, on an API in this process."""
+
+
+def test_what_the_account_may_not_create_leaves_nothing(played: PlayedKubernetes, cluster: Cluster) -> None:
+    played.refused.add(("POST", "secrets"))
+    with pytest.raises(OSError, match=r"403 secrets is forbidden: User .* cannot post secrets"):
+        cluster.runner.start(cluster.launch(SLEEP))
+    cluster.await_gone()
+    assert cluster.names() == []
+
+
+def test_a_cluster_that_does_not_tell_what_runs_is_left_alone(played: PlayedKubernetes, cluster: Cluster) -> None:
+    played.refused.add(("GET", "pods"))
+    with pytest.raises(TransientError, match="403 pods is forbidden"):
+        cluster.runner.list()
+    supervisor = ClusterContract()._supervisor(cluster, {"v1": SLEEP})
+    assert supervisor.tick({JOB: Desired("v1")}) == []
+    assert cluster.names() == []
+
+
+def test_a_stop_that_is_refused_leaves_the_process_listed(played: PlayedKubernetes, cluster: Cluster) -> None:
+    process = cluster.start(SLEEP)
+    played.refused.add(("DELETE", "statefulsets"))
+    cluster.runner.stop(process)
+    assert cluster.runner.list() == [process]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_api_that_is_away_or_silent_is_said_to_be(tmp_path: Path, answers: bool) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if not answers:
+            server.listen()  # it takes the connection, and says nothing
+        runner = runner_at(f"http://127.0.0.1:{server.getsockname()[1]}", settings_of(tmp_path))
+        with pytest.raises(TransientError, match="Kubernetes does not answer"):
+            runner.list()
+
+
+def test_without_a_login_the_fault_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"runner\.kind: no login to a Kubernetes cluster"):
+        ClusterRunner(settings_of(tmp_path)).list()
