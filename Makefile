@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-browser demo up test test-all test-long test-fast lint format bench lock upgrade python clean
+.PHONY: help setup setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -32,13 +32,16 @@ up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 	@$(BIN)/tocsin dev up
 
 test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides on a change
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "not long and not kubernetes"
 
 test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
-	@$(PYTEST)
+	@$(PYTEST) -m "not kubernetes"
 
 test-long: setup ## The tests marked `long` alone and one by one, about twelve minutes
 	@$(BIN)/pytest -m long
+
+test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd
+	@$(BIN)/pytest tests/kubernetes
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes
 	@$(PYTEST) tests/unit

@@ -34,7 +34,7 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 # Their tests take long.
-FOLDERS = ("spark", "airflow", "e2e", "browser", "faults")
+FOLDERS = ("spark", "airflow", "e2e", "browser", "faults", "kubernetes")
 # Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
 TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
