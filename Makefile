@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade python clean
+.PHONY: help setup setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade sbom python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -65,6 +65,9 @@ lock: python ## Write the locks anew after a change of what is asked for
 
 upgrade: python ## The same, with the newest versions that may be had
 	@$(PROVISION) lock --upgrade
+
+sbom: setup ## Write all that is installed, with versions, hashes and licences, as CycloneDX
+	@$(PROVISION) sbom
 
 clean: ## Stop the stack and remove everything that was generated
 	@if [ -x $(BIN)/tocsin ]; then $(BIN)/tocsin dev down || true; fi

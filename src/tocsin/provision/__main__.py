@@ -1,4 +1,4 @@
-"""`python3 -m tocsin.provision [install | bench | browser | lock]`: what `make setup` and its relatives call."""
+"""`python3 -m tocsin.provision [install | bench | browser | lock | sbom]`: what `make setup` and its relatives call."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.provision import browser, install_stamp, jars, java, node, python_env
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
+from tocsin.provision.sbom.bill import write_bill
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,12 +22,15 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
+    verbs.add_parser("sbom", help="write what an installation is made of, as CycloneDX")
     options = parser.parse_args(arguments)
     paths = here()
     try:
         with install_stamp.alone(paths.home):
             if options.verb == "lock":
                 lock(paths, options.upgrade)
+            elif options.verb == "sbom":
+                print(write_bill(paths))
             elif options.verb == "browser":
                 _step("Debian's Chromium", browser.install)
                 print(f"Set-up: the tests look at pages in {browser.find()}")

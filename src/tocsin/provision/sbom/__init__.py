@@ -1,0 +1,1 @@
+"""The list of all that an installation is made of (SBOM), written from the locks."""
