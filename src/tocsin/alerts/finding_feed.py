@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
+import structlog
+
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import FindingRecord, read_record
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.detector import FINDINGS_OF
-from tocsin.model.errors import InvalidEvent
+from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
 from tocsin.model.names import detector_job
 from tocsin.model.sizes import EVENT_BYTES
@@ -24,6 +26,10 @@ from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
 
 _REMEMBERED = 20_000
+_MOST_WAITING = 20_000
+_log = structlog.get_logger()
+_TIMEOUT = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LOOK_SECONDS = 2.0
 
 
@@ -33,7 +39,7 @@ class FindingFeed:
     def __init__(self, settings: Settings, facts: Callable[[], Mapping[str, DetectorFacts]]) -> None:
         """Prepare it; Kafka may be away. `facts` tells what is declared of each detector, or was last."""
         self._settings, self._facts = settings, facts
-        self._writer = RecordWriter(settings, EVENT_BYTES, config={"linger.ms": 0})
+        self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=_TIMEOUT, config={"linger.ms": 0})
         self._reports: ReportReader | None = None
         self._written: set[tuple[str, str]] = set()
         self._ticked: dict[str, datetime] = {}
@@ -93,6 +99,56 @@ class FindingFeed:
             self._topics = {topic.removeprefix(start): topic for topic in there if topic.startswith(start)}
             self._looked_at = time.monotonic()
         return self._topics
+
+
+class WaitingFindings:
+    """Findings to pass on; while Kafka takes none of them they wait, so that alerts can go on. For one thread.
+
+    Attributes:
+        trouble: why they wait; empty if they do not.
+    """
+
+    def __init__(self, feed: FindingFeed) -> None:
+        """Nothing waits yet."""
+        self._feed, self._records = feed, list[FindingRecord]()
+        self.trouble, self._pause, self._next_try = "", 0.0, 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so many wait that no more may be read."""
+        return len(self._records) >= _MOST_WAITING
+
+    def add(self, records: Iterable[FindingRecord]) -> None:
+        """Pass these on too, from the next time on."""
+        self._records += records
+
+    def pass_on(self) -> bool:
+        """Pass on what waits, unless that has failed a moment ago; True when nothing waits."""
+        if self._records and time.monotonic() >= self._next_try:
+            try:
+                self._feed.pass_on(self._records)
+            except TransientError as error:
+                self._failed(error)
+            else:
+                self._records, self.trouble, self._pause = [], "", 0.0
+        return not self._records
+
+    def tick(self, complete_until: datetime | None) -> None:
+        """Write ticks as `FindingFeed.tick` does, unless something waits before them."""
+        if not self._records and time.monotonic() >= self._next_try:
+            try:
+                self._feed.tick(complete_until)
+            except TransientError as error:
+                self._failed(error)
+            else:
+                self.trouble, self._pause = "", 0.0
+
+    def _failed(self, error: TransientError) -> None:
+        if not self.trouble:
+            _log.warning("findings wait for the detectors that read them", reason=str(error))
+        self.trouble = str(error)
+        self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
+        self._next_try = time.monotonic() + self._pause
 
 
 def reached_levels(finding: Finding, facts: DetectorFacts | None) -> list[str]:

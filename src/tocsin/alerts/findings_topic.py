@@ -23,8 +23,8 @@ class FollowedTopic:
     """A topic and a consumer group's positions in it. For one thread.
 
     Attributes:
-        lag_records: appended and not yet committed, at the last `measure`.
-        complete_until: everything appended before this time (of this machine's clock, UTC) is committed; None at first.
+        lag_records: appended and not yet taken, at the last `measure`.
+        complete_until: everything appended before this time (of this machine's clock, UTC) is taken; None at first.
     """
 
     def __init__(self, settings: Settings, topic: str, group: str) -> None:
@@ -33,6 +33,7 @@ class FollowedTopic:
         # Reads nothing: on the connection of one that does, each question waits 0.5 s behind a fetch of an idle topic.
         self._ends = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT)
         self._next: Offsets = {}
+        self._uncommitted: set[int] = set()
         self._mark: tuple[datetime, Offsets] | None = None
         self._measured = self._counted = 0.0
         self._last_append: datetime | None = None
@@ -50,15 +51,21 @@ class FollowedTopic:
         try:
             return [_record(message) for message in self._reader.poll(count, wait_seconds)]
         except TransientError:
-            self._next = {}  # what was given with the error comes again
+            self._next, self._uncommitted = {}, set()  # what was given with the error comes again
             raise
 
-    def commit(self, records: list[FindingRecord]) -> None:
-        """`records` are done with: a restart reads on behind them. A lost commit is made good by the next."""
+    def take(self, records: list[FindingRecord]) -> None:
+        """Count `records` as read, one at least; a restart reads them again until `commit`."""
         for record in records:
             self._next[record.partition] = record.offset + 1
+            self._uncommitted.add(record.partition)
         self._last_append = records[-1].appended_at
-        self._reader.commit({partition: self._next[partition] for partition in {r.partition for r in records}})
+
+    def commit(self) -> None:
+        """Let a restart read on behind all that was taken. A lost commit is made good by the next."""
+        if self._uncommitted:
+            self._reader.commit({partition: self._next[partition] for partition in self._uncommitted})
+        self._uncommitted.clear()
 
     def measure(self) -> bool:
         """Twice a second, compare with the end of the topic; True when it did.

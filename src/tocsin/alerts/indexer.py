@@ -1,7 +1,8 @@
 """The indexer: the one consumer of the findings topic, and the one writer of findings and alerts.
 
 A batch is stored in one transaction, then its offsets are committed; a crash in between delivers it again, which
-changes nothing. What is no finding is put aside. Between two batches it stores what backfills have published, a chunk
+changes nothing. What is no finding is put aside. While the topics of detectors that read findings cannot be written,
+alerts go on, and offsets wait. Between two batches it stores what backfills have published, a chunk
 in one transaction. While Kafka or the alerts DB is away it waits, says so, and goes on.
 """
 
@@ -21,7 +22,7 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
-from tocsin.alerts.finding_feed import FindingFeed
+from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
 from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
@@ -29,7 +30,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import InvalidEvent
+from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobState
 from tocsin.model.names import INDEXER
@@ -161,35 +162,38 @@ class IndexerJob:
         self._backfills = FollowedBackfills(self._settings, self._database, indexer.days, indexer.apply)
         names = self._settings.names
         topic = FollowedTopic(self._settings, names.findings, INDEXER)
-        feed = FindingFeed(self._settings, indexer.facts)
+        waiting = WaitingFindings(FindingFeed(self._settings, indexer.facts))
         try:
             while not self._stop.is_set():
-                self._insistence.on(lambda: self._step(topic, indexer, feed))
+                self._insistence.on(lambda: self._step(topic, indexer, waiting))
         finally:
             topic.close()
             self._database.close()
 
-    def _step(self, topic: FollowedTopic, indexer: Indexer, feed: FindingFeed) -> None:
+    def _step(self, topic: FollowedTopic, indexer: Indexer, waiting: WaitingFindings) -> None:
         """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
         more = self._backfills is not None and self._backfills.step()
+        if waiting.is_full and not waiting.pass_on():
+            raise TransientError(waiting.trouble)
         records = topic.read(BATCH, _PAUSE_SECONDS if more else 0.2)
         if records:
             if not self._insistence.on(lambda: indexer.store(records)):
                 return
-            if not self._insistence.on(lambda: feed.pass_on(records)):
-                return
-            topic.commit(records)
+            topic.take(records)
+            waiting.add(records)
             self._stored += len(records)
             self._batches += 1
+        if waiting.pass_on():
+            topic.commit()
         if topic.measure():
-            feed.tick(topic.complete_until)
-            self._report(topic)
+            waiting.tick(topic.complete_until)
+            self._report(topic, waiting.trouble)
 
-    def _report(self, topic: FollowedTopic) -> None:
+    def _report(self, topic: FollowedTopic, trouble: str) -> None:
         self._insistence.resumed()
         self._reporter.update(
             state=JobState.RUNNING,
-            reason="",
+            reason=f"alerts go on, but detectors that read findings wait for them: {trouble}" if trouble else "",
             rows_in=self._stored,
             batch_id=self._batches,
             lag_records=topic.lag_records,

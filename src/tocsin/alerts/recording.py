@@ -16,7 +16,14 @@ from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 from tocsin.alerts import alert_policy, merging
 from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefore
 from tocsin.alerts.merging import Kept, LastWord
-from tocsin.alerts.store.alert_rows import alert_parts, entity_hash, kept_of, kept_values, message_id
+from tocsin.alerts.store.alert_rows import (
+    alert_parts,
+    entity_hash,
+    kept_of,
+    kept_values,
+    message_id,
+    planned_notification,
+)
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
 from tocsin.model.finding import Finding
 
@@ -282,17 +289,10 @@ class _Work:
         """When and why a notification leaves."""
         waits = kind is NotificationKind.DELAYED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
         patience = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
-        return {
+        return planned_notification(finding.finding_id, finding.window_end, self._now) | {
             "kind": kind.value,
             "state": "waiting" if waits else "pending",
-            "finding_id": finding.finding_id,
-            "window_end": finding.window_end,
             "wait_until": patience if kind is NotificationKind.EMAIL else None,
-            "incomplete": "",
-            "created_at": self._now,
-            "next_attempt_at": self._now,
-            "attempts": 0,
-            "error": "",
         }
 
 

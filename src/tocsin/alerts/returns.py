@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.indexer import remembered
-from tocsin.alerts.store.alert_rows import alert_parts, message_id
+from tocsin.alerts.store.alert_rows import alert_parts, message_id, planned_notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications
 from tocsin.model.errors import TransientError
@@ -100,15 +100,12 @@ class Returns:
         )
         parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
         last = select(findings.c.finding_id).where(_counts(one.id)).order_by(findings.c.moment.desc()).limit(1)
+        about = planned_notification(connection.execute(last).scalar_one(), one.last_end, now)
+        about |= {"alert_id": one.id, "revision": revision, "kind": _RETURNED, "state": "pending"}
         planned = [
-            {
-                "alert_id": one.id, "revision": revision, "recipient": to, "kind": _RETURNED,
-                "state": "pending", "finding_id": connection.execute(last).scalar_one(), "window_end": one.last_end,
-                "incomplete": "", "message_id": message_id(self._domain, [*parts, to]), "created_at": now,
-                "next_attempt_at": now, "attempts": 0, "error": "",
-            }
+            about | {"recipient": to, "message_id": message_id(self._domain, [*parts, to])}
             for to in connection.execute(select(table.recipient).where(told).distinct()).scalars().all()
-        ]  # fmt: skip
+        ]
         if planned:
             connection.execute(insert(notifications), planned)
         _log.info("alert ended", alert=one.id, detector=one.detector, until=one.last_end.isoformat())

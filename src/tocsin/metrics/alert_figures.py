@@ -151,7 +151,7 @@ class AlertFigures:
         sent = joined.join(findings, findings.c.finding_id == own.finding_id).where(own.state == "sent")
         for row in self._sent.rows(connection, sent, own.sent_at, now - _SLACK):
             self._left.labels(row.kind, "sent").inc()
-            limit = row.urgent_limit if row.kind == "urgent" else row.email_limit
+            limit = row.urgent_limit if row.kind == NotificationKind.URGENT else row.email_limit
             crossed = next((at for at, score in row.trajectory if limit is not None and score > limit), None)
             if row.kind in _AT_ONCE and crossed is not None:
                 self._sent_after.labels(row.kind).observe((row.sent_at - time_of(crossed)).total_seconds())

@@ -15,7 +15,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
-from tocsin.alerts import indexer
+from tocsin.alerts import finding_feed, indexer
 from tocsin.alerts.finding_feed import FindingFeed
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import FindingRecord
@@ -168,7 +168,10 @@ class Topic:
     def read(self, *_: object) -> list[FindingRecord]:
         return self.records
 
-    def commit(self, _: list[FindingRecord]) -> None:
+    def take(self, records: list[FindingRecord]) -> None:
+        assert records == self.records
+
+    def commit(self) -> None:
         self.stored_at_commit.append(len(queries.list_findings(self.reader, FindingFilter())))
         self.stop.set()
 
@@ -183,7 +186,7 @@ class Topic:
 def test_offsets_are_committed_behind_their_findings_and_not_without_them(
     stopped: bool, project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The DB is away at first, and Kafka for what is passed on; the job may be stopped meanwhile."""
+    """The DB is away at first; the job may be stopped meanwhile."""
     settings, stop, kept = Settings(project=project, state=tmp_path / "state"), threading.Event(), Indexer.store
     topic = Topic([record(finding(60))], stop, opened(settings.alerts_database, read_only=True))
     tries: list[int] = []
@@ -197,14 +200,48 @@ def test_offsets_are_committed_behind_their_findings_and_not_without_them(
         return kept(self, records)
 
     feed = Mock(spec=FindingFeed)
-    feed.pass_on.side_effect = [TransientError("Kafka is away"), None]
     monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
     monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
     monkeypatch.setattr(Indexer, "store", away_at_first)
     IndexerJob(settings, Mock(spec=Reporter), stop).run()
     assert tries == ([0] if stopped else [0, 0])
     assert topic.stored_at_commit == ([] if stopped else [1])
-    assert feed.pass_on.call_args_list == ([] if stopped else [call(topic.records)] * 2)
+    assert feed.pass_on.call_args_list == ([] if stopped else [call(topic.records)])
+
+
+def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_those(
+    project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three batches come while the topic cannot be written; what is passed on at last is all of them, in order."""
+    settings, stop = Settings(project=project, state=tmp_path / "state"), threading.Event()
+    topic = Topic([], stop, opened(settings.alerts_database, read_only=True))
+    batches = iter([[record(finding(60, user=f"user-{number}"))] for number in range(3)])
+    passed: list[list[FindingRecord]] = []
+
+    def read(*_: object) -> list[FindingRecord]:
+        topic.records = next(batches, [])
+        return topic.records
+
+    def pass_on(records: list[FindingRecord]) -> None:
+        passed.append(list(records))
+        if len(passed) < 3:
+            raise TransientError("not authorised to write to events.findings.failed_logins")
+
+    feed, reporter = Mock(spec=FindingFeed), Mock(spec=Reporter)
+    feed.pass_on.side_effect = pass_on
+    monkeypatch.setattr(topic, "read", read)
+    monkeypatch.setattr(topic, "measure", lambda: True)
+    for name in ("lag_records", "complete_until"):
+        monkeypatch.setattr(topic, name, None, raising=False)
+    monkeypatch.setattr(topic, "lag_seconds", lambda _: 0.0, raising=False)
+    monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
+    monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
+    monkeypatch.setattr(finding_feed, "_FIRST_PAUSE", 0.1)
+    IndexerJob(settings, reporter, stop).run()
+    assert topic.stored_at_commit == [3]
+    assert len(passed[-1]) == 3
+    reasons = {str(one.kwargs.get("reason", "")).partition(":")[0] for one in reporter.update.call_args_list}
+    assert "alerts go on, but detectors that read findings wait for them" in reasons
 
 
 class Killed(BaseException):

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, or_, select, update
 
+from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.store.alert_rows import Notification, message_id
 from tocsin.alerts.store.queries import notification_of
 from tocsin.alerts.store.schema import alerts, notifications
@@ -20,6 +21,8 @@ from tocsin.alerts.store.schema import alerts, notifications
 SUMMARY_EVERY = timedelta(hours=1)
 SUMMARY_GATHERS = timedelta(minutes=1)
 _table = notifications.c
+_URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
+_DELAYED = NotificationKind.DELAYED.value
 _UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
 
 
@@ -79,7 +82,7 @@ def has_unsent(connection: Connection) -> bool:
 def waiting_emails(connection: Connection) -> list[WaitingEmail]:
     """E-mails that wait for their window to close."""
     columns = (_table.id, alerts.c.detector, _table.window_end, _table.wait_until)
-    waiting = and_(_table.state == "waiting", _table.kind == "email")
+    waiting = and_(_table.state == "waiting", _table.kind == _EMAIL)
     rows = connection.execute(select(*columns).join(alerts, alerts.c.id == _table.alert_id).where(waiting))
     return [WaitingEmail(*row) for row in rows]
 
@@ -92,8 +95,8 @@ def release(connection: Connection, waiting: WaitingEmail, incomplete: str) -> N
 
 def claim(connection: Connection, wanted: Wanted) -> Claimed | None:
     """Claim the next notification to send, urgent ones first; other notifiers leave it alone. None if none is due."""
-    due = and_(_table.kind != "delayed", *_due(wanted))
-    order = (case((_table.kind == "urgent", 0), else_=1), _table.next_attempt_at, _table.id)
+    due = and_(_table.kind != _DELAYED, *_due(wanted))
+    order = (case((_table.kind == _URGENT, 0), else_=1), _table.next_attempt_at, _table.id)
     row = connection.execute(select(notifications).where(due).order_by(*order).limit(1)).mappings().first()
     if row is None or not _lease(connection, [row["id"]], wanted):
         return None
@@ -105,7 +108,7 @@ def claim_summary(connection: Connection, wanted: Wanted, domain: str) -> Claime
 
     Its lines and its Message-ID are fixed at the first claim, so that a second attempt is the same mail.
     """
-    begun = and_(_table.kind == "delayed", *_due(wanted))
+    begun = and_(_table.kind == _DELAYED, *_due(wanted))
     rows = connection.execute(select(notifications).where(begun).order_by(_table.id)).mappings().all()
     if rows:
         rows = [row for row in rows if row["message_id"] == rows[0]["message_id"]]
@@ -135,10 +138,10 @@ def _gathered(connection: Connection, wanted: Wanted) -> Select[Any]:
     delayed = notifications.alias()
     sent = select(delayed.c.id).where(
         delayed.c.recipient == _table.recipient,
-        delayed.c.kind == "delayed",
+        delayed.c.kind == _DELAYED,
         or_(delayed.c.sent_at > wanted.now - SUMMARY_EVERY, delayed.c.state == "pending"),
     )
-    waiting = and_(_table.kind == "delayed", _table.state == "waiting")
+    waiting = and_(_table.kind == _DELAYED, _table.state == "waiting")
     first = func.min(_table.created_at)
     ready = select(_table.recipient).where(waiting, wanted.reachable, not_(exists(sent))).group_by(_table.recipient)
     to = connection.execute(ready.having(first <= wanted.now - SUMMARY_GATHERS).order_by(first).limit(1)).scalar()

@@ -219,6 +219,19 @@ def message_id(domain: str, parts: Iterable[str]) -> str:
     return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{domain}>"
 
 
+def planned_notification(finding_id: str, window_end: datetime | None, now: datetime) -> dict[str, Any]:
+    """Make what each row of the outbox begins with: about the finding, planned `now`, not yet tried."""
+    return {
+        "finding_id": finding_id,
+        "window_end": window_end,
+        "incomplete": "",
+        "created_at": now,
+        "next_attempt_at": now,
+        "attempts": 0,
+        "error": "",
+    }
+
+
 def alert_parts(detector: str, canonical: str, period_start: datetime) -> list[str]:
     """List what identifies an alert beyond one database."""
     return [detector, entity_hash(canonical), period_start.isoformat()]
