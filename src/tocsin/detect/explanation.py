@@ -115,10 +115,9 @@ def _derived(spec: DetectorSpec, sources: Sequence[Source]) -> Iterator[tuple[st
 
 
 def _history(spec: DetectorSpec) -> tuple[str, str]:
-    if spec.runs_on_history:
-        return "each night", "a backfill runs it on sealed days too (not with session windows: docs/backfills.md)"
-    why = "it reads findings, and days of history hold events"
-    return "never", why if spec.read_detectors else "it reads several sources, and days of history are of one"
+    if spec.stream_only:
+        return "never", f"it {spec.stream_only}"
+    return "each night", "a backfill runs it on sealed days too (not with session windows: docs/backfills.md)"
 
 
 def _state(spec: DetectorSpec) -> tuple[str, str]:

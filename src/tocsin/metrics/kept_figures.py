@@ -50,7 +50,7 @@ class DayFigures:
     def _backfills(self, catalog: Catalog) -> Iterator[Sample]:
         by_source: dict[str, list[str]] = {}
         for name, spec in catalog.detectors.items():
-            if spec.stage.runs and spec.runs_on_history:  # others have no backfills
+            if spec.stage.runs and not spec.stream_only:  # others have no backfills
                 by_source.setdefault(spec.sources[0], []).append(name)
         for names in by_source.values():
             days = backfill_status.list_days(self._settings, names, catalog=catalog)

@@ -236,9 +236,13 @@ class DetectorSpec:
         return tuple(name.removeprefix(FINDINGS_OF) for name in self.sources if name.startswith(FINDINGS_OF))
 
     @property
-    def runs_on_history(self) -> bool:
-        """Return whether it can be run over days of history: those are of one source, and hold no findings."""
-        return self.has_one_source and not self.read_detectors
+    def stream_only(self) -> str:
+        """Say why its declaration keeps it from days of history; empty if it does not."""
+        if not self.has_one_source:
+            return f"reads several sources ({', '.join(self.sources)}), and days of history are of one"
+        if self.read_detectors:
+            return f"reads the findings of {self.read_detectors[0]}, and days of history hold events"
+        return ""
 
 
 def detector(  # noqa: PLR0913 - a declaration names each of its keys

@@ -148,16 +148,15 @@ class Catalog:
     def only_source(self, spec: DetectorSpec) -> Source:
         """The source of a detector that cases can test; ConfigError if it reads several."""
         if not spec.has_one_source:
-            what = f"reads several sources ({', '.join(spec.sources)}), so it runs only on the stream; "
-            raise ConfigError.one(spec.path, what + "days of history, and cases, are of one source", key="source")
+            what = f"reads several sources ({', '.join(spec.sources)}), and cases and files are of one"
+            raise ConfigError.one(spec.path, what, key="source")
         return self.source(spec.sources[0])
 
     def history_source(self, spec: DetectorSpec) -> Source:
         """The source of a detector that can be run on days of history; ConfigError if it reads several, or findings."""
-        if spec.read_detectors and spec.has_one_source:
-            what = f"reads the findings of {spec.read_detectors[0]}, so it runs only on the stream; "
-            raise ConfigError.one(spec.path, what + "days of history hold events", key="source")
-        return self.only_source(spec)
+        if why := spec.stream_only:
+            raise ConfigError.one(spec.path, f"runs only on the stream: it {why}", key="source")
+        return self.source(spec.sources[0])
 
     def _one(self, declared: dict[str, _Declared], name: str, kind: str) -> _Declared:
         if name in declared:

@@ -58,9 +58,9 @@ def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
 
 def test_a_detector_of_several_sources_is_refused_on_history() -> None:
     catalog = read_catalog(here().root / "examples" / "spending")
-    with pytest.raises(ConfigError, match=r"reads several sources \(purchases, address_changes\), so it runs only on"):
-        catalog.only_source(catalog.detector("spending_after_change"))
-    assert catalog.only_source(catalog.detector("high_spending")).name == "purchases"
+    with pytest.raises(ConfigError, match=r"only on the stream: it reads several sources \(purchases, addr"):
+        catalog.history_source(catalog.detector("spending_after_change"))
+    assert catalog.history_source(catalog.detector("high_spending")).name == "purchases"
 
 
 def test_a_table_of_history_has_rows_two_days_after_the_first_day_that_is_published(

@@ -62,8 +62,8 @@ def test_several_sources_are_part_of_the_version_and_one_is_as_it_was(tmp_path: 
         read_spec(written(tmp_path, GOOD.replace('source="logins"', f"source={names}")))
         for names in ('["logins", "resets"]', '["resets", "logins"]', '["logins"]')
     )
-    assert (both.sources, both.runs_on_history) == (("logins", "resets"), False)
-    assert (alone.version, alone.runs_on_history) == (one.version, True)
+    assert (both.sources, bool(both.stream_only)) == (("logins", "resets"), True)
+    assert (alone.version, alone.stream_only) == (one.version, "")
     assert len({one.version, both.version, turned.version}) == 3
 
 

@@ -67,9 +67,9 @@ def test_days_of_history_refuse_it_in_words(project: Path) -> None:
     catalog = read_catalog(project)
     spec = catalog.detector("password_spraying")
     assert catalog.only_source(spec).name == SPRAYING  # cases test it
-    with pytest.raises(ConfigError, match="reads the findings of failed_logins, so it runs only on the stream"):
+    with pytest.raises(ConfigError, match="runs only on the stream: it reads the findings of failed_logins"):
         catalog.history_source(spec)
-    assert not spec.runs_on_history
+    assert spec.stream_only
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_plan_and_explain_know_it(project: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     planned = invoke(["plan"])
     assert "detector:password_spraying" in planned.stdout, planned.output
-    assert "it reads findings" in invoke(["explain", "password_spraying"]).stdout
+    assert "it reads the findings of failed_logins" in invoke(["explain", "password_spraying"]).stdout

@@ -53,7 +53,7 @@ _DIFFERENCES = (
 def backfill_dags() -> list[DAG]:
     """The DAG of each detector that runs, and can run on history; in a task its own DAG alone."""
     only = get_parsing_context().dag_id
-    found = [spec for spec in read_catalog(load_settings().project).detectors.values() if spec.runs_on_history]
+    found = [spec for spec in read_catalog(load_settings().project).detectors.values() if not spec.stream_only]
     return [_dag(spec) for spec in found if spec.stage.runs and only in (None, backfill_dag(spec.name))]
 
 
