@@ -54,6 +54,21 @@ def detect(events: Sources) -> DataFrame:
 '''
 
 
+QUIET = '''"""Customers who buy nothing: each that the table knows is expected in each window."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin import Entities, Levels, detector
+
+
+@detector(source="purchases", entity="customer_id", window="10 seconds", expect=Entities(table="segments"),
+          levels=Levels(email=0), owner="a@example.com", runbook="docs/runbooks/quiet.md", stage="live")
+def detect(events: DataFrame) -> DataFrame:
+    return events.groupBy("window", "customer_id").agg(F.count("*").alias("score"))
+'''
+
+
 class SpendingJobs(DetectJob):
     """The example, with windows and batches short enough for a test: its table's job, and its detector's."""
 
@@ -73,6 +88,7 @@ class SpendingJobs(DetectJob):
             assert before in declared
             (project / path).write_text(declared.replace(before, after))
         (project / "detectors" / "busy.py").write_text(BUSY)
+        (project / "detectors" / "quiet.py").write_text(QUIET)
         catalog = read_catalog(project)
         assert not catalog.broken
         ensure_topics(self.settings, catalog)
@@ -142,13 +158,21 @@ class SpendingJobs(DetectJob):
                 scores[customer, moment - (moment - EPOCH) % WINDOW] += amount / held[-1]
         return {key: score for key, score in scores.items() if score > 10}
 
+    def silent(self) -> dict[datetime, set[str]]:
+        """List whom the detector `quiet` has missed, by window."""
+        silent: dict[datetime, set[str]] = defaultdict(set)
+        for one in self.findings().values():
+            if one.detector == "quiet" and one.window_start is not None:
+                silent[one.window_start].add(one.entity["customer_id"])
+        return silent
+
     def reached(self) -> Position:
         """The position of the query, in all topics."""
         (query,) = self.settings.checkpoint(self.job).glob("*/query*")
         return read_committed(query) or {}
 
     def found(self) -> Scores:
-        findings = self.findings().values()
+        findings = [one for one in self.findings().values() if f"detector:{one.detector}" == self.job]
         return {(one.entity["customer_id"], one.window_start or EPOCH): one.score for one in findings}
 
 
@@ -231,3 +255,37 @@ def test_two_streams_joined_or_put_together_equal_a_recount_though_the_job_is_ki
         assert report.watermark is not None
     finally:
         jobs.close()
+
+
+@pytest.mark.long
+def test_the_customers_of_a_changing_table_are_expected_though_the_job_is_killed(
+    tmp_path: Path, broker: Broker
+) -> None:
+    """All buy but d, who comes into the table later: d alone is missing, in each window from the first whole one on."""
+    chance, jobs = random.Random(3), SpendingJobs(tmp_path, broker)
+    jobs.job = "detector:quiet"
+    try:
+        for customer in CUSTOMERS:
+            jobs.change(customer, 10.0)
+        jobs.keep_table()
+        with load(lambda: jobs.buy(chance), each_second=20):
+            quiet = jobs.start("quiet")
+            jobs.await_report(lambda r: (r.mode, r.state) == (MICRO_BATCH, JobState.RUNNING))
+            jobs.change("d", 10.0)
+            await_that(lambda: any("d" in missing for missing in jobs.silent().values()), READY_SECONDS)
+            first = min(start for start, missing in jobs.silent().items() if "d" in missing)
+            jobs.kill(quiet)
+            jobs.start("quiet")
+            await_that(lambda: max(jobs.silent()) >= first + 4 * WINDOW, READY_SECONDS)
+        folder = TableFolder(jobs.settings, read_catalog(jobs.settings.project).table("segments"))
+        published = folder.current()
+        assert published is not None
+        rows = pq.read_table(folder.place(published)).to_pylist()
+        (since,) = (row["valid_from"] for row in rows if row["customer_id"] == "d")
+        silent = jobs.silent()
+    finally:
+        jobs.close()
+    assert first == since - (since - EPOCH) % WINDOW + WINDOW
+    later = [start for start in silent if start >= first]
+    assert sorted(later) == [first + number * WINDOW for number in range(len(later))]
+    assert all(silent[start] == {"d"} for start in later)
