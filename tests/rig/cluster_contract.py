@@ -124,10 +124,11 @@ class ClusterContract:
         await_that(lambda: [one.leader for one in cluster.runner.list()] == [False])
         assert cluster.runner.exit_code(JOB) == 7
         assert cluster.runner.logs(JOB, 5) == ["it broke"]
+        time.sleep(1)  # a second run would have begun by now
+        assert (cluster.folder / "runs").read_text() == "x"
         (rest,) = cluster.runner.list()
         cluster.runner.stop(rest, force=True)
         cluster.await_gone()
-        assert (cluster.folder / "runs").read_text() == "x"
         assert cluster.runner.logs(JOB, 5) == ["it broke"]
 
     def test_a_deaf_one_is_ended_by_force(self, cluster: Cluster) -> None:

@@ -44,7 +44,8 @@ class Crew:
         self._watched_at = float("-inf")
         self._ended = threading.Event()
         self._sender = threading.Thread(target=self._send, name="mails", daemon=True)
-        self._jobs.supervisor.excuse_ends()  # jobs that outlived it are adopted
+        if settings.runner.kind == "local":
+            self._jobs.supervisor.excuse_ends()  # jobs that outlived it are adopted
         self._desired: dict[str, Desired] = {}
         self._lines: list[Part] = []
         self._waits_since: dict[str, float] = {}

@@ -1,7 +1,3 @@
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -10,8 +6,8 @@ import pytest
 from tests.rig.kube_client import SETS
 from tests.rig.kube_server import write_kubeconfig
 from tests.rig.played_kubernetes import PlayedKubernetes
-from tests.rig.waiting import await_that
 from tocsin.cli.output import console
+from tocsin.dev.crew import Crew
 from tocsin.dev.launcher import Options, up
 from tocsin.dev.startup_progress import Plain
 from tocsin.model.errors import ConfigError
@@ -28,21 +24,18 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_jobs_of_a_cluster_outlive_their_supervisor(project: Path, tmp_path: Path) -> None:
+def test_the_jobs_of_a_cluster_outlive_their_supervisor(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with PlayedKubernetes(tmp_path / "node") as played:
         played.node.is_away = True
-        config = write_kubeconfig(tmp_path / "config.json", played.client.url, "jobs")
-        environment = {**os.environ, "TOCSIN_PROJECT": str(project), "KUBECONFIG": str(config)}
-        with (tmp_path / "log").open("wb") as log:
-            command = [sys.executable, "-m", "tocsin.dev.unattended"]
-            supervisor = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            await_that(lambda: len(_jobs(played)) == 2, 60, (tmp_path / "log").read_text)
-            supervisor.send_signal(signal.SIGTERM)
-            assert supervisor.wait(30) == 0
-        finally:
-            supervisor.kill()
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config.json", played.client.url, "jobs")))
+        crew = Crew(load_settings(project), tmp_path)
+        assert not crew.tick(start=True), "no job has reported yet"
+        crew.stop()
         assert _jobs(played) == ["indexer", "notifier"]
+        played.refused.add(("GET", "statefulsets"))
+        Crew(load_settings(project), tmp_path).tick(start=False)  # whoever only looks asks no API
 
 
 def _jobs(played: PlayedKubernetes) -> list[str]:
