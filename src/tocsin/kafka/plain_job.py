@@ -15,9 +15,11 @@ from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import FailureCause, JobState
 from tocsin.model.names import JobName
+from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.leases.lead import Lead, guard
+from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 
 _LONGEST_STOP = 12.0
@@ -26,10 +28,15 @@ Work = Callable[[Settings, Reporter, threading.Event], None]
 """Does the work of a job until the event is set."""
 
 
-def run_program(program: str, jobs: Mapping[str, Work], arguments: list[str] | None = None) -> int:
-    """Run one of `jobs`, named by the arguments, until SIGTERM; returns its `ExitCode`."""
+def run_program(
+    program: str, jobs: Mapping[str, Work], arguments: list[str] | None = None, *, is_server: bool = False
+) -> int:
+    """Run one of `jobs`, named by the arguments, until SIGTERM; returns its `ExitCode`.
+
+    One that `is_server` only answers requests: it may run on each machine of an installation.
+    """
     job = _argument(program, arguments, choices=list(jobs))
-    return _run_job(job, jobs[job])
+    return _run_job(job, jobs[job], is_server=is_server)
 
 
 def run_named(program: str, kind: str, work: Callable[[str], Work], arguments: list[str] | None = None) -> int:
@@ -45,20 +52,29 @@ def _argument(program: str, arguments: list[str] | None, choices: list[str] | No
     return str(parser.parse_args(arguments).job)
 
 
-def _run_job(job: str, work: Work) -> int:
+def _run_job(job: str, work: Work, *, is_server: bool = False) -> int:
     logs.configure(job)
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: _ask_to_stop(stop))
-    return process_exit.record(_locked(job, work, stop))
+    return process_exit.record(_leading(job, work, stop, is_server=is_server))
 
 
-def _locked(job: str, work: Work, stop: threading.Event) -> int:
+def _leading(job: str, work: Work, stop: threading.Event, *, is_server: bool) -> int:
     try:
         settings = load_settings()
         private.protect(settings.state)
-        with hold(settings.checkpoint(job) / "lock"):
-            return _run(job, work, settings, stop)
+        of_machine = settings.model_copy(update={"leases": LeaseSettings()})
+        leading = of_machine if is_server else settings
+        with Lead(leading, job) as lead:
+            reporter = Reporter(settings, job, beside=not lead.held)
+            guard(leading, stops=(reporter.fail,))
+            if not lead.await_turn(reporter.stand_by, stop):
+                reporter.close(JobState.STOPPED)
+                return ExitCode.OK
+            if not reporter.leads:
+                reporter.lead()
+            return _run(reporter, work, settings, stop)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return ExitCode.MISCONFIGURED
@@ -70,8 +86,7 @@ def _locked(job: str, work: Work, stop: threading.Event) -> int:
         return ExitCode.UNWRITABLE
 
 
-def _run(job: str, work: Work, settings: Settings, stop: threading.Event) -> int:
-    reporter = Reporter(settings, job)
+def _run(reporter: Reporter, work: Work, settings: Settings, stop: threading.Event) -> int:
     last, reason = JobState.FAILED, "failed; see its log"
     try:
         structlog.get_logger().info("started", pid=os.getpid())

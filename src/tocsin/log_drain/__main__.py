@@ -11,7 +11,7 @@ from tocsin.model.names import DRAIN
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job until SIGTERM; returns its `ExitCode`."""
-    return run_program("tocsin.log_drain", {DRAIN: serve}, arguments)
+    return run_program("tocsin.log_drain", {DRAIN: serve}, arguments, is_server=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ async def _report(reporter: Reporter, stop: threading.Event) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job until SIGTERM; returns its `ExitCode`."""
-    return run_program("tocsin.metrics", {EXPORTER: serve}, arguments)
+    return run_program("tocsin.metrics", {EXPORTER: serve}, arguments, is_server=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import Names, file_name
+from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
@@ -67,6 +68,7 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
     runner: RunnerSettings = RunnerSettings()
+    leases: LeaseSettings = LeaseSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -27,6 +27,7 @@ from tocsin.recovery.manifest import (
     read_manifest,
 )
 from tocsin.runtime import private
+from tocsin.runtime.leases.lead import live_leases
 from tocsin.runtime.state_file import write_whole
 from tocsin.supervision.runners.runner_choice import runner_of
 
@@ -53,9 +54,7 @@ def restore(settings: Settings, folder: Path) -> Manifest:
     _refuse_other(folder, manifest, settings)
     if faults := faults_of_files(folder, manifest):
         raise ConfigError(faults)
-    running = sorted({one.labels.job for one in runner_of(settings).list()})
-    if running:
-        raise TransientError(f"{', '.join(running)} run on {settings.state}; stop all jobs, then restore")
+    _refuse_running(settings)
     alerts = Database(settings.alerts_database)
     try:
         mark, identity = settings.state / private.RESTORING, mark_of(folder / MANIFEST).sha256
@@ -87,6 +86,17 @@ def _refuse_other(folder: Path, manifest: Manifest, settings: Settings) -> None:
     wrong = {key: pair for key, pair in both.items() if pair[0] != pair[1]}
     if wrong:
         raise ConfigError([Fault(str(folder), _SAME[k].format(theirs=a, ours=b)) for k, (a, b) in wrong.items()])
+
+
+def _refuse_running(settings: Settings) -> None:
+    running = sorted({one.labels.job for one in runner_of(settings).list()})
+    if running:
+        raise TransientError(f"{', '.join(running)} run on {settings.state}; stop all jobs, then restore")
+    if led := live_leases(settings):
+        longest = max(one.ends_in or 0.0 for one in led)
+        leaders = ", ".join(f"{one.name.partition('/')[2]} ({one.holder})" for one in led)
+        what = f"led by other machines: {leaders}; stop all jobs there, then restore"
+        raise TransientError(f"{what}. A lease whose machine was lost ends within {longest:.0f} s")
 
 
 def _refuse_another(mark: Path, identity: str) -> None:

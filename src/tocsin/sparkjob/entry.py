@@ -19,11 +19,11 @@ from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.leases.lead import Lead, guard
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
 from tocsin.sparkjob import jvm
 from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
-from tocsin.sparkjob.query.leadership import Lead
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
 from tocsin.sparkjob.session import clean_scratch
@@ -84,8 +84,14 @@ def code_of(run: Callable[[], int]) -> int:
 def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, *, beside: bool) -> int:
     settings = load_settings()
     private.protect(settings.state)
-    with Lead(settings.checkpoint(name) / "lock", beside=beside) as lead:
+    with Lead(settings, name, beside=beside) as lead:
         reporter = Reporter(settings, name, beside=not lead.held, await_answer=jvm.await_answer)
+        guard(settings, stops=(lambda _: jvm.kill(), reporter.fail), renewed=jvm.end_after)
+        if not lead.await_turn(reporter.stand_by, stop):
+            reporter.close(JobState.STOPPED)
+            return ExitCode.OK
+        if lead.held and not reporter.leads:
+            reporter.lead()
         lead.follow(reporter.lead)
         return _report(settings, reporter, lambda: work_of(settings), stop)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import subprocess
+from typing import Any
 
 from pyspark import SparkContext
+
+from tocsin.runtime.process_exit import ExitCode
 
 _END_SECONDS = 2.0
 
@@ -51,6 +54,52 @@ def kill() -> None:
     if process is not None:
         _expect_loss()
         process.kill()
+
+
+def end_after(seconds: float) -> None:
+    """Let it end by itself in so many seconds, unless this is called again before; nothing if there is none.
+
+    It keeps this time also while this process stands still, and after it stood still itself. Its Runtime.halt is called
+    by a thread of its own that needs nothing of Python.
+    """
+    if SparkContext._jvm is None:
+        return
+    _halt.schedule(round(max(0.0, seconds) * 1000))
+
+
+class _Halt:
+    """A timer in the JVM that halts it."""
+
+    def __init__(self) -> None:
+        self._jvm: Any = None
+        self._timer: Any = None
+        self._task: Any = None
+        self._pending: Any = None
+
+    def schedule(self, milliseconds: int) -> None:
+        """Set the timer, and take back what was set before."""
+        if self._jvm is not SparkContext._jvm:
+            self._prepare(SparkContext._jvm, SparkContext._gateway)
+        before = self._pending
+        unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+        self._pending = self._timer.schedule(self._task, milliseconds, unit)
+        if before is not None:
+            before.cancel(False)
+
+    def _prepare(self, jvm: Any, gateway: Any) -> None:
+        handles, runtime = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.Runtime.getRuntime()
+        form = jvm.java.lang.invoke.MethodType.fromMethodDescriptorString("(I)V", None)
+        halt = handles.publicLookup().findVirtual(runtime.getClass(), "halt", form)
+        arguments = gateway.new_array(jvm.java.lang.Object, 2)
+        arguments[0], arguments[1] = runtime, int(ExitCode.FAILED)
+        bound = handles.insertArguments(halt, 0, arguments)
+        runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
+        self._task = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(runnable, bound)
+        self._timer = jvm.java.util.concurrent.ScheduledThreadPoolExecutor(1)
+        self._jvm, self._pending = jvm, None
+
+
+_halt = _Halt()
 
 
 def _expect_loss() -> None:

@@ -79,10 +79,16 @@ class JobFacts:
     @property
     def own_beat(self) -> Beat | None:
         """The last sign of life of the process that works for it; None when that has given none."""
-        leader, beat = self.leader, self.beat
         if self.processes is None:
-            return beat
-        return beat if leader is not None and beat is not None and beat.report.pid == leader.pid else None
+            return self.beat
+        pid = None if self.leader is None else self.leader.pid
+        return next((one for one in (self.beat, self.beside) if one is not None and one.report.pid == pid), None)
+
+    @property
+    def stands_by(self) -> bool:
+        """Return whether the one process of it here waits for that of another machine, which leads."""
+        own = self.own_beat
+        return own is not None and own is self.beside and own.report.state is JobState.READY
 
     @property
     def runs(self) -> bool:
@@ -171,6 +177,7 @@ def _reported(facts: JobFacts) -> Health:
         return Health(Standing.PROBLEM, "silent", reason)
     loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
     standing = _SAID.get(report.state, Standing.WARNING if loses_much else Standing.OK)
+    standing = Standing.OK if facts.stands_by else standing
     if facts.drain_asked_at is not None and standing is Standing.OK:
         standing = Standing.WARNING
     return Health(standing, word, _explained(facts, report.reason))
@@ -181,7 +188,7 @@ def _explained(facts: JobFacts, reason: str) -> str:
     if facts.drain_asked_at is not None:
         until = f"it stops once it has read everything up to {_clock(facts.drain_asked_at)}"
         return f"{until}; {reason}" if reason else until
-    if facts.beside is None and len(facts.processes or ()) < 2:
+    if facts.beside in (None, facts.own_beat) and len(facts.processes or ()) < 2:
         return reason
     other = facts.beside.report if facts.beside else None
     who = f"version {other.version}" if other and other.version else "another version"

@@ -27,6 +27,7 @@ from tocsin.recovery.backup import make_backup
 from tocsin.recovery.manifest import MANIFEST
 from tocsin.recovery.restore import restore
 from tocsin.runtime import private
+from tocsin.runtime.leases.lease_table import LeaseRow
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query.checkpoint import begin_at, read_committed, save_place
 
@@ -251,6 +252,17 @@ def test_jobs_that_run_are_named(settings: Settings, backup: Path, monkeypatch: 
 
     monkeypatch.setattr("tocsin.supervision.runners.local.LocalRunner.list", lambda _: [Row])
     with pytest.raises(TransientError, match=r"indexer run on .*; stop all jobs, then restore"):
+        restore(settings, backup)
+    assert not settings.state.exists()
+
+
+def test_jobs_that_other_machines_lead_are_named(
+    settings: Settings, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = LeaseRow("prod/indexer", "place", "process 7 on db1", term=3, beats=9, ends_in=41.7)
+    monkeypatch.setattr("tocsin.recovery.restore.live_leases", lambda _: [lease])
+    said = r"led by other machines: indexer \(process 7 on db1\); stop all jobs there, .* ends within 42 s"
+    with pytest.raises(TransientError, match=said):
         restore(settings, backup)
     assert not settings.state.exists()
 

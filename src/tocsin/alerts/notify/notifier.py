@@ -25,19 +25,19 @@ from tocsin.alerts.notify.notification_outbox import Claimed
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.fence import fence_of
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import alert_details
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import INDEXER, detector_job
+from tocsin.model.names import INDEXER, NOTIFIER, detector_job
 from tocsin.project.settings import Settings
 
 POLL_SECONDS = 0.5
-_TIDY_SECONDS = 10.0
+_TIDY_SECONDS, _REPORTS_PAUSE = 10.0, 5.0
 _PRUNE_EVERY = timedelta(hours=1)
-_REPORTS_PAUSE = 5.0
 _LONGEST_PAUSE = timedelta(minutes=15)
 _LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
 _log = structlog.get_logger()
@@ -213,7 +213,7 @@ class NotifierJob:
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
-        self._database = Database(settings.alerts_database)
+        self._database = Database(settings.alerts_database, fence=fence_of(settings, NOTIFIER))
         self._reader: ReportReader | None = None
         self._usage = UsageTally()
         self._reports_after = self._tidy_after = 0.0

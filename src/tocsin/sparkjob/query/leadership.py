@@ -1,21 +1,21 @@
-"""Let one process lead a job, and one write a checkpoint: those that hold a lock.
+"""Let one process write a checkpoint: the one that holds its lock.
 
-A new version of a detector or a flow starts beside the one that leads. It makes itself ready, and leads as soon as that
-one has ended, however it ended.
+A new version of a detector or a flow starts beside the one that leads (`tocsin.runtime.leases.lead`). It makes itself
+ready, and leads as soon as that one has ended, however it ended.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import structlog
 
+from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
-from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.project.settings import Settings
+from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob import jvm
 from tocsin.sparkjob.query.work import Run
@@ -25,63 +25,6 @@ _OUTLIVES_SECONDS = 5.0
 _SAME_START_SECONDS = 1.0
 
 log = structlog.get_logger()
-
-
-class Lead:
-    """The lock of one job, held or waited for until `close`.
-
-    Attributes:
-        held: this process leads.
-    """
-
-    def __init__(self, path: Path, *, beside: bool) -> None:
-        """Take the lock on `path`; a process that is started `beside` another one may wait for it.
-
-        Raises:
-            LockHeld: another process leads, and this one is not meant to run beside it.
-            OSError: the lock cannot be written.
-        """
-        self._path, self._stop = path, threading.Event()
-        self._lock: Lock | None = None
-        self._thread: threading.Thread | None = None
-        try:
-            self._lock = hold(path)
-        except LockHeld:
-            if not beside:
-                raise
-
-    @property
-    def held(self) -> bool:
-        """See the class."""
-        return self._lock is not None
-
-    def follow(self, took: Callable[[], None]) -> None:
-        """Wait for the lock in the background if it is not held, and call `took` from there once it is."""
-        if not self.held:
-            self._thread = threading.Thread(target=self._wait, args=(took,), name="lead", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Give the lock back, or wait for it no longer."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._lock is not None:
-            self._lock.release()
-
-    def __enter__(self) -> Lead:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _wait(self, took: Callable[[], None]) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            with contextlib.suppress(LockHeld, OSError):
-                self._lock = hold(self._path)
-                log.info("leadership taken")
-                took()
-                return
 
 
 class Ownership:
@@ -108,26 +51,31 @@ class Ownership:
 def _await_own(run: Run, checkpoint: Path) -> Lock | None:
     reported = None
     while not run.is_stopping:
-        with contextlib.suppress(LockHeld):
-            return own(checkpoint, jvm.process_id())
-        state = JobState.WAITING if run.reporter.leads else JobState.READY
-        if state is not reported:  # each update is a sign of life, and this loop does not need the JVM
-            run.reporter.update(state=state, reason="resumes the running version's checkpoint")
-            reported = state
+        reason = "resumes the running version's checkpoint"
+        try:
+            return own(run.settings, checkpoint, jvm.process_id())
+        except LockHeld:
+            state = JobState.WAITING if run.reporter.leads else JobState.READY
+        except TransientError as error:
+            state, reason = JobState.WAITING, str(error)
+        if (state, reason) != reported:  # each update is a sign of life, and this loop does not need the JVM
+            run.reporter.update(state=state, reason=reason)
+            reported = state, reason
         run.wait(_LOOK_SECONDS)
     return None
 
 
-def own(checkpoint: Path, jvm_id: int) -> Lock:
+def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
     """Become the one process that writes `checkpoint` (of one fingerprint), with its JVM (a process id).
 
     A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended.
 
     Raises:
         LockHeld: another process writes it; a retry helps once that one has ended.
+        TransientError: the lease database is away; a retry helps.
         OSError: the folder cannot be written.
     """
-    lock = hold(checkpoint / "lock")
+    lock = try_lead(settings, checkpoint / "lock")
     try:
         _end_former(checkpoint / "jvm")
         write_whole(checkpoint / "jvm", f"{jvm_id} {psutil.Process(jvm_id).create_time()}")

@@ -89,7 +89,7 @@ async def _report(reporter: Reporter, followers: Followers, stop: threading.Even
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job until SIGTERM; returns its `ExitCode`."""
-    return run_program("tocsin.views.rest", {WEB: serve}, arguments)
+    return run_program("tocsin.views.rest", {WEB: serve}, arguments, is_server=True)
 
 
 if __name__ == "__main__":

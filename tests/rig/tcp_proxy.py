@@ -1,0 +1,67 @@
+"""A connection between a client and a server that tests cut: nothing is refused then, and nothing answered."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+_LOOPBACK = "127.0.0.1"
+_BYTES = 65536
+
+
+class TcpProxy:
+    """Forwards what comes to `port` to another port of this machine, unless it is cut."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server((_LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._whole = threading.Event()
+        self._whole.set()
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let nothing through from now on, in either direction."""
+        self._whole.clear()
+
+    def heal(self) -> None:
+        """Let through what has waited, and all that comes."""
+        self._whole.set()
+
+    def close(self) -> None:
+        self._whole.set()
+        for one in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection((_LOOPBACK, self._target))
+            except OSError:
+                return
+            self._sockets += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_BYTES):
+                self._whole.wait()
+                sink.sendall(data)
+        for one in (source, sink):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def tcp_proxy(target: int) -> Iterator[TcpProxy]:
+    proxy = TcpProxy(target)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
