@@ -175,6 +175,10 @@ class ClusterContract:
         await_that(lambda: [one.leader for one in cluster.runner.list()] == [False])
         cluster.runner.stop(process, force=True)
         cluster.await_gone()
+        for path in (CONFIG_MAPS, SECRETS):  # nobody owns them any more, and the supervisor may not delete them
+            for one in cluster.admin.items(path):
+                if one["metadata"]["name"].startswith("tocsin-"):
+                    cluster.admin.ask("DELETE", f"{path}/{one['metadata']['name']}")
 
     def test_what_a_silent_node_runs_is_never_forgotten(self, cluster: Cluster) -> None:
         process = cluster.start(SLEEP)
