@@ -6,13 +6,15 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from tests.rig.cluster_contract import JOB, SLEEP, Cluster, ClusterContract
+from tests.rig.kube_client import SETS
 from tests.rig.played_kubernetes import PlayedKubernetes
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.settings import Settings
+from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.runners.cluster_api import ClusterApi
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
+from tocsin.supervision.runners.job_pod import slot_names
 
 
 def settings_of(tmp_path: Path) -> Settings:
@@ -82,3 +84,19 @@ def test_without_a_login_the_fault_names_the_setting(tmp_path: Path, monkeypatch
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"runner\.kind: no login to a Kubernetes cluster"):
         ClusterRunner(settings_of(tmp_path)).list()
+
+
+def test_a_name_that_somebody_has_taken_is_said_and_left_to_him(played: PlayedKubernetes, cluster: Cluster) -> None:
+    launch = cluster.launch(SLEEP)
+    name = slot_names(launch.labels)[0]
+    played.client.ask("POST", SETS, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {}}})
+    with pytest.raises(OSError, match=f'409 statefulsets "{name}" already exists'):
+        cluster.runner.start(launch)
+    assert cluster.runner.list() == []
+    assert cluster.names() == [name]
+
+
+def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_RUNNER__KIND", "kubernetes")
+    with pytest.raises(ConfigError, match="kind kubernetes also needs image"):
+        load_settings(tmp_path)
