@@ -90,8 +90,11 @@ def test_renewing_moves_the_end_for_the_holder_alone(keeper: Keeper) -> None:
         one.check(NAME, term + 1)
 
 
+@pytest.mark.parametrize(
+    "trouble", [TransientError("the lease database is away"), ConfigError.one("db", "its password was changed")]
+)
 def test_a_process_goes_on_while_its_lease_holds_and_ends_before_it_ends(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, logged: list[structlog.typing.EventDict]
+    trouble: Exception, keeper: Keeper, monkeypatch: pytest.MonkeyPatch, logged: list[structlog.typing.EventDict]
 ) -> None:
     clock = Clock()
     one = keeper(clock, 6.0)
@@ -99,7 +102,7 @@ def test_a_process_goes_on_while_its_lease_holds_and_ends_before_it_ends(
     one.on_lost(stopped.append)
 
     def away(_: object) -> set[str]:
-        raise TransientError("the lease database is away")
+        raise trouble
 
     monkeypatch.setattr(one.table, "renew", away)
     term = one.take(NAME, "a", "one")
@@ -112,7 +115,7 @@ def test_a_process_goes_on_while_its_lease_holds_and_ends_before_it_ends(
     with pytest.raises(LeaseLost):
         one.check(NAME, term)
     await_that(lambda: one.ends == [1])  # type: ignore[attr-defined]
-    assert stopped == ["its lease could not be renewed for 6 s: the lease database is away"]
+    assert stopped == [f"its lease could not be renewed for 6 s: {trouble}"]
 
 
 def test_a_process_whose_lease_is_another_s_ends_at_once(keeper: Keeper) -> None:
