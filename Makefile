@@ -14,13 +14,16 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade sbom python clean
+.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade sbom python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: python ## Install everything that is locked; does nothing when it is there
 	@$(PROVISION)
+
+setup-s3: setup ## Install the Java archives that checkpoints in an object store take (11 MB)
+	@$(PROVISION) s3
 
 setup-browser: python ## Find a Chromium for the tests of the pages, or install Debian's
 	@$(PROVISION) browser
@@ -34,10 +37,10 @@ up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides on a change
 	@$(PYTEST) -m "not long and not kubernetes"
 
-test-all: lint ## The same and the tests marked `long`: many random kills, full checkpoints
+test-all: lint setup-s3 ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST) -m "not kubernetes"
 
-test-long: setup ## The tests marked `long` alone and one by one, about twelve minutes
+test-long: setup-s3 ## The tests marked `long` alone and one by one, about twelve minutes
 	@$(BIN)/pytest -m long
 
 test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd

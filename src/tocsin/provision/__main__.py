@@ -1,4 +1,4 @@
-"""`python3 -m tocsin.provision [install | bench | browser | lock | sbom]`: what `make setup` and its relatives call."""
+"""`python3 -m tocsin.provision [install | s3 | bench | browser | lock | sbom]`: what `make setup` and its kin call."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest="verb")
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
+    verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
     verbs.add_parser("sbom", help="write what an installation is made of, as CycloneDX")
@@ -34,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
             elif options.verb == "browser":
                 _step("Debian's Chromium", browser.install)
                 print(f"Set-up: the tests look at pages in {browser.find()}")
+            elif options.verb == "s3":
+                done = _step("Java archives of S3", lambda: bool(jars.install(paths, ["s3"])))
+                print(f"Set-up: {'done' if done else 'nothing to do'}")
             else:
                 _install(paths, bench=options.verb == "bench")
     except TocsinError as error:
