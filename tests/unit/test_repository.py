@@ -52,6 +52,7 @@ ROOMS = {
         "replay",
         "runtime",
         "sparkjob",
+        "storage",
         "supervision",
         "tables",
         "views",

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tocsin.model.errors import ConfigError
@@ -21,6 +21,7 @@ from tocsin.model.names import Names, file_name
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.setting_blocks import (
     AirflowSettings,
@@ -60,6 +61,7 @@ class Settings(BaseSettings):
     alerts: AlertSettings = AlertSettings()
     conditions: ConditionSettings = ConditionSettings()
     spark: SparkSettings = SparkSettings()
+    storage: StorageSettings = StorageSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
     drain: DrainSettings = DrainSettings()
@@ -69,6 +71,13 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     runner: RunnerSettings = RunnerSettings()
     leases: LeaseSettings = LeaseSettings()
+
+    @model_validator(mode="after")
+    def _named(self) -> Settings:
+        if self.storage.checkpoints is not None and self.instance == _UNNAMED:
+            what = "storage.checkpoints needs `instance`, a name for this installation: it marks the folder as its own"
+            raise ValueError(what)
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -119,7 +128,7 @@ class Settings(BaseSettings):
         return None if file is None else self.project / file
 
     def checkpoint(self, job: str) -> Path:
-        """Folder of everything that `job` must find again after a restart."""
+        """Folder of `job`: its locks, and what it must find again unless `storage.checkpoints` puts that elsewhere."""
         return self.state / "checkpoints" / file_name(job)
 
     def log(self, job: str) -> Path:

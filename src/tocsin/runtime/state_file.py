@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Protocol, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,11 +17,21 @@ Stamps = frozenset[tuple[str, int, int]]
 """Path, time of the last change and size of files."""
 
 
+class StoredFile(Protocol):
+    """A file that may lie elsewhere than on a disk: see `tocsin.storage.stored_path.ObjectPath`."""
+
+    def read_bytes(self) -> bytes:
+        """Read all of it; a FileNotFoundError if there is none."""
+
+    def write_whole(self, content: bytes) -> None:
+        """Put `content` in the place of what it held, whole or not at all."""
+
+
 @overload
-def read(path: Path, kind: type[_Value], default: None) -> _Value | None: ...
+def read(path: Path | StoredFile, kind: type[_Value], default: None) -> _Value | None: ...
 @overload
-def read(path: Path, kind: type[_Value], default: _Value) -> _Value: ...
-def read(path: Path, kind: type[_Value], default: _Value | None) -> _Value | None:
+def read(path: Path | StoredFile, kind: type[_Value], default: _Value) -> _Value: ...
+def read(path: Path | StoredFile, kind: type[_Value], default: _Value | None) -> _Value | None:
     """Read the value of type `kind` that `path` holds as JSON; `default` if there is no such file, or a broken one.
 
     Raises:
@@ -33,7 +43,7 @@ def read(path: Path, kind: type[_Value], default: _Value | None) -> _Value | Non
         return default
 
 
-def load(path: Path, kind: type[_Value]) -> _Value:
+def load(path: Path | StoredFile, kind: type[_Value]) -> _Value:
     """Read the value of type `kind` that `path` holds as JSON, where a broken file must not pass for none.
 
     Raises:
@@ -44,9 +54,13 @@ def load(path: Path, kind: type[_Value]) -> _Value:
     return value
 
 
-def write(path: Path, kind: type[_Value], value: _Value) -> None:
+def write(path: Path | StoredFile, kind: type[_Value], value: _Value) -> None:
     """Write `value` of type `kind` to `path` as JSON; errors as for `write_whole`."""
-    write_whole(path, _adapter(cast(Hashable, kind)).dump_json(value, indent=1))
+    content = _adapter(cast(Hashable, kind)).dump_json(value, indent=1)
+    if isinstance(path, Path):
+        write_whole(path, content)
+    else:
+        path.write_whole(content)
 
 
 @functools.cache

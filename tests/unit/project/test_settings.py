@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings, load_settings
 
@@ -141,6 +142,31 @@ def test_a_drain_without_encryption_is_on_loopback_alone(values: dict[str, str],
     with pytest.raises(ValueError, match=what):
         DrainSettings.model_validate(values)
     DrainSettings(host="0.0.0.0", certificate_file=Path("c"), key_file=Path("k"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "what"),
+    [
+        ("checkpoints", "must begin with s3a:// or file:/"),
+        ("s3://bucket/tocsin", "must begin with s3a:// or file:/, not 's3'"),
+        ("s3a://ab/tocsin", "names no bucket"),
+        ("s3a://key:secret@bucket/tocsin", "names no bucket"),
+        ("s3a://bucket", "needs a prefix behind the bucket"),
+        ("s3a://bucket/a/../b", "needs a prefix behind the bucket"),
+        ("s3a://bucket/a b", "needs a prefix behind the bucket"),
+    ],
+)
+def test_an_address_of_checkpoints_that_cannot_be_is_refused(uri: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        StorageSettings(checkpoints=uri)
+
+
+def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text('[storage]\ncheckpoints = "s3a://bucket/tocsin/"\n')
+    with pytest.raises(ConfigError, match=r"storage.checkpoints needs `instance`"):
+        load_settings(tmp_path)
+    (tmp_path / "tocsin.toml").write_text('instance = "prod"\n[storage]\ncheckpoints = "s3a://bucket/tocsin/"\n')
+    assert load_settings(tmp_path).storage.checkpoints == "s3a://bucket/tocsin"
 
 
 def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:

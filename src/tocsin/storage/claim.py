@@ -1,0 +1,57 @@
+"""Let one installation use a folder of checkpoints: two would write each other's state.
+
+Each writes its mark, then looks for others. So of two that begin at once at least one finds the other.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+
+from pydantic import BaseModel
+
+from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
+from tocsin.runtime import state_file
+from tocsin.storage.job_folders import checkpoint_root
+
+_MARKS = "owners"
+
+
+class OwnerMark(BaseModel, frozen=True):
+    """The mark of an installation: its name, and where its last job started, and when, UTC."""
+
+    instance: str
+    host: str
+    state: str
+    at: datetime
+
+
+def claim(settings: Settings) -> None:
+    """Mark the folder that `storage.checkpoints` names as that of this installation; nothing to do without the setting.
+
+    Raises:
+        ConfigError: another installation has marked it, or the store refuses.
+        TransientError: the store does not answer; a retry helps.
+        OSError: the folder cannot be written.
+    """
+    if settings.storage.checkpoints is None:
+        return
+    marks, own = checkpoint_root(settings) / _MARKS, f"{settings.instance}.json"
+    mark = OwnerMark(
+        instance=settings.instance, host=socket.gethostname(), state=str(settings.state), at=datetime.now(UTC)
+    )
+    was_there = (marks / own).exists()
+    state_file.write(marks / own, OwnerMark, mark)
+    others = sorted(path.name for path in marks.glob("*.json") if path.name != own)
+    if not others:
+        return
+    if not was_there:
+        (marks / own).unlink(missing_ok=True)
+    other = state_file.read(marks / others[0], OwnerMark, None)
+    who = f"'{others[0].removesuffix('.json')}'"
+    if other is not None:
+        who += f" (its last job started at {other.at:%Y-%m-%d %H:%M} UTC on {other.host}, state folder {other.state})"
+    what = f"belongs to installation {who}, this is '{settings.instance}'; choose another prefix"
+    what += f", or remove {marks / others[0]} if that one is gone"
+    raise ConfigError.one(settings.storage.checkpoints, what, key="storage.checkpoints")

@@ -1,0 +1,140 @@
+"""An object store that speaks S3, through pyarrow."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.storage.stored_path import StoredEntry
+
+KEY = "storage.checkpoints"
+CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"
+"""The variable by which a JVM is told of the file of `storage.s3_credentials_file`."""
+
+_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 3, 10, 3
+# In the words of the client, which gives no code.
+_REFUSALS = {
+    "NO_SUCH_BUCKET": "the bucket does not exist; create it, or name another",
+    "INVALID_ACCESS_KEY_ID": "the store does not know the access key; see storage.s3_credentials_file",
+    "SIGNATURE_DOES_NOT_MATCH": "the secret key is wrong; see storage.s3_credentials_file",
+    "ACCESS_DENIED": "the store denies access; the key needs the rights to list, read, write and delete there",
+    "HTTP status 403": "the store denies access; the key needs the rights to list, read, write and delete there",
+    "HTTP status 301": "the bucket is in another region; see storage.s3_region",
+}
+
+
+class S3Store:
+    """Implements `tocsin.storage.stored_path.ObjectStore`."""
+
+    def __init__(self, storage: StorageSettings) -> None:
+        """Connect on first use.
+
+        Raises:
+            ConfigError: the file of credentials cannot be read.
+        """
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+        scheme, _, address = (storage.s3_endpoint or "").partition("://")
+        options = {"endpoint_override": address, "scheme": scheme} if address else {}
+        self._files = S3FileSystem(
+            region=storage.s3_region,
+            connect_timeout=_CONNECT_SECONDS,
+            request_timeout=_ANSWER_SECONDS,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            allow_delayed_open=True,  # a note is one request: it is there whole, or not
+            **options,
+            **read_credentials(storage.s3_credentials_file),
+        )
+
+    def entries(self, key: str) -> list[StoredEntry]:
+        """See `ObjectStore`."""
+        from pyarrow.fs import FileSelector
+
+        with _translated(key):
+            found = self._files.get_file_info(FileSelector(key, allow_not_found=True))
+        return [_entry(info) for info in found]
+
+    def find(self, key: str) -> StoredEntry | None:
+        """See `ObjectStore`."""
+        from pyarrow.fs import FileType
+
+        with _translated(key):
+            (info,) = self._files.get_file_info([key])
+        return None if info.type is FileType.NotFound else _entry(info)
+
+    def read(self, key: str) -> bytes:
+        """See `ObjectStore`."""
+        with _translated(key), self._files.open_input_stream(key) as stream:
+            content: bytes = stream.read()
+        return content
+
+    def write(self, key: str, content: bytes) -> None:
+        """See `ObjectStore`."""
+        with _translated(key), self._files.open_output_stream(key) as stream:
+            stream.write(content)
+
+    def remove(self, key: str) -> None:
+        """See `ObjectStore`."""
+        with _translated(key), contextlib.suppress(FileNotFoundError):
+            self._files.delete_file(key)
+
+    def remove_folder(self, key: str) -> None:
+        """See `ObjectStore`."""
+        with _translated(key), contextlib.suppress(FileNotFoundError):
+            self._files.delete_dir(key)
+
+
+@functools.cache
+def s3_store(storage: StorageSettings) -> S3Store:
+    """Open the store of `storage`, once in each process."""
+    return S3Store(storage)
+
+
+def read_credentials(path: Path | None) -> dict[str, str]:
+    """Read the default profile of a file like `~/.aws/credentials`, as pyarrow takes it; nothing without a file.
+
+    Raises:
+        ConfigError: it cannot be read, or has no such profile.
+    """
+    if path is None:
+        return {}
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+        profile = parser["default"]
+        found = {"access_key": profile["aws_access_key_id"], "secret_key": profile["aws_secret_access_key"]}
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}", key="storage.s3_credentials_file") from error
+    except (configparser.Error, KeyError, UnicodeDecodeError) as error:
+        what = "must hold [default] with aws_access_key_id and aws_secret_access_key"
+        raise ConfigError.one(path, what, key="storage.s3_credentials_file") from error
+    token = profile.get("aws_session_token")
+    return found if token is None else found | {"session_token": token}
+
+
+def _entry(info: Any) -> StoredEntry:
+    from pyarrow.fs import FileType
+
+    is_folder = info.type is FileType.Directory
+    return StoredEntry(info.base_name, is_folder, 0.0 if is_folder or info.mtime is None else info.mtime.timestamp())
+
+
+@contextlib.contextmanager
+def _translated(key: str) -> Iterator[None]:
+    """Say what to do about a refusal of the store, and that a retry helps where it did not answer."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        text = str(error)
+        for words, what in _REFUSALS.items():
+            if words in text:
+                raise ConfigError.one(f"s3a://{key}", what, key=KEY) from error
+        raise TransientError(f"s3a://{key}: the object store did not answer: {text[:300]}") from error

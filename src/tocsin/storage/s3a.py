@@ -1,0 +1,50 @@
+"""Let Spark read and write an object store: Hadoop's `s3a` file system, its archives and its options."""
+
+from __future__ import annotations
+
+import os
+
+from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.provision.paths import here
+from tocsin.storage.s3_store import CREDENTIALS
+
+_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+
+def prepare_s3a(storage: StorageSettings) -> dict[str, str]:
+    """Put the archives of s3a on the class path of the JVM that starts next; returns the options of its session.
+
+    Nothing happens, and nothing is returned, where checkpoints lie on a disk.
+
+    Raises:
+        ConfigError: the archives are not installed; a retry does not help.
+    """
+    if not storage.is_remote:
+        return {}
+    folder = here().jars("s3")
+    archives = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not archives:
+        raise ConfigError.one(folder, "holds no archives of s3a; run: make setup-s3", key="storage.checkpoints")
+    # Behind Spark's own archives: in front of them, as extraClassPath is, the AppCDS archive would not fit any more.
+    os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(archives)
+    if storage.s3_credentials_file is not None:
+        # Not as options: those stand in the command line of the JVM, which everybody on the machine can read.
+        os.environ[CREDENTIALS] = str(storage.s3_credentials_file)
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in _options(storage).items()}
+
+
+def _options(storage: StorageSettings) -> dict[str, str]:
+    options = {
+        "aws.credentials.provider": _CHAIN,
+        "endpoint.region": storage.s3_region,
+        # What does not answer fails within a minute, and the query begins anew; the defaults try for many.
+        "connection.establish.timeout": "5s",
+        "connection.timeout": "15s",
+        "attempts.maximum": "3",
+        "retry.limit": "3",
+        "retry.interval": "500ms",
+    }
+    if storage.s3_endpoint is not None:
+        options |= {"endpoint": storage.s3_endpoint, "path.style.access": "true"}
+    return options

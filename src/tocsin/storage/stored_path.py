@@ -1,0 +1,150 @@
+"""Files and folders that lie on a disk or in an object store, with the few operations that checkpoints need.
+
+On a disk they are `Path`s. An `ObjectPath` has the same names for the same operations, so that what reads and writes
+notes need not know which it has; where a `Path` has no such name, there is a function here for both.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class StoredEntry(NamedTuple):
+    """One thing in a folder.
+
+    Attributes:
+        name: without the folder.
+        is_folder: whether it is one.
+        modified: when it was written, in seconds since 1970; 0 for a folder.
+    """
+
+    name: str
+    is_folder: bool
+    modified: float
+
+
+class ObjectStore(Protocol):
+    """Keeps objects under keys, `bucket/prefix/name`. An object is replaced whole or not at all.
+
+    Each method raises a ConfigError if the store refuses, and a TransientError if it cannot be reached or is too slow.
+    """
+
+    def entries(self, key: str) -> list[StoredEntry]:
+        """List what lies in the folder `key`; nothing if there is none."""
+
+    def find(self, key: str) -> StoredEntry | None:
+        """Find the object or folder `key`; None if there is none."""
+
+    def read(self, key: str) -> bytes:
+        """Read the object `key`; a FileNotFoundError if there is none."""
+
+    def write(self, key: str, content: bytes) -> None:
+        """Put `content` in the place of the object `key`."""
+
+    def remove(self, key: str) -> None:
+        """Remove the object `key`; nothing happens if there is none."""
+
+    def remove_folder(self, key: str) -> None:
+        """Remove the folder `key` with all in it; nothing happens if there is none."""
+
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """A file or a folder in an object store. Its text is its URI, as Spark takes it."""
+
+    store: ObjectStore = field(repr=False, compare=False)
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3a://{self.key}"
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.store, f"{self.key}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of it."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder that it lies in."""
+        return ObjectPath(self.store, self.key.rpartition("/")[0])
+
+    def exists(self) -> bool:
+        """Return whether there is such a file or folder."""
+        return self.store.find(self.key) is not None
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder that holds something."""
+        found = self.store.find(self.key)
+        return found is not None and found.is_folder
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        found = self.store.find(self.key)
+        return found is not None and not found.is_folder
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """List what lies in it."""
+        return (self / entry.name for entry in self.store.entries(self.key))
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """List what lies in it and below by the parts of `pattern`, such as `*/start.json`."""
+        first, _, rest = pattern.partition("/")
+        for entry in self.store.entries(self.key):
+            if fnmatch.fnmatchcase(entry.name, first):
+                if not rest:
+                    yield self / entry.name
+                elif entry.is_folder:
+                    yield from (self / entry.name).glob(rest)
+
+    def read_bytes(self) -> bytes:
+        """Read all of a file; a FileNotFoundError if there is none."""
+        return self.store.read(self.key)
+
+    def read_text(self, encoding: str) -> str:
+        """Read all of a file as text."""
+        return self.read_bytes().decode(encoding)
+
+    def write_whole(self, content: bytes) -> None:
+        """Put `content` in the place of what it held; it is kept when this returns, and whole whatever happens."""
+        self.store.write(self.key, content)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        if not missing_ok and not self.exists():
+            raise FileNotFoundError(str(self))
+        self.store.remove(self.key)
+
+
+StoredPath = Path | ObjectPath
+
+
+def remove_tree(folder: StoredPath) -> None:
+    """Remove `folder` with all in it; what a disk does not let go stays, as does nothing else."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        folder.store.remove_folder(folder.key)
+
+
+def modified_at(path: StoredPath) -> float:
+    """Read when `path` changed last, in seconds since 1970; a folder in a store with the newest file in it.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+    """
+    if isinstance(path, Path):
+        return path.stat().st_mtime
+    found = path.store.find(path.key)
+    if found is None:
+        raise FileNotFoundError(str(path))
+    if not found.is_folder:
+        return found.modified
+    return max((entry.modified for entry in path.store.entries(path.key)), default=0.0)

@@ -1,0 +1,176 @@
+"""Files and folders on a disk and in a real object store behave alike, as checkpoints use them; refusals say why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.rig.object_store import ObjectStoreServer, object_store
+from tests.rig.waiting import patient
+from tocsin.kafka.topic_set import place_of
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.project.settings import Settings
+from tocsin.runtime import state_file
+from tocsin.sparkjob.query.checkpoint import begin_at, remove_other_checkpoints, save_place, whole_since
+from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps, record
+from tocsin.sparkjob.query.progress import batches_in
+from tocsin.storage.claim import claim
+from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder
+from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
+
+JOB = "detector:bursts"
+MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    with object_store(tmp_path_factory.mktemp("store")) as one:
+        yield one
+
+
+@pytest.fixture(params=["disk", "object store"])
+def folders(request: pytest.FixtureRequest, server: ObjectStoreServer, tmp_path: Path) -> JobFolders:
+    """The folders of a job whose checkpoint lies on a disk, or in the store."""
+    disk = StorageSettings(checkpoints=f"file:{tmp_path}/shared")
+    storage = disk if request.param == "disk" else server.settings(tmp_path.name)
+    return JobFolders.of(settings_in(tmp_path, storage), JOB)
+
+
+@pytest.fixture
+def folder(folders: JobFolders) -> StoredPath:
+    return folders.stored
+
+
+def settings_in(tmp_path: Path, storage: StorageSettings, instance: str = "one") -> Settings:
+    return Settings(project=tmp_path, state=tmp_path / "state", instance=instance, storage=storage)
+
+
+def test_a_note_is_replaced_whole_found_listed_and_removed(folder: StoredPath) -> None:
+    note = folder / "f1" / "note.json"
+    assert not note.exists()
+    assert state_file.read(note, str, "none") == "none"
+    with pytest.raises(FileNotFoundError):
+        note.read_bytes()
+    for text in ("first", "second, and longer"):
+        state_file.write(note, str, text)
+        assert state_file.load(note, str) == text
+    assert (note.exists(), note.is_file(), note.is_dir()) == (True, True, False)
+    assert (note.parent.exists(), note.parent.is_file(), note.parent.is_dir()) == (True, False, True)
+    assert (note.name, note.parent.name, str(note)) == ("note.json", "f1", f"{folder}/f1/note.json")
+    assert abs(modified_at(note) - time.time()) < patient(60)
+    assert [str(one) for one in folder.iterdir()] == [f"{folder}/f1"]
+    note.unlink()
+    note.unlink(missing_ok=True)
+    assert not note.exists()
+    with pytest.raises(FileNotFoundError):
+        note.unlink()
+    with pytest.raises(FileNotFoundError):
+        modified_at(note)
+
+
+def test_patterns_find_what_checkpoints_look_for(folder: StoredPath) -> None:
+    for name in (
+        "f1/start.json",
+        "f1/query/commits/0",
+        "f1/query/commits/11",
+        "f1/query/commits/.2.tmp",
+        "f2/start.json",
+    ):
+        place = folder
+        for part in name.split("/"):
+            place = place / part
+        state_file.write(place, int, 1)
+    assert {one.parent.name for one in folder.glob("*/start.json")} == {"f1", "f2"}
+    assert [one.name for one in folder.glob("f1/query*/commits")] == ["commits"]
+    assert batches_in(folder / "f1" / "query" / "commits") == {0, 11}
+    assert batches_in(folder / "f3" / "commits") == set()
+    assert [*(folder / "f3").glob("*")] == []
+
+
+def test_a_tree_is_removed_and_its_neighbour_stays(folder: StoredPath) -> None:
+    for name in ("query", "query-2"):
+        state_file.write(folder / name / "offsets" / "0", int, 1)
+    remove_tree(folder / "query")
+    remove_tree(folder / "query")
+    assert not (folder / "query").exists()
+    assert (folder / "query-2" / "offsets" / "0").exists()
+
+
+def test_checkpoints_gaps_and_backups_work_the_same(folders: JobFolders, tmp_path: Path) -> None:
+    base = folders.stored
+    begin_at(base, "f1", {place_of("events.logins", 0): 5}, MOMENT)
+    begin_at(base, "f2", {place_of("events.logins", 0): 9}, MOMENT + timedelta(hours=1))
+    assert whole_since(base, "f2") == MOMENT + timedelta(hours=1)
+    remove_other_checkpoints(folders, {"f2"})
+    assert {one.parent.name for one in base.glob("*/start.json")} == {"f2"}
+    gap = Gap(topic="t", cause=Cause.SKIPPED, found_at=MOMENT, since=None, until=MOMENT, partitions={})
+    record(base, gap)
+    record(base, gap)
+    assert read_gaps(base) == [gap]
+    save_place(base, tmp_path / "backup")
+    assert whole_since(tmp_path / "backup", "restored") == MOMENT + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("place", ["disk", "object store"])
+def test_a_second_installation_is_refused(place: str, server: ObjectStoreServer, tmp_path: Path) -> None:
+    storage = StorageSettings(checkpoints=f"file:{tmp_path}/shared") if place == "disk" else server.settings("claimed")
+    mine, theirs = (settings_in(tmp_path, storage, name) for name in ("mine", "theirs"))
+    claim(mine)
+    claim(mine)
+    with pytest.raises(ConfigError, match=r"belongs to installation 'mine' .*another prefix, or remove .*mine.json"):
+        claim(theirs)
+    claim(mine)
+    (checkpoint_root(mine) / "owners" / "mine.json").unlink()
+    claim(theirs)
+
+
+def test_a_bucket_that_is_missing_is_named(server: ObjectStoreServer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"s3a://not-there/.*storage.checkpoints: the bucket does not exist"):
+        claim(settings_in(tmp_path, server.settings("x", bucket="not-there")))
+
+
+def test_a_denied_access_names_the_credentials(server: ObjectStoreServer, tmp_path: Path) -> None:
+    place = stored_folder(settings_in(tmp_path, server.settings("denied")), JOB)
+    server.deny()
+    try:
+        for use in (
+            lambda: state_file.write(place / "a", int, 1),
+            lambda: [*place.iterdir()],
+            (place / "a").exists,
+        ):
+            with pytest.raises(ConfigError, match=r"denies access|does not know the access key"):
+                use()
+    finally:
+        server.allow()
+
+
+def test_a_store_that_is_away_is_to_be_tried_again(server: ObjectStoreServer, tmp_path: Path) -> None:
+    note = stored_folder(settings_in(tmp_path, server.settings("away")), JOB) / "note.json"
+    state_file.write(note, int, 1)
+    server.wire.cut()
+    try:
+        for use in (lambda: state_file.load(note, int), lambda: state_file.write(note, int, 2), note.exists):
+            with pytest.raises(TransientError, match=r"did not answer"):
+                use()
+    finally:
+        server.wire.mend()
+    assert state_file.load(note, int) == 1
+
+
+def test_a_write_that_loses_its_connection_half_way_changes_nothing(server: ObjectStoreServer, tmp_path: Path) -> None:
+    note = stored_folder(settings_in(tmp_path, server.settings("half")), JOB) / "note.json"
+    state_file.write(note, str, "before")
+    server.wire.cut()  # so that the next request takes a connection of its own
+    server.wire.mend()
+    server.wire.most_bytes = 400_000
+    try:
+        with pytest.raises(TransientError):
+            state_file.write(note, str, "x" * 2_000_000)
+    finally:
+        server.wire.mend()
+    assert state_file.load(note, str) == "before"

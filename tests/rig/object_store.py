@@ -1,0 +1,149 @@
+"""An object store of a test: moto's server on a port of its own, behind a wire that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyarrow.fs import S3FileSystem
+
+from tests.rig.waiting import await_that
+from tocsin.dev.servers.ports import free_ports
+from tocsin.project.blocks.storage_settings import StorageSettings
+
+BUCKET = "checkpoints-of-tests"
+
+
+class Wire:
+    """Passes bytes between a port and the server behind it, until it is cut."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self.is_cut = False
+        self.most_bytes: int | None = None  # of one request, before the connection breaks; None for any number
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break all connections, and refuse new ones until `mend`."""
+        self.is_cut = True
+        for one in [*self._open]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self.is_cut, self.most_bytes = False, None
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.is_cut:
+                    client.close()
+                    continue
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            self._open |= {client, server}
+            back = threading.Thread(target=self._pump, args=(server, client, False), daemon=True)
+            back.start()
+            self._pump(client, server, True)
+            back.join()
+            self._open -= {client, server}
+
+    def _pump(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                passed += len(data)
+                if is_request and self.most_bytes is not None and passed > self.most_bytes:
+                    break
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+class ObjectStoreServer:
+    """The server with one bucket, what a project needs to use it, and its `wire`."""
+
+    def __init__(self, folder: Path) -> None:
+        (port,) = free_ports(1)
+        self._direct = f"127.0.0.1:{port}"
+        self._log = (folder / "object-store.log").open("wb")
+        command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        self.wire = Wire(port)
+        self.credentials = folder / "credentials"
+        self.credentials.write_text("[default]\naws_access_key_id = tester\naws_secret_access_key = secret\n")
+        await_that(lambda: _answers(port), 60)
+        self.files().create_dir(BUCKET)
+
+    def settings(self, prefix: str, bucket: str = BUCKET) -> StorageSettings:
+        """Settings that put checkpoints below `prefix`, through the wire."""
+        return StorageSettings(
+            checkpoints=f"s3a://{bucket}/{prefix}",
+            s3_endpoint=f"http://127.0.0.1:{self.wire.port}",
+            s3_credentials_file=self.credentials,
+        )
+
+    def files(self) -> S3FileSystem:
+        """All that it holds, around the wire."""
+        return S3FileSystem(
+            endpoint_override=self._direct,
+            scheme="http",
+            region="us-east-1",
+            access_key="tester",
+            secret_key="secret",
+            allow_bucket_creation=True,
+        )
+
+    def deny(self, after: int = 0) -> None:
+        """Let it ask from now on, or after so many requests, for rights that nobody has."""
+        address, kind = f"http://{self._direct}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+        urllib.request.urlopen(urllib.request.Request(address, str(after).encode(), kind), timeout=10).close()
+
+    def allow(self) -> None:
+        """Let everybody in again."""
+        self.deny(after=10**9)
+
+    def close(self) -> None:
+        self.wire.close()
+        self._process.terminate()
+        self._process.wait()
+        self._log.close()
+
+
+@contextlib.contextmanager
+def object_store(folder: Path) -> Iterator[ObjectStoreServer]:
+    server = ObjectStoreServer(folder)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def environment_of(storage: StorageSettings) -> dict[str, str]:
+    """The variables by which a job takes these settings; an object store needs the name of the installation."""
+    given = storage.model_dump(exclude_none=True)
+    return {f"TOCSIN_STORAGE__{name.upper()}": str(value) for name, value in given.items()}
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    return False
