@@ -44,8 +44,8 @@ def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
 @pytest.fixture(scope="module")
 def unhurried(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
     """A job whose real-time batches are longer than a test."""
-    spark = {"drain_offsets_per_trigger": 1000, "trigger_seconds": 300}
-    with detect_job(tmp_path_factory.mktemp("unhurried"), broker, **spark) as job:
+    folder = tmp_path_factory.mktemp("unhurried")
+    with detect_job(folder, broker, drain_offsets_per_trigger=1000, trigger_seconds=300) as job:
         yield LiveJob(job)
 
 

@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.checkpoints import Logs
 from tests.rig.installation import frozen, jvms_of
+from tests.rig.object_store import environment_of
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.kafka.job_reports import read_reports
@@ -38,11 +39,14 @@ from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.sizes import EVENT_BYTES, shortened
 from tocsin.model.source import Source, tick_value
 from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.storage.job_folders import stored_folder
+from tocsin.storage.stored_path import StoredPath
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)
@@ -154,10 +158,12 @@ class DetectJob:
 
     program, job = "detect.py", JOB
 
-    def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
+    def __init__(self, folder: Path, broker: Broker, storage: StorageSettings | None = None, **spark: Any) -> None:
         self.settings = Settings(
             project=folder / "project",
             state=folder / "state",
+            instance="local" if storage is None else "tests",
+            storage=storage or StorageSettings(),
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
@@ -246,11 +252,11 @@ class DetectJob:
 
     def committed_batches(self) -> int:
         """How many batches the newest checkpoint has committed."""
-        folders = list(self.settings.checkpoint(self.job).glob("*/query*/commits"))
+        folders: list[StoredPath] = [*stored_folder(self.settings, self.job).glob("*/query*/commits")]
         return max((len([one for one in folder.iterdir() if one.name.isdigit()]) for folder in folders), default=0)
 
     def position(self) -> dict[int, int]:
-        (query,) = self.settings.checkpoint(JOB).glob("*/query*")
+        (query,) = stored_folder(self.settings, JOB).glob("*/query*")
         return {partition_of(place)[1]: offset for place, offset in (read_committed(query) or {}).items()}
 
     def remove_records(self, partition: int, *, keep: int = 0) -> int:
@@ -264,17 +270,22 @@ class DetectJob:
 
     def _environment(self) -> dict[str, str]:
         kafka, spark = self.settings.kafka, self.settings.spark
-        return os.environ | {
-            "JAVA_HOME": str(find_java().home),
-            "TOCSIN_PROJECT": str(self.settings.project),
-            "TOCSIN_STATE": str(self.settings.state),
-            "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            "TOCSIN_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
-            "TOCSIN_SPARK__TRIGGER_SECONDS": str(spark.trigger_seconds),
-            "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": str(spark.ingest_trigger_seconds),
-            "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
-            "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
-        }
+        return (
+            os.environ
+            | environment_of(self.settings.storage)
+            | {
+                "JAVA_HOME": str(find_java().home),
+                "TOCSIN_PROJECT": str(self.settings.project),
+                "TOCSIN_STATE": str(self.settings.state),
+                "TOCSIN_INSTANCE": self.settings.instance,
+                "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+                "TOCSIN_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+                "TOCSIN_SPARK__TRIGGER_SECONDS": str(spark.trigger_seconds),
+                "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": str(spark.ingest_trigger_seconds),
+                "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
+                "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
+            }
+        )
 
 
 class LiveJob:
@@ -309,8 +320,10 @@ class LiveJob:
 
 
 @contextlib.contextmanager
-def detect_job(folder: Path, broker: Broker, **spark: Any) -> Iterator[DetectJob]:
-    job = DetectJob(folder, broker, **spark)
+def detect_job(
+    folder: Path, broker: Broker, storage: StorageSettings | None = None, **spark: Any
+) -> Iterator[DetectJob]:
+    job = DetectJob(folder, broker, storage, **spark)
     try:
         yield job
     finally:

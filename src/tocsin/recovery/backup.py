@@ -27,6 +27,7 @@ from tocsin.project.settings import Settings
 from tocsin.recovery import state_parts
 from tocsin.recovery.manifest import Manifest, files_in, mark_of, origin_of
 from tocsin.runtime.lock import LockHeld, hold
+from tocsin.storage.job_folders import JobFolders, checkpoint_root
 from tocsin.views.rebuild.rebuild_request import ask_rebuild
 
 _LOCK_SECONDS = 60.0
@@ -67,13 +68,8 @@ def _write(settings: Settings, catalog: Catalog, draft: Path, lock_seconds: floa
     with _no_batches(settings, catalog, lock_seconds):
         indexed = _indexed(settings)
         _copy_alerts(settings, draft)
-        _copy_checkpoints(settings.state, draft)
-        for name in state_parts.FOLDERS:
-            if (settings.state / name).is_dir():
-                state_parts.copy_folder(settings.state / name, draft / name)
-        for name in state_parts.FILES:
-            if (settings.state / name).exists():
-                state_parts.copy_file(settings.state / name, draft / name)
+        _copy_checkpoints(settings, draft)
+        state_parts.copy_other_parts(settings.state, draft)
         for view in catalog.views:  # totals of a lost state must not be mixed with those before
             ask_rebuild(draft, view)
     files = {str(path.relative_to(draft)): mark_of(path) for path in files_in(draft)}
@@ -133,7 +129,9 @@ def _copy_alerts(settings: Settings, draft: Path) -> None:
         left.unlink()
 
 
-def _copy_checkpoints(state: Path, draft: Path) -> None:
-    for checkpoint in (state / state_parts.CHECKPOINTS).iterdir():
-        if checkpoint.is_dir() and not checkpoint.name.startswith(f"{COMPUTE}__"):
-            state_parts.copy_checkpoint(checkpoint, draft / state_parts.CHECKPOINTS / checkpoint.name)
+def _copy_checkpoints(settings: Settings, draft: Path) -> None:
+    local, stored = settings.state / state_parts.CHECKPOINTS, checkpoint_root(settings)
+    for name in {path.name for path in (*local.glob("*"), *stored.glob("*__*")) if path.is_dir()}:
+        if not name.startswith(f"{COMPUTE}__"):
+            folders = JobFolders(local / name, stored / name)
+            state_parts.copy_checkpoint(folders, draft / state_parts.CHECKPOINTS / name)

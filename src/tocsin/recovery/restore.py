@@ -29,6 +29,8 @@ from tocsin.recovery.manifest import (
 from tocsin.runtime import private
 from tocsin.runtime.leases.lead import live_leases
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.claim import claim
+from tocsin.storage.stored_path import remove_tree
 from tocsin.supervision.runners.runner_choice import runner_of
 
 _SAME = {
@@ -55,23 +57,20 @@ def restore(settings: Settings, folder: Path) -> Manifest:
     if faults := faults_of_files(folder, manifest):
         raise ConfigError(faults)
     _refuse_running(settings)
+    claim(settings)
     alerts = Database(settings.alerts_database)
     try:
         mark, identity = settings.state / private.RESTORING, mark_of(folder / MANIFEST).sha256
         if mark.exists():
             _refuse_another(mark, identity)
         else:
-            _refuse_used(settings.state, alerts)
+            _refuse_used(settings, alerts)
         settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(mark, identity)
-        _remove_owned(settings.state)
+        _remove_owned(settings)
         _restore_alerts(folder, settings.state, alerts)
-        for name in (state_parts.CHECKPOINTS, *state_parts.FOLDERS):
-            if (folder / name).is_dir():
-                state_parts.copy_folder(folder / name, settings.state / name)
-        for name in state_parts.FILES:
-            if (folder / name).exists():
-                state_parts.copy_file(folder / name, settings.state / name)
+        state_parts.restore_checkpoints(folder / state_parts.CHECKPOINTS, settings)
+        state_parts.copy_other_parts(folder, settings.state)
         _rewind_indexer(settings, manifest)
     finally:
         alerts.close()
@@ -105,10 +104,11 @@ def _refuse_another(mark: Path, identity: str) -> None:
         raise ConfigError.one(mark, what)
 
 
-def _refuse_used(state: Path, alerts: Database) -> None:
+def _refuse_used(settings: Settings, alerts: Database) -> None:
     """Refuse an installation that holds anything that a restore would replace."""
-    used = [name for name in state_parts.OWNED if _holds(state / name)]
-    faults = [Fault(str(state / name), "is in the way: restore into an empty installation") for name in used]
+    used = [settings.state / name for name in state_parts.OWNED if _holds(settings.state / name)]
+    elsewhere = state_parts.stored_elsewhere(settings)
+    faults = [Fault(str(path), "is in the way: restore into an empty installation") for path in [*used, *elsewhere]]
     if not faults and not alerts.is_missing:
         alerts.migrate()
         if not is_empty(alerts):
@@ -121,7 +121,10 @@ def _holds(path: Path) -> bool:
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
-def _remove_owned(state: Path) -> None:
+def _remove_owned(settings: Settings) -> None:
+    for folder in state_parts.stored_elsewhere(settings):
+        remove_tree(folder)
+    state = settings.state
     for name in state_parts.OWNED:
         if (state / name).is_dir():
             shutil.rmtree(state / name)

@@ -27,6 +27,7 @@ from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
 from tocsin.sparkjob.session import clean_scratch
+from tocsin.storage.claim import claim
 
 _STOP_SECONDS = 13.0
 
@@ -93,7 +94,13 @@ def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, 
         if lead.held and not reporter.leads:
             reporter.lead()
         lead.follow(reporter.lead)
-        return _report(settings, reporter, lambda: work_of(settings), stop)
+        return _report(settings, reporter, lambda: _claimed(settings, work_of), stop)
+
+
+def _claimed(settings: Settings, work_of: Callable[[Settings], Work]) -> Work:
+    """Make the work of a job on checkpoints that no other installation writes."""
+    claim(settings)
+    return work_of(settings)
 
 
 def _end_in_time(stop: threading.Event) -> None:

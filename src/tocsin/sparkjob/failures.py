@@ -23,6 +23,7 @@ _KAFKA = (
     "Timed out waiting for a node assignment",
     "Failed to update metadata after",
 )
+_STORE = ("software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.")
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
@@ -113,6 +114,11 @@ def refusal(folder: Path) -> str:
 def is_kafka(error: str) -> bool:
     """Return whether the text of an error says that Kafka was away, so that a retry helps."""
     return any(text in error for text in _KAFKA)
+
+
+def is_store(error: str) -> bool:
+    """Return whether the text of an error says that the object store of checkpoints refused, or did not answer."""
+    return any(text in error for text in _STORE)
 
 
 def is_disk(error: BaseException) -> bool:

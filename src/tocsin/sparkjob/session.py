@@ -23,6 +23,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
 from tocsin.sparkjob import jvm
+from tocsin.storage.s3a import prepare_s3a
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -58,7 +59,8 @@ def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSessi
     scratch = scratch_folder(settings, job)
     _import_lightly()
     builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
-    for key, value in (_jvm(settings, scratch) | _engine(settings, scratch) | _streaming()).items():
+    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming() | prepare_s3a(settings.storage)
+    for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")

@@ -23,6 +23,7 @@ from tocsin.model.names import compute_job
 from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.storage.job_folders import stored_folder
 from tocsin.views.applier import Applier
 from tocsin.views.rebuild.rebuild_request import coming_builds
 from tocsin.views.row_store import RowStore, store_path
@@ -170,7 +171,7 @@ class ViewApplierJob:
             if not report.is_build_complete:
                 return
             view, state = self._spec.name, self._settings.state
-            coming = coming_builds(state, self._settings.checkpoint(compute_job(view)), view)
+            coming = coming_builds(state, stored_folder(self._settings, compute_job(view)), view)
             self._topic.amend(applier.left_over(report.build, coming))
             applier.switch(report.build, coming)
         if report.watermark is None:

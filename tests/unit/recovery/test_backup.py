@@ -20,6 +20,7 @@ from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topic_set import place_of
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.names import COMPUTE, INDEXER, landing_job
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.recovery import state_parts
@@ -151,6 +152,24 @@ def test_everything_that_counts_is_there_again(settings: Settings, backup: Path)
     assert known(settings) == {"failed_logins": {"since": "before"}}
     assert committed(settings) == INDEXED
     assert settings.state.stat().st_mode & 0o077 == 0
+
+
+def test_a_backup_moves_checkpoints_elsewhere_and_is_made_from_there(
+    settings: Settings, catalog: Catalog, backup: Path, tmp_path: Path
+) -> None:
+    elsewhere = StorageSettings(checkpoints=f"file:{tmp_path}/shared")
+    moved = settings.model_copy(update={"instance": "moved", "storage": elsewhere})
+    restore(moved, backup)
+    shared, local = tmp_path / "shared", settings.state / "checkpoints"
+    assert read_committed(shared / INGEST / "query") == {"events.logins/0": 20}
+    assert {path.name for path in (shared / DETECTOR).iterdir()} == {"gaps.json", "restored"}
+    assert [str(path.relative_to(local)) for path in local.rglob("*.*")] == [f"{DETECTOR}/versions/v1/failed_logins.py"]
+    make_backup(moved, catalog, tmp_path / "again")
+    again, before = (all_in(folder / "checkpoints") for folder in (tmp_path / "again", backup))
+    assert again == before
+    shutil.rmtree(settings.state)
+    with pytest.raises(ConfigError, match=f"{shared / DETECTOR}: is in the way"):
+        restore(moved, backup)
 
 
 def test_a_place_that_was_restored_can_be_backed_up_again(settings: Settings, backup: Path, tmp_path: Path) -> None:

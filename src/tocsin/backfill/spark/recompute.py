@@ -33,6 +33,7 @@ from tocsin.sparkjob.query.checkpoint import whole_since
 from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.gaps import read_gaps
 from tocsin.sparkjob.session import running_batch
+from tocsin.storage.job_folders import stored_folder
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 Identity = tuple[str, int, int]
@@ -110,7 +111,7 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
     Raises:
         ValueError: the gaps of the detector cannot be read; a retry does not help.
     """
-    base = settings.checkpoint(detector_job(spec.name))
+    base = stored_folder(settings, detector_job(spec.name))
     for gap in read_gaps(base):
         yield Lack(gap.since, gap.until, f"the stream has a gap: {gap.sentence}")
     if not ran:

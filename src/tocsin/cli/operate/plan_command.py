@@ -78,6 +78,7 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
     from tocsin.cli.detectors.check_command import planned
     from tocsin.model.names import compute_job, detector_job
     from tocsin.runtime.code_versions import kept_versions
+    from tocsin.storage.job_folders import stored_folder
     from tocsin.supervision.planning.deploy_plan import StateNames
     from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
 
@@ -87,10 +88,10 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
     names = {detector_job(name): one.fingerprint for name, one in alone.items()}
     for name, view in found.views.items():
         if not catalog.views[name].tables:
-            base, version = settings.checkpoint(compute_job(name)), catalog.views[name].version
+            base, version = stored_folder(settings, compute_job(name)), catalog.views[name].version
             names[compute_job(name)] = next_build(base, version, view.fingerprint, read_rebuild(settings.state, name))
     present = {
-        job: frozenset(path.parent.name for path in settings.checkpoint(job).glob("*/start.json")) for job in names
+        job: frozenset(path.parent.name for path in stored_folder(settings, job).glob("*/start.json")) for job in names
     }
     kept = {job: kept_versions(settings, job) for job in map(detector_job, found.detectors)}
     return StateNames(

@@ -54,7 +54,7 @@ class Detection(KeyedQuery[DetectorPlan]):
         self.left_out |= {"null_entity": 0, "null_score": 0, "too_long": 0}
         self._closed = ClosedWindows(self._ingest_lag, self.spec.window or timedelta(0), self._lateness)
         self._requested_drain = RequestedDrain(settings.state, self.job)
-        self._exact = ExactScores(settings, self.spec, self.sources, self._folder)
+        self._exact = ExactScores(settings, self.spec, self.sources, self._folders.stored)
 
     def _load(self) -> QueryFunction:
         return detector_function(self.spec, self.sources[0], text=self._text)
@@ -69,10 +69,10 @@ class Detection(KeyedQuery[DetectorPlan]):
         """Open the checkpoint of the plan, and note that this version runs on it."""
         unread = functools.partial(unread_upstream, self._settings, self._feeders)
         needed = Needed(self._memory, self.plan.reach)
-        checkpoint = open_checkpoint(self._folder, name, run.topics, needed, unread)
+        checkpoint = open_checkpoint(self._folders, name, run.topics, needed, unread)
         versions = keep_version(self._settings, self.job, self.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
-            remove_other_checkpoints(self._folder, {version.fingerprint for version in versions})
+            remove_other_checkpoints(self._folders, {version.fingerprint for version in versions})
         return checkpoint
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -26,6 +25,7 @@ from tocsin.runtime import state_file
 from tocsin.sparkjob.events import IDENTITY, parse_events
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
+from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 _ATTEMPTS = 3
@@ -67,7 +67,7 @@ class ExactScores:
         tables: that it joins; None without any.
     """
 
-    def __init__(self, settings: Settings, spec: DetectorSpec, sources: Sequence[Source], folder: Path) -> None:
+    def __init__(self, settings: Settings, spec: DetectorSpec, sources: Sequence[Source], folder: StoredPath) -> None:
         """Go on with what `folder` says is open."""
         self._settings, self._spec, self._sources = settings, spec, sources
         self._path = folder / "lower-bounds.json"

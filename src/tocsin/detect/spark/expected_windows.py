@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,6 +19,7 @@ from tocsin.detect.spark.seen_entities import SeenEntities, expected_since, seen
 from tocsin.model.detector import DetectorSpec, Span
 from tocsin.model.durations import EPOCH, MICROSECOND, exact_text
 from tocsin.sparkjob.query.progress import watermark_of
+from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 FILLS_BACK = timedelta(days=1)
@@ -108,7 +108,7 @@ class ClosedByBatch:
     def __init__(
         self,
         spec: DetectorSpec,
-        query: Path,
+        query: StoredPath,
         publish_from: datetime | None = None,
         within: Sequence[Span] = (),
         tables: JoinedTables | None = None,

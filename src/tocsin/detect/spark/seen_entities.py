@@ -7,7 +7,6 @@ that runs again after a crash goes on from what the one before it has written.
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 
 import structlog
 from pyspark.sql import DataFrame, Window
@@ -18,6 +17,7 @@ from tocsin.model.durations import EPOCH, MICROSECOND
 from tocsin.runtime import state_file
 from tocsin.sparkjob.columns import any_null
 from tocsin.sparkjob.query.progress import batches_in
+from tocsin.storage.stored_path import StoredPath
 
 MOST_SEEN = 50_000
 """So many entities are remembered on a stream: of more, those that were seen last."""
@@ -58,7 +58,7 @@ def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> D
 class SeenEntities:
     """Those that a stream has seen, in files of the folder `seen` beside its checkpoint."""
 
-    def __init__(self, spec: DetectorSpec, query: Path) -> None:
+    def __init__(self, spec: DetectorSpec, query: StoredPath) -> None:
         """Go on with what is there."""
         self._spec, self._folder = spec, query / "seen"
 
@@ -85,7 +85,6 @@ class SeenEntities:
         found = [(list(row[:-1]), row[-1]) for row in recent.limit(MOST_SEEN + 1).collect()]
         if len(found) > MOST_SEEN:
             log.warning("too many entities: those unseen for longest are not expected", most=MOST_SEEN)
-        self._folder.mkdir(parents=True, exist_ok=True)
         state_file.write(self._folder / str(batch), _Seen, found[:MOST_SEEN])
         for number in sorted(batches_in(self._folder))[:-_KEPT]:
             (self._folder / str(number)).unlink(missing_ok=True)

@@ -28,6 +28,8 @@ from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.query.poison import Read
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import read_topics
+from tocsin.storage.job_folders import stored_folder
+from tocsin.storage.stored_path import modified_at
 
 _FILE = "begins.json"
 _LATE = timedelta(seconds=15)
@@ -64,7 +66,7 @@ def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -
         TransientError: Kafka cannot be reached; a retry helps.
         OSError: the state folder cannot be written.
     """
-    note = run.settings.checkpoint(run.job) / _FILE
+    note = stored_folder(run.settings, run.job) / _FILE
     if not committed:  # it begins with the first event, also where the topic was made anew
         note.unlink(missing_ok=True)
         return {}
@@ -113,8 +115,8 @@ def _between(run: Run, starts: Position, ends: Position) -> Read:
 
 def _read_by(run: Run, ends: Position) -> Position:
     """Return offsets that the last process of the job cannot have read: `ends`, if it was there a moment ago."""
-    commits = (run.settings.checkpoint(run.job) / "query" / "commits").glob("[0-9]*")
-    last = max((path.stat().st_mtime for path in commits), default=datetime.now(UTC).timestamp())
+    commits = (stored_folder(run.settings, run.job) / "query" / "commits").glob("[0-9]*")
+    last = max((modified_at(path) for path in commits), default=datetime.now(UTC).timestamp())
     moment = datetime.fromtimestamp(last, UTC)
     moment += timedelta(seconds=run.settings.spark.ingest_trigger_seconds) + _LATE
     return ends if moment > datetime.now(UTC) else run.topics.since(moment)

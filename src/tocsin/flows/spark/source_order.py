@@ -5,15 +5,14 @@ A flow keeps no state, so a new checkpoint that begins at the offsets of the old
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from pydantic import BaseModel, Field
 
 from tocsin.kafka.topic_set import Place, Position, partition_of
 from tocsin.runtime import state_file
 from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.storage.stored_path import StoredPath, remove_tree
 
 _FILE = "order.json"
 
@@ -32,7 +31,7 @@ class Order(BaseModel, frozen=True):
     is_pending: bool = False
 
 
-def fit_order(query: Path, topics: list[str] | None, places: Sequence[Place]) -> Position:
+def fit_order(query: StoredPath, topics: list[str] | None, places: Sequence[Place]) -> Position:
     """Make Spark's checkpoint in `query` one for a plan that reads `topics` in this order; None for that which it has.
 
     Returns:
@@ -50,10 +49,10 @@ def fit_order(query: Path, topics: list[str] | None, places: Sequence[Place]) ->
         known = known.model_copy(update={"topics": topics})
         state_file.write(note, Order, known)
     if known.is_pending:
-        shutil.rmtree(query, ignore_errors=True)
+        remove_tree(query)
         committed, known = {}, known.model_copy(update={"is_pending": False})
         state_file.write(note, Order, known)
     if committed or not any(place in known.offsets for place in places):
         return {}
-    shutil.rmtree(query, ignore_errors=True)  # of a first batch that was broken off, over which Spark does not begin
+    remove_tree(query)  # of a first batch that was broken off, over which Spark does not begin
     return {place: known.offsets.get(place, -2) for place in places}

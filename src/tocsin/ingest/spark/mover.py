@@ -5,11 +5,9 @@ Delivery is at least once: after a crash the records since the last commit are w
 
 from __future__ import annotations
 
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -36,6 +34,8 @@ from tocsin.sparkjob.query.poison import Poison, Read, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import kafka_options, read_topics
+from tocsin.storage.job_folders import JobFolders, stored_folder
+from tocsin.storage.stored_path import StoredPath, remove_tree
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
 _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
@@ -62,7 +62,7 @@ class Mover(ABC):
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
-        self._poison = Poison(settings.checkpoint(self.job))
+        self._poison = Poison(JobFolders.of(settings, self.job))
         self._ownership = Ownership()
         self._began_at: Position = {}
         self._skipping = False
@@ -189,7 +189,7 @@ class Mover(ABC):
         if not committed:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it. So it does
             # where the records came from another topic.
-            shutil.rmtree(self._checkpoint(), ignore_errors=True)
+            remove_tree(self._checkpoint())
             return first, 0
         removed = _between(committed, first)
         # Until a batch is committed, each start finds the same again.
@@ -255,8 +255,8 @@ class Mover(ABC):
 
     # --- query --------------------------------------------------------------------------------------------------------
 
-    def _checkpoint(self) -> Path:
-        return self._settings.checkpoint(self.job) / "query"
+    def _checkpoint(self) -> StoredPath:
+        return stored_folder(self._settings, self.job) / "query"
 
     def _query(self, spark: SparkSession) -> StreamingQuery:
         kafka = kafka_options(self._settings)

@@ -9,11 +9,9 @@ its state, so that nothing of the old state can get into the new one.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, oldest, partition_of
 from tocsin.runtime import state_file
@@ -21,6 +19,8 @@ from tocsin.runtime.lock import LockHeld, hold
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
 from tocsin.sparkjob.query.progress import batches_in, offsets_of, watermark_of
+from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
 _START = "start.json"
 
@@ -38,8 +38,8 @@ class Checkpoint:
         gaps: what this opening left unread, and wrote down, by topic.
     """
 
-    folder: Path
-    query: Path
+    folder: StoredPath
+    query: StoredPath
     offsets: Position
     publish_from: datetime | None
     wanted: datetime | None
@@ -118,12 +118,12 @@ class _Beginning:
 
 
 def open_checkpoint(
-    base: Path, fingerprint: str, topics: TopicSet, needed: Needed, unread: Callable[[], datetime | None]
+    folders: JobFolders, fingerprint: str, topics: TopicSet, needed: Needed, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
-    """Open the checkpoint of `fingerprint` below `base`; a new one begins so that no window is lost.
+    """Open the checkpoint of `fingerprint` in `folders`; a new one begins so that no window is lost.
 
     Args:
-        base: the job's checkpoint folder.
+        folders: of the job.
         fingerprint: of the plan.
         topics: what the job reads.
         needed: what a new one reads.
@@ -137,8 +137,9 @@ def open_checkpoint(
 
     Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
     """
+    base = folders.stored
     folder = base / fingerprint
-    is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(base)
+    is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(folders.local)
     last = _last(base) if is_new else _own(folder)
     first, _ = topics.bounds()
     found: list[Gap] = []
@@ -152,72 +153,73 @@ def open_checkpoint(
         if is_new or found:
             _begin(folder, beginning)
     if skips:
-        gaps.end_skip(base)
+        gaps.end_skip(folders.local)
     beginning = _read(folder)
     _tidy(query := folder / beginning.query)
     return Checkpoint(folder, query, beginning.offsets, beginning.publish_from, beginning.wanted, tuple(found))
 
 
-def begin_at(base: Path, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
+def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
     """Let the checkpoint of `fingerprint`, unless there is one, begin at `offsets` and publish what starts later."""
     if not (base / fingerprint / _START).exists():
         _begin(base / fingerprint, _Beginning(offsets, publish_from))
 
 
-def remove_other_checkpoints(base: Path, fingerprints: Collection[str]) -> None:
-    """Remove the checkpoints below `base` whose fingerprint is not among these, and that no process writes."""
-    for start in base.glob(f"*/{_START}"):
-        if start.parent.name not in fingerprints:
-            with contextlib.suppress(LockHeld), hold(start.parent / "lock"):
-                shutil.rmtree(start.parent, ignore_errors=True)
+def remove_other_checkpoints(folders: JobFolders, fingerprints: Collection[str]) -> None:
+    """Remove the checkpoints in `folders` whose fingerprint is not among these, and that no process writes."""
+    for start in folders.stored.glob(f"*/{_START}"):
+        if (name := start.parent.name) not in fingerprints:
+            with contextlib.suppress(LockHeld), hold(folders.local / name / "lock"):
+                remove_tree(start.parent)
+                remove_tree(folders.local / name)
 
 
-def save_place(base: Path, target: Path) -> None:
+def save_place(base: StoredPath, target: StoredPath) -> None:
     """Save to `target` the place that the job in `base` has reached; opened there, a checkpoint warms up behind it."""
     if (last := _last(base)) is not None:
         _begin(target / "restored", _Beginning(last.open_from or last.offsets, last.watermark))
 
 
-def whole_since(base: Path, fingerprint: str) -> datetime | None:
+def whole_since(base: StoredPath, fingerprint: str) -> datetime | None:
     """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint
     beginning = _read(folder) if (folder / _START).exists() else None
     return None if beginning is None or beginning.count > 1 else beginning.publish_from
 
 
-def read_committed(query: Path) -> Position | None:
+def read_committed(query: StoredPath) -> Position | None:
     """Read the next offset of each place after the last committed batch of Spark's checkpoint; None before one."""
     reached = _reached(query)
     return None if reached is None else reached.offsets
 
 
-def _reached(query: Path) -> _Reached | None:
+def _reached(query: StoredPath) -> _Reached | None:
     batches = batches_in(query / "commits") & batches_in(query / "offsets")
     if not batches:
         return None
     return _Reached(offsets_of(query, max(batches)), watermark_of(query, max(batches)))
 
 
-def _tidy(query: Path) -> None:
+def _tidy(query: StoredPath) -> None:
     """Remove earlier beginnings, and the state of a first batch that ended before Spark wrote down its offsets.
 
     Nothing of that counts, and Spark refuses to begin over it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
     """
     for left in query.parent.glob("query*"):
         if left != query:
-            shutil.rmtree(left, ignore_errors=True)
+            remove_tree(left)
     if not batches_in(query / "offsets"):
         for part in ("state", "offsets"):  # a kill while offsets were written leaves a draft of them
-            shutil.rmtree(query / part, ignore_errors=True)
+            remove_tree(query / part)
 
 
-def _continues(folder: Path, topics: Collection[str]) -> bool:
+def _continues(folder: StoredPath, topics: Collection[str]) -> bool:
     """Return whether the checkpoint in `folder` has begun, in one of `topics`: offsets of others say nothing."""
     reached = read_committed(folder / _read(folder).query) if (folder / _START).exists() else {}
     return reached is None or any(partition_of(place)[0] in topics for place in reached)
 
 
-def _own(folder: Path) -> _Reached:
+def _own(folder: StoredPath) -> _Reached:
     """Read what the checkpoint in `folder` has reached: where it begins, before its first batch."""
     beginning = _read(folder)
     reached = _reached(folder / beginning.query)
@@ -229,15 +231,15 @@ def _own(folder: Path) -> _Reached:
     return reached
 
 
-def _last(base: Path) -> _Reached | None:
+def _last(base: StoredPath) -> _Reached | None:
     """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
     folder = max((start.parent for start in base.glob(f"*/{_START}")), key=_used_at, default=None)
     return None if folder is None else _own(folder)
 
 
-def _used_at(folder: Path) -> float:
+def _used_at(folder: StoredPath) -> float:
     """Read when the checkpoint in `folder` began or committed last; Spark makes an empty folder of commits at once."""
-    return max(path.stat().st_mtime for path in (folder / _START, *folder.glob("query*/commits")))
+    return max(modified_at(path) for path in (folder / _START, *folder.glob("query*/commits")))
 
 
 def _is_overtaken(position: Position, first: Position) -> bool:
@@ -284,11 +286,11 @@ def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause)
     return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
 
 
-def _begin(folder: Path, beginning: _Beginning) -> None:
+def _begin(folder: StoredPath, beginning: _Beginning) -> None:
     """Begin at `beginning`, with an empty state."""
     count = _read(folder).count + 1 if (folder / _START).exists() else 1
     state_file.write(folder / _START, _Beginning, replace(beginning, count=count))
 
 
-def _read(folder: Path) -> _Beginning:
+def _read(folder: StoredPath) -> _Beginning:
     return state_file.load(folder / _START, _Beginning)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, computed_field
 
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.stored_path import StoredPath
 
 _INSTANT = timedelta(microseconds=1)
 _GAPS = "gaps.json"
@@ -95,7 +96,7 @@ class Gap(BaseModel, frozen=True):
         return f"{self.records} {what[self.cause]}"
 
 
-def read_gaps(checkpoint: Path) -> list[Gap]:
+def read_gaps(checkpoint: StoredPath) -> list[Gap]:
     """Read the gaps of the detector with this checkpoint folder, the oldest first.
 
     Raises:
@@ -107,7 +108,7 @@ def read_gaps(checkpoint: Path) -> list[Gap]:
         return []
 
 
-def record(checkpoint: Path, gap: Gap) -> None:
+def record(checkpoint: StoredPath, gap: Gap) -> None:
     """Write down what of `gap` is not written down yet.
 
     A start that is broken off finds the same gap again, perhaps a larger one.

@@ -41,6 +41,7 @@ from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.query_plan import QueryPlan, choose_mode, set_trigger
 from tocsin.sparkjob.session import read_topics
+from tocsin.storage.job_folders import JobFolders
 
 log = structlog.get_logger()
 
@@ -79,13 +80,12 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self.used: dict[str, frozenset[str]] = {}
         self.left_out = {"removed_unread": 0, "skipped": 0}
         self._text = declared.path.read_bytes()
-        self._folder = settings.checkpoint(job)
         self._shortest = min(source.lateness for source in sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, feeder_lag, few)
-        self._poison = Poison(self._folder)
+        self._folders = JobFolders.of(settings, job)
+        self._poison, self._ownership = Poison(self._folders), Ownership()
         self._session: SparkSession | None = None
-        self._ownership = Ownership()
         self._refusal = self._reason = self._remark = ""
         self._tables = StreamTables(settings, declared, sources, settings.spark.trigger_seconds)
         self._looked_at = 0.0
@@ -158,7 +158,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if not hasattr(self, "plan"):
             self.plan = self._read_plan(run.spark)
         name = self._checkpoint_name()
-        if not (self._reads_its_topics(run) and self._ownership.take(run, self._folder / name)):
+        if not (self._reads_its_topics(run) and self._ownership.take(run, self._folders.local / name)):
             return None
         checkpoint = self._checkpoint = self._open(run, name)
         for gap in checkpoint.gaps:
@@ -254,7 +254,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
 
     def _set_aside(self, run: Run, record: SetAside) -> None:
         for message in run.topics.records(record.place, record.offset, record.offset + 1):
-            gaps.record(self._folder, gaps.make_gap(record.topic, message))
+            gaps.record(self._folders.stored, gaps.make_gap(record.topic, message))
 
     # --- while the query runs -----------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if run.started is not None:
             run.restate(run.started.state, self._remark + self._poison.sentence + self._reason)
         self._tables.refresh()
-        if gaps.is_asked_to_skip(self._folder):
+        if gaps.is_asked_to_skip(self._folders.local):
             return "skipping its backlog on request"
         if (reason := self._restart_reason(run)) is not None:
             return reason

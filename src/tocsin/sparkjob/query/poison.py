@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -30,9 +29,11 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import is_tick
 from tocsin.runtime import state_file
-from tocsin.sparkjob.failures import FailsOnAll, Unwritable, is_kafka, is_unwritable, refusal, root_cause
+from tocsin.sparkjob.failures import FailsOnAll, Unwritable, is_kafka, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import read_topics
+from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.stored_path import StoredPath
 
 _FILE = "set-aside.json"
 _FAILURES = 2
@@ -111,15 +112,15 @@ def chunks_of(span: SuspectSpan) -> Iterator[SuspectSpan]:
 
 
 class Poison:
-    """The records that a job leaves out since they end its query. `folder` is the job's checkpoint folder.
+    """The records that a job leaves out since they end its query; `folders` are the job's.
 
     Raises:
         ValueError: the file is not what this class has written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._state = _read(folder)
+    def __init__(self, folders: JobFolders) -> None:
+        self._folder, self._disk = folders.stored, folders.local
+        self._state = _read(self._folder)
         self._failing: list[RuntimeError] = []
 
     @property
@@ -139,7 +140,7 @@ class Poison:
     def count_failure(self, error: str, position: Position) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
         before = self._state if self._state.position == position else _Kept()
-        is_outage = is_kafka(error) or is_unwritable(error)
+        is_outage = is_kafka(error) or is_store(error) or is_unwritable(error)
         failures, outages = before.failures + (not is_outage), before.outages + is_outage
         self._save(position=position, failures=failures, outages=outages)
         return not is_outage
@@ -274,7 +275,7 @@ class Poison:
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
             # Disk and broker are asked themselves: what a record holds can stand in the text.
-            if refused := refusal(self._folder):
+            if refused := refusal(self._disk):
                 raise Unwritable(refused) from error
             run.topics.bounds()
             if span.end - span.start == 1:
@@ -290,7 +291,7 @@ class Poison:
         state_file.write(self._folder / _FILE, _Kept, self._state)
 
 
-def _read(folder: Path) -> _Kept:
+def _read(folder: StoredPath) -> _Kept:
     try:
         return state_file.load(folder / _FILE, _Kept)
     except FileNotFoundError:

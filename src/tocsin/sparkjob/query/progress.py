@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tocsin.kafka.topic_set import Position, position_of
 from tocsin.model.durations import EPOCH
+from tocsin.storage.stored_path import StoredPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ def parse_progress(text: str) -> BatchProgress:
     )
 
 
-def batches_in(folder: Path) -> set[int]:
+def batches_in(folder: StoredPath) -> set[int]:
     """List the batches of which there is a file in `folder`, "offsets" or "commits" of a checkpoint."""
     return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()}
 
 
-def offsets_of(query: Path, batch: int) -> Position:
+def offsets_of(query: StoredPath, batch: int) -> Position:
     """Read the next offset of each place after `batch`, which the checkpoint `query` says has begun."""
     offsets: Position = {}
     for source in _begun(query, batch)[2:]:  # one line for each; a topic that two read counts as far as both have
@@ -88,7 +88,7 @@ def offsets_of(query: Path, batch: int) -> Position:
     return offsets
 
 
-def watermark_of(query: Path, batch: int) -> datetime | None:
+def watermark_of(query: StoredPath, batch: int) -> datetime | None:
     """Read the watermark of `batch`, UTC: it emits the windows that ended by then; None without one or without a batch.
 
     Spark writes it before the batch begins, and runs a batch that did not end again with the same one.
@@ -98,7 +98,7 @@ def watermark_of(query: Path, batch: int) -> datetime | None:
     return EPOCH + timedelta(milliseconds=millis) if millis > 0 else None
 
 
-def _begun(query: Path, batch: int) -> list[str]:
+def _begun(query: StoredPath, batch: int) -> list[str]:
     """Read the lines that are written before `batch` begins; none before that."""
     path = query / "offsets" / str(batch)
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -24,7 +24,7 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import on_signals
 from tocsin.sparkjob import jvm
-from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal
+from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
 from tocsin.sparkjob.session import streaming_session
@@ -158,6 +158,8 @@ class QueryLoop:
         if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
             log.info("query restarting", reason=growth)
             return
+        if is_store(error):
+            raise TransientError(f"the object store of checkpoints failed: {root_cause(RuntimeError(error))}")
         if is_kafka(error) or self._missing() is not None:
             raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")
         raise RuntimeError(f"the query failed: {error}")

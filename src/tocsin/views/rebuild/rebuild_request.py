@@ -19,6 +19,7 @@ import structlog
 from tocsin.kafka.topic_set import Position
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.runtime import state_file
+from tocsin.storage.stored_path import StoredPath
 from tocsin.views.rebuild.rebuild_draft import Draft, read_draft
 
 FROM_HISTORY = "history-"
@@ -89,7 +90,7 @@ def build_name(version: str, fingerprint: str, rebuild: str, *, from_history: bo
     return (FROM_HISTORY if from_history else "") + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def next_build(base: Path, version: str, fingerprint: str, rebuild: Rebuild | None) -> str:
+def next_build(base: StoredPath, version: str, fingerprint: str, rebuild: Rebuild | None) -> str:
     """Name the build that the job with its checkpoints in `base` runs now; see `build_name`.
 
     It has a part from history if that was computed for this very view. Once another build has taken its place, the rows
@@ -102,12 +103,12 @@ def next_build(base: Path, version: str, fingerprint: str, rebuild: Rebuild | No
     return build_name(version, fingerprint, "" if rebuild is None else rebuild.id)
 
 
-def note_begun(base: Path, build: str) -> None:
+def note_begun(base: StoredPath, build: str) -> None:
     """Note that the job with its checkpoints in `base` has begun `build`, which has a part from history."""
     state_file.write(base / _BEGUN, str, build)
 
 
-def coming_builds(state: Path, base: Path, view: str) -> set[str]:
+def coming_builds(state: Path, base: StoredPath, view: str) -> set[str]:
     """Name the builds of `view` that history is giving a part of, or has given, and that no other has replaced.
 
     Args:
@@ -122,7 +123,7 @@ def coming_builds(state: Path, base: Path, view: str) -> set[str]:
     return {build for build in found if _may_run(base, build)}
 
 
-def _may_run(base: Path, build: str) -> bool:
+def _may_run(base: StoredPath, build: str) -> bool:
     """Return whether a build with a part from history was not begun yet, or is the one that the job has."""
     return state_file.read(base / _BEGUN, str, "") != build or (base / build).exists()
 

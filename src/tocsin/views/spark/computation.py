@@ -93,7 +93,7 @@ class Computation(KeyedQuery[QueryPlan]):
 
     def _checkpoint_name(self) -> str:
         request = read_rebuild(self._settings.state, self.spec.name)
-        name = next_build(self._folder, self.version, self.plan.fingerprint, request)
+        name = next_build(self._folders.stored, self.version, self.plan.fingerprint, request)
         self._rebuild, self._history = ("", None) if request is None else (request.id, request.history)
         if self._history is not None and self._history.build != name:
             log.warning("computed by Kafka alone; to have sealed days again, rebuild it", request=self._rebuild)
@@ -103,10 +103,10 @@ class Computation(KeyedQuery[QueryPlan]):
     def _open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the build, and report which it is before its first row is written."""
         if self._history is not None:
-            begin_at(self._folder, name, self._history.offsets, self._history.since)
-            note_begun(self._folder, name)
-        checkpoint = open_checkpoint(self._folder, name, run.topics, Needed(None, self.plan.reach), lambda: None)
-        remove_other_checkpoints(self._folder, {name})
+            begin_at(self._folders.stored, name, self._history.offsets, self._history.since)
+            note_begun(self._folders.stored, name)
+        checkpoint = open_checkpoint(self._folders, name, run.topics, Needed(None, self.plan.reach), lambda: None)
+        remove_other_checkpoints(self._folders, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
         begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
         self._build = f"{name}-{checkpoint.query.name}" if begun_anew else name
@@ -121,7 +121,7 @@ class Computation(KeyedQuery[QueryPlan]):
     def _remove_other_topics(self) -> None:
         """Remove the topics of builds that were replaced; those of a rebuild that still runs stay."""
         names, view = self._settings.names, self.spec.name
-        builds = coming_builds(self._settings.state, self._folder, view)
+        builds = coming_builds(self._settings.state, self._folders.stored, view)
         kept = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
         with unless_refused():
             remove_topics(self._settings, names.rebuild(view, ""), kept)

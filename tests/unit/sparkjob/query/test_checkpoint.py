@@ -18,6 +18,7 @@ from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint, remove_other_checkpoints
 from tocsin.sparkjob.query.gaps import Cause, RemovedRange, read_gaps
+from tocsin.storage.job_folders import JobFolders
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -48,7 +49,7 @@ class Kept(TopicSet):
 def opened(
     base: Path, topic: TopicSet, fingerprint: str = "f1", unread: datetime | None = None, reach: timedelta = 0 * SECOND
 ) -> Checkpoint:
-    return open_checkpoint(base, fingerprint, topic, Needed(MEMORY, reach), lambda: unread)
+    return open_checkpoint(JobFolders(base), fingerprint, topic, Needed(MEMORY, reach), lambda: unread)
 
 
 def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None = None, **offsets: int) -> None:
@@ -133,6 +134,7 @@ def test_a_plan_that_came_to_no_commit_leaves_its_beginning_to_the_next(tmp_path
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, watermark=NOON + 85 * SECOND, p0=100)
     broken = opened(tmp_path, topic, "f2")
+    assert isinstance(broken.query, Path)
     (broken.query / "commits").mkdir(parents=True)  # as Spark makes it when a query starts
     assert opened(tmp_path, topic, "f3").offsets == {P0: 45}
     gaps.ask_to_skip(tmp_path)
@@ -293,15 +295,15 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
         opened(tmp_path, topic, fingerprint)
     (tmp_path / "versions").mkdir()
     with hold(tmp_path / "f2" / "lock"):
-        remove_other_checkpoints(tmp_path, {"f3"})
+        remove_other_checkpoints(JobFolders(tmp_path), {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
-    remove_other_checkpoints(tmp_path, {"f3"})
+    remove_other_checkpoints(JobFolders(tmp_path), {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}
 
 
 def test_with_all_that_the_topic_holds_a_new_plan_begins_at_the_first_record_that_is_kept(tmp_path: Path) -> None:
     def whole(topic: Kept, fingerprint: str) -> Checkpoint:
-        return open_checkpoint(tmp_path, fingerprint, topic, Needed(None), lambda: None)
+        return open_checkpoint(JobFolders(tmp_path), fingerprint, topic, Needed(None), lambda: None)
 
     whole(Kept((0, 50), (0, 10)), "f1")
     read_up_to(tmp_path, "f1", NOON + 40 * SECOND, p0=50, p1=10)

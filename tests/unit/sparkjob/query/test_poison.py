@@ -19,6 +19,7 @@ from tocsin.kafka.topic_set import Place, Position
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.poison import Poison, SetAside, SuspectSpan, find_poison
+from tocsin.storage.job_folders import JobFolders
 
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
 TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
@@ -49,7 +50,7 @@ class Job:
     blamed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.poison = Poison(self.folder)
+        self.poison = Poison(JobFolders(self.folder))
         self.poison._failure = self._failure  # type: ignore[method-assign]  # else it takes a Spark session
 
     def bounds(self) -> tuple[Position, Position]:
@@ -96,20 +97,20 @@ def test_what_fails_together_alone_blames_no_record() -> None:
 
 
 def test_failures_count_at_one_place_over_restarts_and_not_when_kafka_or_a_disk_is_the_cause(tmp_path: Path) -> None:
-    assert Poison(tmp_path).count_failure("a record is too long", {P0: 7})
-    assert not Poison(tmp_path).count_failure("org.apache.kafka.common.errors.TimeoutException", {P0: 7})
-    assert not Poison(tmp_path).count_failure("No space left on device", {P0: 7})
-    assert Poison(tmp_path).count_failure("a record is too long", {P0: 7})
+    assert Poison(JobFolders(tmp_path)).count_failure("a record is too long", {P0: 7})
+    assert not Poison(JobFolders(tmp_path)).count_failure("org.apache.kafka.common.errors.TimeoutException", {P0: 7})
+    assert not Poison(JobFolders(tmp_path)).count_failure("No space left on device", {P0: 7})
+    assert Poison(JobFolders(tmp_path)).count_failure("a record is too long", {P0: 7})
     assert '"failures": 2' in (tmp_path / "set-aside.json").read_text()
-    assert Poison(tmp_path).count_failure("a record is too long", {P0: 8})
+    assert Poison(JobFolders(tmp_path)).count_failure("a record is too long", {P0: 8})
     assert '"failures": 1' in (tmp_path / "set-aside.json").read_text()
-    assert Poison(tmp_path).sentence == ""
+    assert Poison(JobFolders(tmp_path)).sentence == ""
 
 
 def test_a_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "set-aside.json").write_text("{")
     with pytest.raises(ValueError, match="Invalid JSON"):
-        Poison(tmp_path)
+        Poison(JobFolders(tmp_path))
 
 
 def test_the_records_that_end_the_query_are_blamed_and_no_others(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(t
     job.fail(1)
     job.start(1)
     beside.fail(0, times=1)
-    assert (Poison(tmp_path).count, beside.poison.count) == (1, 1)
+    assert (Poison(JobFolders(tmp_path)).count, beside.poison.count) == (1, 1)
 
 
 @pytest.mark.parametrize("text", OUTAGES)
@@ -228,7 +229,7 @@ def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text:
     def write(_: Any) -> None:
         raise PySparkException(f"unknown zone '{text}'")
 
-    poison = Poison(tmp_path)
+    poison = Poison(JobFolders(tmp_path))
     assert text in poison._failure(run, {P0: 0}, SuspectSpan(P0, 0, 1), write)
     run.topics.bounds.side_effect = TransientError("cannot reach Kafka")
     with pytest.raises(TransientError):
