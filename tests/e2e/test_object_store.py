@@ -19,7 +19,7 @@ from tocsin.runtime import state_file
 from tocsin.sparkjob.query.checkpoint import begin_at, remove_other_checkpoints, save_place, whole_since
 from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps, record
 from tocsin.sparkjob.query.progress import batches_in
-from tocsin.storage.claim import claim
+from tocsin.storage.claim import claim, remove_stored
 from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder
 from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
@@ -124,7 +124,12 @@ def test_a_second_installation_is_refused(place: str, server: ObjectStoreServer,
     claim(mine)
     with pytest.raises(ConfigError, match=r"belongs to installation 'mine' .*another prefix, or remove .*mine.json"):
         claim(theirs)
-    claim(mine)
+    state_file.write(stored_folder(mine, JOB) / "note.json", int, 1)
+    with pytest.raises(ConfigError, match=r"belongs to installation 'mine'"):
+        remove_stored(theirs)
+    assert (stored_folder(mine, JOB) / "note.json").exists()
+    remove_stored(mine)
+    assert [one.name for one in checkpoint_root(mine).iterdir()] == ["owners"]
     (checkpoint_root(mine) / "owners" / "mine.json").unlink()
     claim(theirs)
 

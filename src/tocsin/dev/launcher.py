@@ -32,6 +32,7 @@ from tocsin.provision.java import find_java
 from tocsin.runtime import logs
 from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
+from tocsin.storage.claim import remove_stored
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import instance_of
@@ -76,6 +77,7 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
         sweep(load_settings(project), jobs=options.reset)
         _refuse_cluster(load_settings(project))
         if options.reset:
+            remove_stored(load_settings(project))
             state_folder.wipe(state)
             state_folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings

@@ -29,8 +29,8 @@ from tocsin.recovery.manifest import (
 from tocsin.runtime import private
 from tocsin.runtime.leases.lead import live_leases
 from tocsin.runtime.state_file import write_whole
-from tocsin.storage.claim import claim
-from tocsin.storage.stored_path import remove_tree
+from tocsin.storage.claim import claim, remove_stored
+from tocsin.storage.job_folders import stored_elsewhere
 from tocsin.supervision.runners.runner_choice import runner_of
 
 _SAME = {
@@ -107,7 +107,7 @@ def _refuse_another(mark: Path, identity: str) -> None:
 def _refuse_used(settings: Settings, alerts: Database) -> None:
     """Refuse an installation that holds anything that a restore would replace."""
     used = [settings.state / name for name in state_parts.OWNED if _holds(settings.state / name)]
-    elsewhere = state_parts.stored_elsewhere(settings)
+    elsewhere = stored_elsewhere(settings)
     faults = [Fault(str(path), "is in the way: restore into an empty installation") for path in [*used, *elsewhere]]
     if not faults and not alerts.is_missing:
         alerts.migrate()
@@ -122,8 +122,7 @@ def _holds(path: Path) -> bool:
 
 
 def _remove_owned(settings: Settings) -> None:
-    for folder in state_parts.stored_elsewhere(settings):
-        remove_tree(folder)
+    remove_stored(settings)
     state = settings.state
     for name in state_parts.OWNED:
         if (state / name).is_dir():

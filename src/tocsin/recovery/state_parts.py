@@ -107,11 +107,6 @@ def restore_checkpoints(source: Path, settings: Settings) -> None:
             target.write_whole(path.read_bytes())
 
 
-def stored_elsewhere(settings: Settings) -> list[StoredPath]:
-    """List the folders of jobs that `storage.checkpoints` puts elsewhere than in the state folder."""
-    return [] if settings.storage.checkpoints is None else [*checkpoint_root(settings).glob("*__*")]
-
-
 def _take(source: StoredPath, target: Path) -> None:
     """Copy a file of a checkpoint; one that was removed meanwhile is left out."""
     if isinstance(source, Path):

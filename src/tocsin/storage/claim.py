@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.storage.job_folders import checkpoint_root
+from tocsin.storage.job_folders import checkpoint_root, stored_elsewhere
+from tocsin.storage.stored_path import remove_tree
 
 _MARKS = "owners"
 
@@ -55,3 +56,10 @@ def claim(settings: Settings) -> None:
     what = f"belongs to installation {who}, this is '{settings.instance}'; choose another prefix"
     what += f", or remove {marks / others[0]} if that one is gone"
     raise ConfigError.one(settings.storage.checkpoints, what, key="storage.checkpoints")
+
+
+def remove_stored(settings: Settings) -> None:
+    """Remove checkpoints that `storage.checkpoints` puts elsewhere than in the state folder; errors as of `claim`."""
+    claim(settings)
+    for folder in stored_elsewhere(settings):
+        remove_tree(folder)

@@ -52,3 +52,8 @@ def checkpoint_root(settings: Settings) -> StoredPath:
 def stored_folder(settings: Settings, job: str) -> StoredPath:
     """Find the folder of what `job` must find again."""
     return JobFolders.of(settings, job).stored
+
+
+def stored_elsewhere(settings: Settings) -> list[StoredPath]:
+    """List the folders of jobs that `storage.checkpoints` puts elsewhere than in the state folder."""
+    return [] if settings.storage.checkpoints is None else [*checkpoint_root(settings).glob("*__*")]

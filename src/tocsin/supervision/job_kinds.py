@@ -29,7 +29,7 @@ from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.planning import desired_inputs
 
-_SPARK = ("kafka", "quality", "tables", "sparkjob", "ingest")
+_SPARK = ("kafka", "storage", "quality", "tables", "sparkjob", "ingest")
 _ALERTS = ("kafka", "quality", "history", "backfill", "alerts")
 
 
@@ -136,7 +136,7 @@ KINDS = {
         JobKind(
             word=VIEW,
             program="tocsin.views",
-            rooms=("kafka", "views"),
+            rooms=("kafka", "storage", "views"),
             desired=desired_inputs.views,
             declared=lambda catalog: catalog.views,
             folder="views",
@@ -169,7 +169,7 @@ KINDS = {
         JobKind(
             word=WEB,
             program="tocsin.views.rest",
-            rooms=("kafka", "views"),
+            rooms=("kafka", "storage", "views"),
             desired=desired_inputs.web,
             title="Answers questions about views",
             wanted=lambda settings: any((settings.project / "views").glob("*.py")),

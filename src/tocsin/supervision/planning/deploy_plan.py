@@ -16,10 +16,10 @@ from tocsin.supervision.snapshot import Snapshot
 
 # They touch what is made of the state, how it is read, or where: never what is in it.
 _KEEP_STATE = {"declared.levels", "platform"}
-_KEEP_STATE_OF = ("kafka.", "spark.")
-_SHUFFLE = "spark.shuffle_partitions"
+_KEEP_STATE_OF = ("kafka.", "spark.", "storage.")
+_SHUFFLE, _ELSEWHERE = "spark.shuffle_partitions", "storage.checkpoints"
 _OTHER_TOPIC = {"declared.sources", "kafka.topic_prefix"}
-_NEW_STATE = {"declared.window", "declared.slide", "computed.window", _SHUFFLE}
+_NEW_STATE = {"declared.window", "declared.slide", "computed.window", _SHUFFLE, _ELSEWHERE}
 _ASK = "only Spark's plan tells whether the state still fits: tocsin plan --spark"
 
 _JOINS = "it joins tables, so only its job can tell whether the state still fits"

@@ -31,7 +31,7 @@ _KEPT = {"sink", "table", "key", "total", "keep"}
 
 def ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire a job for each source with records of its own; history and mails are the business of others."""
-    spark = inputs_of("spark", settings.spark, but=_LIMITS)
+    spark = _spark(settings)
     return {
         name: _desired(
             settings, code, _source(source, but=_NOT_INGESTED), spark, besides=vars(source), heavy=True,
@@ -69,7 +69,7 @@ def queries(
     meaning = {*kind.meaning, *ADDED_MEANING}
 
     def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-        made, spark = {}, inputs_of("spark", settings.spark, but=_LIMITS)
+        made, spark = {}, _spark(settings)
         for name, spec in declared(catalog).items():
             if spec.stage.runs:
                 sources = [catalog.source(one) for one in spec.sources]
@@ -151,6 +151,11 @@ def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | 
     partitions = sum(source.partitions for source in sources) + spark.shuffle_partitions
     besides = _BESIDES_HEAP_MB + _WORKER_MB * max(0, partitions - _FEW_PARTITIONS)
     return (spark.memory_mb or spark.heap_mb + besides) * 1_000_000
+
+
+def _spark(settings: Settings) -> Inputs:
+    """Give the settings of a Spark job, and of where its checkpoint lies."""
+    return inputs_of("spark", settings.spark, but=_LIMITS) | inputs_of("storage", settings.storage)
 
 
 def _source(source: Source, *, only: set[str] | None = None, but: set[str] | None = None) -> dict[str, str]:
