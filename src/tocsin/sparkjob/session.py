@@ -59,7 +59,8 @@ def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSessi
     scratch = scratch_folder(settings, job)
     _import_lightly()
     builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
-    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming() | prepare_s3a(settings.storage)
+    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming()
+    options |= prepare_s3a(settings.storage, scratch)
     for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.storage_settings import StorageSettings
@@ -12,10 +13,10 @@ from tocsin.storage.s3_store import CREDENTIALS
 _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 
-def prepare_s3a(storage: StorageSettings) -> dict[str, str]:
+def prepare_s3a(storage: StorageSettings, scratch: Path) -> dict[str, str]:
     """Put the archives of s3a on the class path of the JVM that starts next; returns the options of its session.
 
-    Nothing happens, and nothing is returned, where checkpoints lie on a disk.
+    Nothing happens, and nothing is returned, where checkpoints lie on a disk. What is to be sent waits in `scratch`.
 
     Raises:
         ConfigError: the archives are not installed; a retry does not help.
@@ -31,7 +32,8 @@ def prepare_s3a(storage: StorageSettings) -> dict[str, str]:
     if storage.s3_credentials_file is not None:
         # Not as options: those stand in the command line of the JVM, which everybody on the machine can read.
         os.environ[CREDENTIALS] = str(storage.s3_credentials_file)
-    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in _options(storage).items()}
+    options = _options(storage) | {"buffer.dir": str(scratch / "s3a")}
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}
 
 
 def _options(storage: StorageSettings) -> dict[str, str]:
@@ -39,7 +41,7 @@ def _options(storage: StorageSettings) -> dict[str, str]:
         "aws.credentials.provider": _CHAIN,
         "endpoint.region": storage.s3_region,
         # What does not answer fails within a minute, and the query begins anew; the defaults try for many.
-        "connection.establish.timeout": "5s",
+        "connection.establish.timeout": "15s",
         "connection.timeout": "15s",
         "attempts.maximum": "3",
         "retry.limit": "3",

@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.model.job_report import FailureCause
-from tocsin.sparkjob.failures import FailsOnAll, cause_of, in_a_line, is_disk, refusal, root_cause
+from tocsin.sparkjob.failures import FailsOnAll, cause_of, in_a_line, is_disk, is_store, refusal, root_cause
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:
@@ -54,6 +54,13 @@ def test_a_full_disk_is_known_whoever_met_it() -> None:
     assert is_disk(RuntimeError(f"{ABORTED}\nCaused by: java.io.IOException: No space left on device"))
     assert not is_disk(OSError(errno.ENOENT, "No such file"))
     assert not is_disk(RuntimeError(ABORTED))
+
+
+def test_a_failure_of_the_object_store_is_known() -> None:
+    denied = "Caused by: software.amazon.awssdk.services.s3.model.S3Exception: Access Denied (Status Code: 403)"
+    assert is_store(f"{ABORTED}\n{denied}")
+    assert is_store(f"{ABORTED}\nCaused by: org.apache.hadoop.fs.s3a.AWSClientIOException: connection reset")
+    assert not is_store(ABORTED)
 
 
 IN_A_WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure:
