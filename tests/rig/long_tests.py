@@ -20,7 +20,7 @@ LEAST = 15 * 60.0
 SPARE = 3 * 60.0
 """Seconds to stop what runs and to tell."""
 
-STREAMING = ("sparkjob", "kafka", "tables", "ingest", "detect", "flows", "views")
+STREAMING = ("sparkjob", "kafka", "storage", "tables", "ingest", "detect", "flows", "views")
 PROVEN = {*STREAMING, "runtime", "alerts", "history", "backfill", "quality"}
 
 
