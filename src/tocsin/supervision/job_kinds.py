@@ -177,7 +177,7 @@ KINDS = {
         JobKind(
             word=EXPORTER,
             program="tocsin.metrics",
-            rooms=(*_ALERTS, "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
+            rooms=(*_ALERTS, "storage", "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
             desired=desired_inputs.exporter,
             title="Answers Prometheus",
             wanted=lambda settings: settings.metrics.enabled,
