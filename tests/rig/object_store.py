@@ -56,7 +56,8 @@ class Wire:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+        refused = contextlib.suppress(OSError)  # the server has ended
+        with client, refused, socket.create_connection(("127.0.0.1", self._target)) as server:
             self._open |= {client, server}
             back = threading.Thread(target=self._pump, args=(server, client, False), daemon=True)
             back.start()

@@ -27,7 +27,9 @@ def test_each_installed_package_is_listed_once_with_its_locks() -> None:
     }
     read = read_lock(LOCKS / LOCK)
     archives = {
-        f"pkg:maven/{one.group}/{one.artifact}@{one.version}" for name in ("spark", "broker") for one in read[name]
+        f"pkg:maven/{one.group}/{one.artifact}@{one.version}"
+        for name in ("spark", "broker", "s3")
+        for one in read[name]
     }
     entries = json.loads((LOCKS / "npm/package-lock.json").read_text())["packages"]
     assert set(purls) - {one for one in purls if one.startswith("pkg:npm/")} == pinned | archives

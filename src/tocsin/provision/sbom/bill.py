@@ -57,7 +57,7 @@ def _locked(paths: Paths) -> dict[str, list[LockedPackage]]:
     for name, folder in folders.items():
         site = next(folder.glob("lib/python3*/site-packages"), folder)
         found[f"{name}.txt"] = list(python_packages(paths.locks / f"{name}.txt", installed_licences(site)))
-    for name in ("spark", "broker"):
+    for name in ("spark", "broker", "s3"):
         found[f"{jars.LOCK}#{name}"] = list(java_archives(paths.locks / jars.LOCK, name))
     found["npm/package-lock.json"] = list(node_packages(paths.locks / "npm" / "package-lock.json"))
     return {lock: list(dict.fromkeys(packages)) for lock, packages in found.items()}
