@@ -256,3 +256,47 @@ def test_a_leader_that_is_cut_off_has_ended_before_the_next_one_leads(pair: Pair
         pair.await_lead(b, JOB, *PLAIN)
     pair.check()
     assert "its lease could not be renewed" in a.log.read_text()
+
+
+@pytest.mark.long
+def test_who_comes_back_stands_by(pair: Pair) -> None:
+    """While the database is away it says so; then it learns that another one leads."""
+    a = pair.a
+    a.start_all()
+    await_that(lambda: a.awaits_database(JOB))
+    a.proxy.heal()
+    pair.await_stand_by(a, JOB, *PLAIN)
+
+
+@pytest.mark.long
+def test_a_leader_that_stood_still_commits_nothing_when_it_goes_on(pair: Pair) -> None:
+    a, b = pair.a, pair.b
+    with pair.load():
+        frozen = [one for job in b.processes for one in b.all_of(job)]
+        for one in frozen:
+            one.suspend()
+        pair.faults += 1
+        pair.await_lead(a, JOB, *PLAIN)
+        for one in frozen:
+            one.resume()
+        for process in b.processes.values():
+            assert process.wait(patient(15)) == 1
+        await_that(lambda: all(map(is_gone, frozen)))
+    pair.check()
+
+
+@pytest.mark.long
+def test_a_jvm_whose_python_stands_still_ends_by_itself(pair: Pair) -> None:
+    """Nobody tells it; it counts the time of the lease itself."""
+    a, b = pair.a, pair.b
+    b.start_all()
+    pair.await_stand_by(b, JOB)
+    python, jvm = a.all_of(JOB)
+    python.suspend()
+    try:
+        await_that(lambda: has_ended_before([jvm], b, JOB), LENGTH * 1.5)
+        with pair.load():
+            pair.await_lead(b, JOB)
+    finally:
+        python.resume()
+    pair.check()
