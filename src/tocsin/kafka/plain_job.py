@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -11,8 +12,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from tocsin.kafka.access.access_check import check_access
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState
 from tocsin.model.names import JobName
 from tocsin.project.blocks.lease_settings import LeaseSettings
@@ -90,6 +92,8 @@ def _run(reporter: Reporter, work: Work, settings: Settings, stop: threading.Eve
     last, reason = JobState.FAILED, "failed; see its log"
     try:
         structlog.get_logger().info("started", pid=os.getpid())
+        with contextlib.suppress(TransientError):  # these jobs do what they can without Kafka
+            check_access(settings, reporter.report().job)
         work(settings, reporter, stop)
         last, reason = JobState.STOPPED, ""
         return ExitCode.OK

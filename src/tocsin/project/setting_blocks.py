@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.kafka_login import KafkaLogin, Role
 from tocsin.project.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
@@ -33,6 +34,7 @@ class KafkaSettings(SettingBlock):
         ssl_ca_file: PEM file of the authorities to trust; the system's when None.
         ssl_certificate_file, ssl_key_file: PEM files of a client certificate.
         topic_prefix: before every topic and consumer group.
+        logins: by role (a kind of job, or `operator`), the login of its jobs; without one they use the one above.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -44,9 +46,18 @@ class KafkaSettings(SettingBlock):
     ssl_certificate_file: Path | None = None
     ssl_key_file: Path | None = None
     topic_prefix: str = ""
+    logins: dict[Role, KafkaLogin] = {}
+
+    def for_role(self, role: str) -> KafkaSettings:
+        """Return these settings with the login of `role`, and without those of others."""
+        login = next((one for name, one in self.logins.items() if name == role), None)
+        own = {} if login is None else {"sasl_username": login.username, "sasl_password_file": login.password_file}
+        return self.model_copy(update={"logins": {}, **own})
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSettings:
+        if self.logins and not self.security_protocol.startswith("SASL"):
+            raise ValueError(f"logins need security_protocol SASL_SSL or SASL_PLAINTEXT, not {self.security_protocol}")
         if self.security_protocol.startswith("SASL"):
             missing = [k for k in ("sasl_mechanism", "sasl_username", "sasl_password_file") if getattr(self, k) is None]
             if missing:

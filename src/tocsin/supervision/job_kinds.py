@@ -201,7 +201,9 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():
-        desired = kind.desired(catalog, settings, _code(kind.program, kind.rooms))
+        # With the login that its jobs are started with: that of another kind is none of their inputs.
+        own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
+        desired = kind.desired(catalog, own, _code(kind.program, kind.rooms))
         jobs |= {kind.job(name): one for name, one in desired.items()}
         jobs |= {kind.job(name): UNREADABLE for name in kind.broken(catalog)}
     return jobs

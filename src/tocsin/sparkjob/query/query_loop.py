@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tocsin.kafka.access.access_check import check_access
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_set import Position, lag_of, partition_of
@@ -90,8 +91,9 @@ class QueryLoop:
         return False
 
     def _missing(self) -> str | None:
-        """Name what Kafka lacks, in a sentence; None when nothing."""
+        """Name what Kafka lacks, in a sentence; None when nothing. ConfigError if it refuses what the job needs."""
         try:
+            check_access(self._settings, self._work.job)
             for name in self._work.writes:
                 with TopicReader(self._settings, self._work.job, name) as topic:
                     if not topic.partitions():

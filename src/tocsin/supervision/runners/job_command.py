@@ -67,8 +67,10 @@ def _command(paths: Paths, job: str) -> tuple[str, ...]:
 
 
 def _for_job(settings: Settings, job: str) -> Settings:
-    """Remove the address of the alerts DB from `settings`, unless `job` uses that: it may hold a password."""
-    if KINDS[JobName.parse(job).kind].uses_alerts_db:
+    """Remove from `settings` the logins on Kafka of other jobs, and the alerts DB unless `job` uses it."""
+    kind = JobName.parse(job).kind
+    settings = settings.model_copy(update={"kafka": settings.kafka.for_role(kind)})
+    if KINDS[kind].uses_alerts_db:
         return settings
     return settings.model_copy(
         update={"alerts": settings.alerts.model_copy(update={"database": None, "database_file": None})}

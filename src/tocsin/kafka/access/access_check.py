@@ -1,0 +1,72 @@
+"""Find out what a job may not do on Kafka before it begins: it would fail later, or wait for ever."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from tocsin.kafka.access.role_rights import TOPIC, Right, rights_of
+from tocsin.kafka.client import MEND, UNAUTHORIZED, refused
+from tocsin.model.errors import TransientError
+from tocsin.model.names import JobName
+from tocsin.project.blocks.kafka_login import ROLES
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+
+_SECONDS = 10.0
+
+
+def check_access(settings: Settings, job: str) -> None:
+    """Return when the principal of `settings` may do on topics what `job` needs; nothing is asked without a login.
+
+    Topics that do not exist are left out: the job says itself that it waits for them.
+
+    Raises:
+        ConfigError: Kafka refuses the login, or rights are missing; names them all.
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    role = JobName.parse(job).kind
+    if not settings.kafka.security_protocol.startswith("SASL") or role not in ROLES:
+        return
+    rights = {one for one in rights_of(role, settings, read_catalog(settings.project)) if one.kind == TOPIC}
+    allowed = _allowed(settings, {one.name for one in rights if not one.is_beginning})
+    missing = sorted(one for one in rights if one.name in allowed and one.operation.upper() not in allowed[one.name])
+    if missing:
+        raise refused(settings.kafka, f"lacks {_listed(missing)}, which {job} needs; {MEND}")
+
+
+def _listed(missing: list[Right]) -> str:
+    return ", ".join(str(one) for one in missing)
+
+
+def _allowed(settings: Settings, topics: set[str]) -> dict[str, set[str]]:
+    """Return the operations that are allowed on each of `topics` that exists."""
+    seen: list[KafkaError] = []
+    admin = AdminClient(settings.kafka.for_librdkafka() | {"error_cb": seen.append})
+    futures: dict[str, Future[Any]] = admin.describe_topics(
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=_SECONDS
+    )
+    deadline = time.monotonic() + _SECONDS
+    while not all(future.done() for future in futures.values()) and time.monotonic() < deadline:
+        admin.poll(0.1)  # gives a refused login, which the futures tell as a broker that is away
+        for error in seen:
+            if error.code() == KafkaError._AUTHENTICATION:
+                what = f"cannot log in: {error.str()}; look at sasl_username, sasl_password_file and the broker's users"
+                raise refused(settings.kafka, what)
+    found: dict[str, set[str]] = {}
+    for name, future in futures.items():
+        try:
+            described = future.result(timeout=0.1)
+            found[name] = {operation.name for operation in described.authorized_operations or ()}
+        except KafkaException as error:
+            if error.args[0].code() in UNAUTHORIZED:
+                found[name] = set()
+            elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TransientError(f"cannot reach Kafka: {error.args[0].str()}") from error
+        except TimeoutError as error:
+            raise TransientError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer") from error
+    return found

@@ -1,0 +1,163 @@
+"""A broker that asks for logins over TLS: each role does its work with the rights of its own, and no more.
+
+The tests share one broker and go on from each other, in this order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.rig.command_line import invoke
+from tests.rig.samples.project import copy_project
+from tests.rig.secured_broker import ADMIN, SecuredBroker
+from tests.rig.waiting import await_that, awaited
+from tocsin.ingest.producer import LineProducer
+from tocsin.kafka.access.access_rules import wanted_rules
+from tocsin.kafka.job_reports import read_reports
+from tocsin.kafka.reader import TopicReader
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobState
+from tocsin.project.blocks.kafka_login import ROLES
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings, load_settings
+from tocsin.provision.java import find_java
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.supervision.runners.job_command import job_launch
+from tocsin.supervision.runners.process_labels import Labels
+
+READY = 150.0
+
+
+@dataclass
+class Secured:
+    """A project whose Kafka asks for logins, and processes of its jobs as the supervisor starts them."""
+
+    folder: Path
+    broker: SecuredBroker
+
+    def configure(self, **changes: str) -> Settings:
+        """Write the settings: a login for each role; `changes` say by role whose it is instead."""
+        kafka = self.broker.kafka
+        lines = [
+            "[kafka]",
+            f'bootstrap_servers = "{kafka.bootstrap_servers}"',
+            'security_protocol = "SASL_SSL"',
+            'sasl_mechanism = "PLAIN"',
+            'sasl_username = "operator"',
+            f'sasl_password_file = "{self.broker.secured.password_file("operator")}"',
+            f'ssl_ca_file = "{kafka.ssl_ca_file}"',
+            'topic_prefix = "acme."',
+        ]
+        for role in ROLES:
+            user = changes.get(role, role)
+            lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
+            lines += [f'password_file = "{self.broker.secured.password_file(user)}"']
+        lines += ["[spark]", "trigger_seconds = 5", "ingest_trigger_seconds = 5"]
+        (self.folder / "tocsin.toml").write_text("\n".join(lines))
+        return load_settings(self.folder)
+
+    def topics(self, *words: str, by_admin: bool = True) -> str:
+        login = ["--username", ADMIN, "--password-file", str(self.broker.secured.password_file(ADMIN))]
+        done = invoke(["topics", *words, *(login if by_admin else [])], env={"TOCSIN_PROJECT": str(self.folder)})
+        return done.output if done.exception is None else str(done.exception)
+
+    @contextlib.contextmanager
+    def running(self, settings: Settings, *jobs: str) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+        started = {}
+        for job in jobs:
+            launch = job_launch(settings, Labels("test", job, "x"), find_java().home)
+            launch.log.parent.mkdir(parents=True, exist_ok=True)
+            with launch.log.open("ab") as log:
+                started[job] = subprocess.Popen(
+                    launch.command, env=launch.environment, cwd=launch.directory, stdout=log, stderr=log
+                )
+        try:
+            yield started
+        finally:
+            for process in started.values():
+                process.terminate()
+            for process in started.values():
+                process.wait(30)
+
+    def said(self, settings: Settings, job: str) -> str:
+        return settings.log(job).read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    broker = SecuredBroker(folder / "broker", tuple(ROLES))
+    copy_project(folder / "project")
+    try:
+        broker.start()
+        yield Secured(folder / "project", broker)
+    finally:
+        broker.stop()
+
+
+def test_rules_are_written_once(secured: Secured) -> None:
+    settings = secured.configure()
+    wanted = wanted_rules(settings, read_catalog(settings.project))
+    shown = secured.topics("--acls", "--dry-run")
+    assert shown.count("kafka-acls.sh") == len(wanted)
+    first, second = secured.topics("--acls"), secured.topics("--acls")
+    assert (first.count("added: "), second.count("added: ")) == (len(wanted), 0)
+    assert secured.topics("--acls", "--dry-run").strip() == ""
+
+
+def test_who_may_not_write_rules_is_told_what_to_give(secured: Secured) -> None:
+    said = secured.topics("--acls", by_admin=False)
+    assert "User:operator may not write rules; give --username and --password-file" in said
+
+
+def test_a_burst_becomes_a_finding_with_a_login_for_each_role(secured: Secured) -> None:
+    settings = secured.configure()
+    catalog = read_catalog(settings.project)
+    operator = settings.model_copy(update={"kafka": settings.kafka.for_role("operator")})
+    jobs = ("ingest:logins", "detector:failed_logins", "indexer", "notifier")
+    with secured.running(settings, *jobs) as processes:
+
+        def ready() -> bool:
+            with contextlib.suppress(TransientError):
+                reports = read_reports(operator)
+                streams = all(job in reports and reports[job].state is JobState.RUNNING for job in jobs[:2])
+                return streams and all(job in reports for job in jobs)
+            return False
+
+        await_that(lambda: ready() or any(one.poll() is not None for one in processes.values()), READY)
+        assert ready(), "\n\n".join(secured.said(settings, job) for job in jobs)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        line = f'{{"timestamp":"{now}","user_id":"u1","ip_address":"192.0.2.1","action":"login failed"}}'
+        with LineProducer(operator, catalog.source("logins")) as producer:
+            for _ in range(120):
+                producer.send(line.encode())
+        with TopicReader(operator, "reports", settings.names.findings) as findings:
+            found = awaited(lambda: any(findings.bounds()[1].values()), 60)
+        assert found, "\n\n".join(secured.said(settings, job) for job in jobs)
+
+
+def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:
+    settings = secured.configure(detector="notifier")
+    with secured.running(settings, "detector:failed_logins") as processes:
+        assert processes["detector:failed_logins"].wait(60) == ExitCode.MISCONFIGURED
+    said = secured.said(settings, "detector:failed_logins")
+    assert "User:notifier lacks" in said
+    assert "Write on topic acme.findings" in said
+    assert "Read on topic acme.events.logins" in said
+    assert "run: tocsin topics --acls" in said
+
+
+def test_a_wrong_password_ends_the_job(secured: Secured) -> None:
+    settings = secured.configure()
+    password = secured.broker.secured.password_file("indexer")
+    password.write_text("wrong\n")
+    with secured.running(settings, "indexer") as processes:
+        assert processes["indexer"].wait(60) == ExitCode.MISCONFIGURED
+    assert "User:indexer cannot log in" in secured.said(settings, "indexer")
