@@ -284,6 +284,8 @@ class DetectJob:
                 "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": str(spark.ingest_trigger_seconds),
                 "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
                 "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
+                "TOCSIN_SPARK__MASTER": spark.master,
+                "TOCSIN_SPARK__RESOURCES": spark.resources.model_dump_json(),
             }
         )
 

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from pyspark.sql import functions as F
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import jvm, session
+from tocsin.sparkjob import session
+from tocsin.sparkjob.engine import jvm
 
 spark = session.streaming_session(Settings(state=Path(sys.argv[1])), job="detector:archive", slots=1)
 assert spark.range(1).select(F.lit("x")).first()[0] == "x"
@@ -28,7 +29,8 @@ BATCH = """
 import sys
 from pathlib import Path
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import jvm, session
+from tocsin.sparkjob import session
+from tocsin.sparkjob.engine import jvm
 
 with session.running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:
     assert spark.range(10).groupBy().sum().first()[0] == 45

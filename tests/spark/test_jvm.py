@@ -17,7 +17,7 @@ import contextlib, threading, time
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tocsin.runtime import logs
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 
 logs.configure("detector:tests")
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

@@ -19,7 +19,7 @@ from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
-from tocsin.sparkjob.class_training import make_archive
+from tocsin.sparkjob.engine.class_training import make_archive
 
 _SECONDS = 120
 _PURPOSE = "class-archive"

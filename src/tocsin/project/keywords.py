@@ -6,7 +6,6 @@ of the others is that of the attributes of their specs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,20 +16,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBo
 from tocsin.model.detector import DetectorSpec, Entities, Levels, ScoreKind, Stage
 from tocsin.model.flow import FlowSpec
 from tocsin.model.view import SinkKind, ViewSpec
-from tocsin.project.validation import Address, Duration, Text, as_list
+from tocsin.project.validation import Address, Duration, Size, Text, as_list
 
 Spec = DetectorSpec | FlowSpec | ViewSpec
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
 _TABLE = "^[a-z][a-z0-9_]{0,62}$"
-
-
-def _size(value: object) -> int:
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
-    if size <= 0:
-        raise ValueError(f"must be a size such as '900 MB' or '1.5 GB', not {value!r}")
-    return size
 
 
 def _limit(value: object) -> object:
@@ -60,7 +50,6 @@ def _slide(slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
 ADDED_MEANING = ("expect", "tables", "forget_after")
 """Further keywords that may change the results; a file without them keeps its version."""
 
-Size = Annotated[int, BeforeValidator(_size)]
 Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
 SourceNames = Annotated[
     tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_different), Field(min_length=1, alias="source")

@@ -18,6 +18,7 @@ from tocsin.model.names import valid_name
 from tocsin.model.source import ENVELOPE, ColumnType
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()  # mail within a company goes to `localhost` and `.local` too
@@ -43,6 +44,19 @@ def _duration(value: object) -> object:
     return value if isinstance(value, timedelta) else parse_duration(str(value))
 
 
+def parse_size(value: object) -> int:
+    """Read a size such as "900 MB" as bytes.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
+    if size <= 0:
+        raise ValueError(f"must be a size such as '900 MB' or '1.5 GB', not {value!r}")
+    return size
+
+
 def _column(name: str) -> str:
     if not _COLUMN.fullmatch(name):
         raise ValueError("is not a column name: letters, digits and _ only, and no digit first")
@@ -58,6 +72,7 @@ def as_list(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_text)]
 Address = Annotated[str, AfterValidator(_address)]
+Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 ColumnName = Annotated[str, AfterValidator(_column)]
 Columns = dict[ColumnName, ColumnType]

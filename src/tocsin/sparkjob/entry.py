@@ -22,7 +22,7 @@ from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.leases.lead import Lead, guard
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import FINDING_BYTES
+from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import cluster, jvm
 from tocsin.storage.s3a import prepare_s3a
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -45,26 +46,32 @@ The same in every session, so a stream, its backfill, `check --plan` and the tes
 """
 
 
-def streaming_session(settings: Settings, *, job: str, slots: int) -> SparkSession:
+def streaming_session(
+    settings: Settings, *, job: str, slots: int, resources: ResourceSettings | None = None
+) -> SparkSession:
     """Start the session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
 
-    A second call after `stop()` reuses the JVM, and may ask for other slots.
+    With `resources` its tasks run on executors of the cluster instead, which may come later. A second call after
+    `stop()` reuses the JVM, and may ask for other slots.
 
     Raises:
-        ConfigError: the Kafka connector is not installed; a retry does not help.
+        ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _QUICK_START}
+    driver = settings.spark.driver_host if resources is not None else "127.0.0.1"
+    os.environ |= {"SPARK_LOCAL_IP": driver, "SPARK_LAUNCHER_OPTS": _QUICK_START}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     scratch = scratch_folder(settings, job)
     _import_lightly()
-    builder = SparkSession.builder.master(f"local[{slots}]").appName(job)
-    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming()
-    options |= prepare_s3a(settings.storage, scratch)
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
+    options = (
+        _jvm(settings, scratch) | _engine(settings, scratch) | _streaming() | prepare_s3a(settings.storage, scratch)
+    )
+    if resources is not None:
+        options = cluster.with_executors(options, settings.spark, resources)
+    builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
+    session = _start(builder, options)
+    if resources is not None:
+        cluster.ship_code(session, scratch)
     return session
 
 
@@ -84,14 +91,15 @@ def batch_session(settings: Settings, *, job: str) -> SparkSession:
         os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _QUICK_START}
         builder = builder.master("local[2]")
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-        own = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_archive(settings)]
-        options["spark.driver.extraJavaOptions"] = " ".join(own)
+        options["spark.driver.extraJavaOptions"] = " ".join(_log_and_archive(settings))
     elif not _submitted_to().startswith("local"):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    return _start(builder, options)
+
+
+def _start(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
+    session = builder.config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 
@@ -246,8 +254,7 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
         "-Xss512k",
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
-        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        *_archive(settings),
+        *_log_and_archive(settings),
     ]
     return {
         "spark.driver.memory": f"{settings.spark.heap_mb}m",
@@ -256,8 +263,9 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     }
 
 
-def _archive(settings: Settings) -> list[str]:
-    return use_archive(here()) if settings.spark.archive else []
+def _log_and_archive(settings: Settings) -> list[str]:
+    own = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    return [own, *use_archive(here())] if settings.spark.archive else [own]
 
 
 def _engine(settings: Settings, scratch: Path) -> dict[str, str]:

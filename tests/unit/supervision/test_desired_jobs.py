@@ -156,6 +156,7 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
     [
         (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier"}),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
+        (lambda s: {"spark": SparkSettings(master="spark://127.0.0.1:1")}, SPARK - {INGEST}),
         (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
     ],
 )

@@ -26,7 +26,7 @@ from tocsin.model.errors import TocsinError
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 
 log = structlog.get_logger()
 

@@ -28,7 +28,7 @@ from tocsin.provision.java import find_java
 from tocsin.runtime import logs, private
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.runtime.process_exit import ExitCode
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.session import clean_scratch, streaming_session
 

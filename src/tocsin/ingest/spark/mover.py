@@ -58,6 +58,7 @@ class Mover(ABC):
         self.source, self.job = source, feeder.job
         self.reads = feeder.reads(settings.names)
         self.writes: tuple[str, ...] = (settings.names.events(source.name),)
+        self.resources = None  # it keeps no state, and waits for Kafka more than it computes
         self._settings = settings
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None

@@ -23,7 +23,7 @@ from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import FOLDER
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.plan_tree import Node
 
 LONGEST_SECONDS = 5.0

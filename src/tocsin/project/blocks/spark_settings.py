@@ -1,16 +1,74 @@
-"""The settings of Spark jobs."""
+"""The settings of Spark jobs, and where they run."""
 
 from __future__ import annotations
 
-from pydantic import Field
+import re
+from typing import Annotated, Self
 
-from tocsin.project.setting_blocks import SettingBlock
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from tocsin.project.setting_blocks import LOOPBACK, SettingBlock
+from tocsin.project.validation import parse_size
+
+LOCAL = "local"
+_MASTER = re.compile(r"local|yarn|k8s://\S+|spark://[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
+_HERE = ("localhost", LOOPBACK)
+
+
+def _master(value: str) -> str:
+    if not _MASTER.fullmatch(value):
+        raise ValueError(f"must be local, spark://host:port, yarn or k8s://https://host:port, not {value!r}")
+    return value
+
+
+def _bytes(value: object) -> object:
+    return value if isinstance(value, int) else parse_size(value)  # a job gets its settings with sizes in bytes
+
+
+def _conf(options: dict[str, str]) -> dict[str, str]:
+    if strange := [key for key in options if not key.startswith("spark.")]:
+        raise ValueError(f"names '{strange[0]}'; every option of Spark begins with 'spark.'")
+    return options
+
+
+class ResourceSettings(SettingBlock):
+    """The executors that each detector and view gets on a cluster.
+
+    Attributes:
+        executors: how many.
+        cores: of each: so many tasks run at once. Real-time mode needs one for every task of the job, and a waiting
+            task takes no time of a processor.
+        memory: heap of each, in bytes, or as text such as "1 GB".
+    """
+
+    executors: int = Field(default=2, ge=1, le=1000)
+    cores: int = Field(default=4, ge=1, le=1000)
+    memory: Annotated[int, BeforeValidator(_bytes)] = Field(default=1_000_000_000, ge=512_000_000)
+
+    @property
+    def slots(self) -> int:
+        """Count the tasks that run at once."""
+        return self.executors * self.cores
+
+    @property
+    def sentence(self) -> str:
+        """Say how many that is, and why."""
+        one = self.executors == 1
+        executors = (
+            f"{self.executors} executor{'' if one else 's'} with {self.cores} core{'' if self.cores == 1 else 's'}"
+        )
+        return f"{executors} {'has' if one else 'have'} {self.slots}"
 
 
 class SparkSettings(SettingBlock):
     """The options of Spark jobs.
 
     Attributes:
+        master: where the tasks of detectors and views run: `local` in threads of the job, `spark://host:port` (several
+            masters with commas), `yarn` or `k8s://...` on executors of that cluster.
+        resources: what each of them gets there.
+        driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`.
+        conf: further options of Spark for them, such as spark.kubernetes.container.image. None that Tocsin sets.
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
             more replay after a crash.
         ingest_trigger_seconds: the same for an ingest (5 at least).
@@ -23,6 +81,10 @@ class SparkSettings(SettingBlock):
         archive: whether to use an AppCDS archive of Spark's classes, made by set-up.
     """
 
+    master: Annotated[str, AfterValidator(_master)] = LOCAL
+    resources: ResourceSettings = ResourceSettings()
+    driver_host: str = LOOPBACK
+    conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
     trigger_seconds: int = Field(default=60, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
@@ -30,3 +92,20 @@ class SparkSettings(SettingBlock):
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
     archive: bool = True
+
+    @property
+    def masters(self) -> list[tuple[str, int]]:
+        """The hosts and ports of a standalone cluster's masters; none of another kind."""
+        if not self.master.startswith("spark://"):
+            return []
+        addresses = [one.rpartition(":") for one in self.master.removeprefix("spark://").split(",")]
+        return [(host, int(port)) for host, _, port in addresses]
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        elsewhere = self.master != LOCAL and not (self.masters and all(host in _HERE for host, _ in self.masters))
+        if elsewhere and self.driver_host in _HERE:
+            raise ValueError(
+                f"master = '{self.master}' also needs driver_host: executors elsewhere cannot reach {self.driver_host}"
+            )
+        return self

@@ -74,7 +74,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
     ) -> None:  # fmt: skip
         """Prepare the query; `feeder_lag` asks how far behind the topics are that it begins with."""
         self.job, self.version, self.sources = job, declared.version, tuple(sources)
-        self._settings, self._declared = settings, declared
+        self._settings, self._declared, self.resources = settings, declared, settings.spark.resources
         self.reads = self._fed = self._topics()
         self.writes: tuple[str, ...] = ()
         self.used: dict[str, frozenset[str]] = {}
@@ -157,8 +157,9 @@ class KeyedQuery(ABC, Generic[_Plan]):
             self._session = run.spark
         if not hasattr(self, "plan"):
             self.plan = self._read_plan(run.spark)
-        name = self._checkpoint_name()
-        if not (self._reads_its_topics(run) and self._ownership.take(run, self._folders.local / name)):
+        name, needed = self._checkpoint_name(), self.plan.slots(len(run.places), run.settings.spark.shuffle_partitions)
+        if not (self._reads_its_topics(run) and (slots := run.await_slots(needed if self.plan.mode == REAL_TIME else 1))
+                and self._ownership.take(run, self._folders.local / name)):  # fmt: skip
             return None
         checkpoint = self._checkpoint = self._open(run, name)
         for gap in checkpoint.gaps:
@@ -167,9 +168,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self._poison.search(run, run.position, self._try, functools.partial(self._set_aside, run))
         if self._declared.keeps_state:
             self._delay.choose(run.topics.only(self._fed), run.position)
-        decision, partitions = self._delay.decision, len(run.places)
-        needed = self.plan.slots(partitions, self._settings.spark.shuffle_partitions)
-        mode, reason = choose_mode(self.plan, decision, self._refusal, needed, self.slots(partitions))
+        decision = self._delay.decision
+        mode, reason = choose_mode(self.plan, decision, self._refusal, needed, slots)
         rolled_back = rolled_back_sentence(self._settings, self._declared.path, self.version)
         self._reason = rolled_back + checkpoint.gap_sentence + reason
         query = self._start_query(run, checkpoint, mode)

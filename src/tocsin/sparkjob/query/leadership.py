@@ -17,7 +17,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.leases.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.runtime.state_file import write_whole
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.query.work import Run
 
 _LOOK_SECONDS = 0.1

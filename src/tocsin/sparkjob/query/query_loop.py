@@ -11,9 +11,12 @@ import contextlib
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.kafka.access.access_check import check_access
@@ -24,7 +27,8 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import on_signals
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
+from tocsin.sparkjob.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
 from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
@@ -35,6 +39,7 @@ LAG_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 _BOUNDARY_SECONDS = 5.0
 _RETRIES = 5
+_LOSSES = 3
 
 log = structlog.get_logger()
 
@@ -49,20 +54,26 @@ class QueryLoop:
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._since = 0.0
         self._checked = {"partitions": 0.0, "lag": 0.0}
-        self._retries = 0
+        self._retries = self._losses = self._executors_lost = 0
 
     def run_until_stopped(self) -> None:
         """Keep the query running until the job is asked to stop."""
         while not self._run.is_stopping:
-            if not self._reach_kafka():
+            if not self._reach(self._missing):
                 return
-            self._fit_session()
             try:
+                if not self._fit_session():
+                    return
                 started = self._work.start(self._run)
                 if started is not None:
                     self._follow(started)
             except TransientError as error:
+                self._end_session(cluster_lost=isinstance(error, ClusterLost))
                 self._pause(str(error))
+            except (PySparkException, Py4JError) as error:
+                if not self._end_session(cluster_lost=self._has_lost_cluster()):
+                    raise
+                self._pause(f"the cluster has ended the session: {root_cause(error)}")
             finally:
                 self._halt()
 
@@ -76,11 +87,11 @@ class QueryLoop:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def _reach_kafka(self) -> bool:
-        """Wait until Kafka answers and all topics exist; False when asked to stop."""
+    def _reach(self, missing_of: Callable[[], str | None]) -> bool:
+        """Wait until nothing is missing any more; False when asked to stop."""
         reported = ""
         while not self._run.is_stopping:
-            missing = self._missing()
+            missing = missing_of()
             if missing is None:
                 return True
             if missing != reported:
@@ -114,19 +125,47 @@ class QueryLoop:
 
     # --- session and query --------------------------------------------------------------------------------------------
 
-    def _fit_session(self) -> None:
-        """Start a session whose slots fit the partitions of the topics, unless there is one."""
-        places = self._run.topics.places()
+    def _fit_session(self) -> bool:
+        """Start a session whose slots fit the partitions of the topics, unless there is one; False if asked to stop."""
+        places, resources = self._run.topics.places(), self._run.resources
         if places == self._run.places:
-            return
+            return True
         if self._run.places:
             self._run.spark.stop()
+            self._run.places = []
+        if resources is not None and not self._reach(lambda: refusal_of_masters(self._settings.spark)):
+            return False
+        slots = self._run.slots = self._work.slots(len(places))
+        self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots, resources=resources)
         self._run.places = places
-        slots = self._work.slots(len(places))
-        self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots)
         listen(self._run.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place
-        log.info("session ready", partitions=len(places), slots=slots)
+        log.info("session ready", partitions=len(places), slots=slots, master=self._settings.spark.master)
+        return True
+
+    def _accept_loss(self, error: str) -> bool:
+        """Return whether the query has failed for the loss of an executor, and is to start again at once.
+
+        A record may be what ends executors, so several losses without a batch between them are a failure like others.
+        """
+        run = self._run
+        if run.resources is None or self._losses >= _LOSSES or not has_lost_executor(run.spark, run.executors, error):
+            return False
+        self._losses += 1
+        self._executors_lost += 1
+        return True
+
+    def _has_lost_cluster(self) -> bool:
+        """Return whether the cluster has ended the session, or never began it."""
+        return self._run.resources is not None and (not self._run.places or is_lost(self._run.spark))
+
+    def _end_session(self, *, cluster_lost: bool) -> bool:
+        """Let the next start ask the cluster anew if it was lost; returns whether it was."""
+        if cluster_lost and self._run.places:
+            with contextlib.suppress(Exception):  # it has ended
+                self._run.spark.stop()
+            self._run.places = []
+        return cluster_lost
 
     def _follow(self, started: Started) -> None:
         """Publish progress until there is a reason to stop the query."""
@@ -150,6 +189,9 @@ class QueryLoop:
     def _handle_end(self, query: StreamingQuery) -> None:
         """Find out whether to try again after the query has stopped by itself."""
         error = cause(query)
+        if self._accept_loss(error):
+            log.warning("query restarting", reason="an executor was lost", error=error.splitlines()[0][:300])
+            return
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
         if self._work.accept_failure(self._run, error):
@@ -204,7 +246,7 @@ class QueryLoop:
 
     def _publish(self, progress: BatchProgress) -> None:
         run = self._run
-        self._retries, self._since = 0, time.monotonic()
+        self._retries, self._losses, self._since = 0, 0, time.monotonic()
         run.position |= progress.end_offsets
         if self._reporter.leads:
             run.topics.commit(run.position)
@@ -212,6 +254,8 @@ class QueryLoop:
         self._totals["rows_out"] += progress.rows_out
         self._totals["rows_dropped_late"] += progress.dropped_late
         further = self._work.count_batch(progress)
+        if self._executors_lost:
+            further["counts"] = further.get("counts", {}) | {"executors_lost": self._executors_lost}
         delay = run.started.delay_seconds if run.started is not None else None
         watermark = progress.watermark if delay is None else progress.next_watermark(delay)
         lag = self._lag(progress.latest_offsets or run.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,12 +15,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_set import Place, Position, TopicSet
+from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
-from tocsin.project.settings import Settings
+from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings
+from tocsin.project.settings import PROJECT_FILE, Settings
+from tocsin.sparkjob.engine import cluster
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.read_positions import ReadPositions
 from tocsin.sparkjob.session import consumer_group
 
+SLOTS_SECONDS = 60.0
+"""So long executors may take to come before the cluster is asked anew."""
+
+_LOOK_SECONDS = 0.2
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
 
 
@@ -53,6 +61,9 @@ class Run:
         topics: those it reads, beside Spark.
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
+        slots: its task slots on this machine; on a cluster see `await_slots`.
+        executors: those of the cluster that the query began with.
+        resources: what the job gets on the cluster; None where it runs on this machine.
         position: next offset by place, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
         read_positions: how far the query has read since then.
@@ -65,6 +76,9 @@ class Run:
         self.settings, self.job, self.reporter = settings, work.job, reporter
         self.topics, self.read_positions = self._readers(work.reads)
         self.places: list[Place] = []
+        self.slots = 0
+        self.executors: frozenset[str] = frozenset()
+        self.resources = work.resources if settings.spark.master != LOCAL else None
         self.position: Position = {}
         self.lag_seconds = 0.0
         self.started: Started | None = None
@@ -87,6 +101,35 @@ class Run:
     def wait(self, seconds: float) -> bool:
         """Sleep, but no longer than until the job is asked to stop; True when it was."""
         return self._stop.wait(seconds)
+
+    def await_slots(self, needed: int) -> int:
+        """Wait until as many task slots are there as the query holds at once; returns how many, 0 if asked to stop.
+
+        Raises:
+            ConfigError: what the job gets on the cluster is never enough.
+            ClusterLost: executors did not come in time, or the session has ended.
+        """
+        if self.resources is None:
+            return self.slots
+        if needed > self.resources.slots:
+            what = self.resources.sentence
+            raise ConfigError.one(
+                PROJECT_FILE, f"{self.job} needs {needed} task slots at once; {what}", key="spark.resources"
+            )
+        reported, deadline = -1, time.monotonic() + SLOTS_SECONDS
+        while True:
+            self.executors = cluster.executors_of(self.spark)
+            there = len(self.executors) * self.resources.cores
+            if there >= needed:
+                return there
+            reason = f"needs {needed} task slots at once; executors with {there} have registered"
+            if time.monotonic() > deadline:
+                raise cluster.ClusterLost(f"{reason} within {SLOTS_SECONDS:.0f} s")
+            if there != reported:
+                reported = there
+                self.reporter.update(state=JobState.WAITING, reason=reason)
+            if self.wait(_LOOK_SECONDS):
+                return 0
 
     def restate(self, state: JobState, reason: str) -> None:
         """Report another state, or another reason, of the same query; nothing if both are as before."""
@@ -113,6 +156,10 @@ class Work(Protocol):
     """The topics whose partitions decide the slots; others after a start that has let the run follow them."""
     writes: tuple[str, ...]
     """Topics that must exist as well before the query starts."""
+
+    @property
+    def resources(self) -> ResourceSettings | None:
+        """What it gets on a cluster; None for a job that always runs on its own machine."""
 
     def slots(self, partitions: int) -> int:
         """Count the task slots needed for `partitions` partitions of the topics that are read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from tocsin.model.detector import DetectorSpec
@@ -21,6 +21,7 @@ _NOT_INGESTED = {*_FOR_PEOPLE, "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
 _NOT_JOINED = {*_FOR_PEOPLE, "keep", "max_rows"}
 _LIMITS = {"memory_mb"}
+_ON_CLUSTERS = {"master", "resources", "driver_host", "conf"}
 _BESIDES_HEAP_MB = 1500
 """Three times what a job of ours holds besides its heap: JVM, RocksDB, Python and its workers."""
 _WORKER_MB, _FEW_PARTITIONS = 150, 8
@@ -31,7 +32,7 @@ _KEPT = {"sink", "table", "key", "total", "keep"}
 
 def ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire a job for each source with records of its own; history and mails are the business of others."""
-    spark = _spark(settings)
+    spark = _spark(settings, but=_ON_CLUSTERS)
     return {
         name: _desired(
             settings, code, _source(source, but=_NOT_INGESTED), spark, besides=vars(source), heavy=True,
@@ -153,9 +154,9 @@ def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | 
     return (spark.memory_mb or spark.heap_mb + besides) * 1_000_000
 
 
-def _spark(settings: Settings) -> Inputs:
-    """Give the settings of a Spark job, and of where its checkpoint lies."""
-    return inputs_of("spark", settings.spark, but=_LIMITS) | inputs_of("storage", settings.storage)
+def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> Inputs:
+    """Give the settings of a Spark job, all `but` some, and of where its checkpoint lies."""
+    return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | inputs_of("storage", settings.storage)
 
 
 def _source(source: Source, *, only: set[str] | None = None, but: set[str] | None = None) -> dict[str, str]:

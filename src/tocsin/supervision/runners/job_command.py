@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tocsin.model.names import JobName
+from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import Paths, here
 from tocsin.supervision.job_kinds import KINDS
@@ -22,6 +23,7 @@ _INHERITED = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("TOCSIN_HOME", "JDK_JAVA_OPTIONS"),
 )
+_INHERITED_ON_CLUSTERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG")  # they say where YARN and Kubernetes are
 
 
 def job_launch(
@@ -46,9 +48,10 @@ def job_launch(
 def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
     """The environment of a job: what it needs of ours, and exactly these settings, whatever files come to say later."""
     paths = here()
+    inherited = _INHERITED if settings.spark.master == LOCAL else (*_INHERITED, *_INHERITED_ON_CLUSTERS)
     python = str(paths.venv / "bin" / "python")
     return {
-        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        **{name: os.environ[name] for name in inherited if name in os.environ},
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(paths.package("pyspark")),
         "PYSPARK_PYTHON": python,

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.failures import Unwritable
+from tocsin.sparkjob.query import query_loop
 from tocsin.sparkjob.query.query_loop import QueryLoop
 
 
@@ -23,7 +25,8 @@ def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
 
     settings = Settings(project=tmp_path, state=tmp_path)
     settings.checkpoint("a").mkdir(parents=True)
-    loop: Any = SimpleNamespace(_run=None, _settings=settings, _work=SimpleNamespace(job="a", accept_failure=failed))
+    work = SimpleNamespace(job="a", accept_failure=failed)
+    loop: Any = SimpleNamespace(_run=None, _settings=settings, _work=work, _accept_loss=lambda _: False)
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)
     return told
@@ -36,3 +39,12 @@ def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp
 def test_an_error_of_the_disk_that_has_room_again_ends_the_job_as_unwritable(tmp_path: Path) -> None:
     with pytest.raises(Unwritable):
         end(tmp_path, tries_again=False)
+
+
+def test_executors_that_are_lost_again_and_again_are_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record may be what ends them: only as a failure it is looked for."""
+    monkeypatch.setattr(query_loop, "has_lost_executor", lambda *_: True)
+    run = SimpleNamespace(resources=ResourceSettings(), spark=None, executors=frozenset())
+    loop: Any = SimpleNamespace(_run=run, _losses=0, _executors_lost=0)
+    assert [QueryLoop._accept_loss(loop, "lost") for _ in range(4)] == [True, True, True, False]
+    assert loop._executors_lost == 3

@@ -20,7 +20,7 @@ def settings(tmp_path: Path) -> Settings:
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:19092", topic_prefix="x."),
         smtp=SmtpSettings(port=2525),
         alerts=AlertSettings(urgent_recipients=("a@example.com",), incomplete_after=timedelta(seconds=90)),
-        spark=SparkSettings(heap_mb=700, archive=False),
+        spark=SparkSettings(heap_mb=700, archive=False, conf={"spark.a": "b"}),
     )
 
 
@@ -44,7 +44,11 @@ def test_nothing_of_airflow_python_or_another_spark_reaches_a_job(
     for name in (*foreign, "TOCSIN_KAFKA__BOOTSTRAP_SERVERS"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("SPARK_HOME", "/another/spark")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     environment = job_environment(settings, Path("/java"))
+    on_yarn = settings.model_copy(update={"spark": SparkSettings(master="yarn", driver_host="jobs")})
+    assert job_environment(on_yarn, Path("/java")).get("HADOOP_CONF_DIR") == "/etc/hadoop"
+    assert "HADOOP_CONF_DIR" not in environment
     assert not {*foreign, "TOCSIN_KAFKA__BOOTSTRAP_SERVERS"} & environment.keys()
     assert environment["SPARK_HOME"].endswith("/pyspark")
     assert environment["JAVA_HOME"] == "/java"

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.session import clean_scratch, kafka_options, streaming_session
 
 _JOB = "training"

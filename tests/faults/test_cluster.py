@@ -1,0 +1,126 @@
+"""Detectors whose tasks run on a standalone Spark cluster; the driver is the job, as without one.
+
+The tests share a cluster. Only one test runs a whole installation: the last one.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.cluster_kills import run
+from tests.rig.broker import Broker
+from tests.rig.detect_job import READY_SECONDS, DetectJob, LiveJob, detect_job, ticking
+from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
+from tests.rig.waiting import patient
+from tocsin.dev.servers.ports import free_ports
+from tocsin.model.job_report import JobState
+from tocsin.provision.java import find_java
+
+SMALL = {"executors": 2, "cores": 3, "memory": "512 MB"}  # one executor alone has too few slots for the detector
+WHERE_FROM = """
+import sys
+from pathlib import Path
+from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.session import clean_scratch, streaming_session
+
+spark = SparkSettings(master=sys.argv[2], archive=False)
+settings = Settings(state=Path(sys.argv[1]), spark=spark)
+clean_scratch(settings, "detector:x")
+session = streaming_session(settings, job="detector:x", slots=1, resources=spark.resources)
+
+def place(_):
+    import tocsin.detect.stepper
+    return tocsin.detect.stepper.__file__
+
+print("found", *session.sparkContext.parallelize([0], 1).map(place).collect())
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as one:
+        yield one
+
+
+def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
+    tmp_path: Path, broker: Broker, cluster: SparkCluster
+) -> None:
+    with detect_job(tmp_path, broker, master=cluster.master, resources=SMALL) as job:
+        live = LiveJob(job)
+        live.await_live()
+        with ticking(live.topic):
+            live.topic.burst("before", 120)
+            live.topic.burst("other", 60, partition=1)
+            job.await_truth(live.topic.truth)
+            live.topic.burst("during", 40)
+            executors = cluster.executors()
+            assert len(executors) == 2
+            assert all(_has_jar(one, job) for one in executors), "the connector came with the job"
+            live.await_live()
+            executors[0].kill()
+            live.topic.burst("during", 80)
+            job.await_truth(live.topic.truth)
+            counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
+        assert counted.pid == live.process.pid
+        live.stop()
+
+
+@pytest.mark.parametrize(
+    ("resources", "what"),
+    [
+        ({"executors": 1, "cores": CORES + 1}, "needs 4 task slots at once; executors with 0 have registered"),
+        (None, r"the Spark master at 127.0.0.1:\d+ cannot be reached"),
+    ],
+)
+def test_a_job_waits_for_its_master_and_for_enough_slots(
+    tmp_path: Path, broker: Broker, cluster: SparkCluster, resources: dict[str, int] | None, what: str
+) -> None:
+    master = cluster.master if resources else f"spark://127.0.0.1:{free_ports(1)[0]}"
+    with detect_job(tmp_path, broker, master=master, resources=resources or {}) as job:
+        job.make_topics()
+        job.start()
+        job.await_report(lambda r: r.state is JobState.WAITING and re.search(what, r.reason) is not None)
+
+
+def test_resources_that_are_never_enough_are_a_fault_that_names_the_number(
+    tmp_path: Path, broker: Broker, cluster: SparkCluster
+) -> None:
+    with detect_job(tmp_path, broker, master=cluster.master, resources=SMALL | {"executors": 1}) as job:
+        job.make_topics()
+        assert job.start().wait(patient(READY_SECONDS)) == 2
+        wanted = "spark.resources: detector:failed_logins needs 4 task slots at once; 1 executor with 3 cores has 3"
+        assert wanted in job.log.read_text()
+
+
+def test_python_workers_run_the_code_of_the_job(tmp_path: Path, cluster: SparkCluster) -> None:
+    command = [sys.executable, "-c", WHERE_FROM, str(tmp_path), cluster.master]
+    environment = {"JAVA_HOME": str(find_java().home), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(120), check=False)
+    found = re.search("^found (.*)$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stderr[-3000:]
+    assert "tocsin.zip/tocsin/detect/stepper.py" in found[1]
+
+
+@pytest.mark.long
+def test_the_loss_of_any_part_of_a_cluster_loses_nothing_and_tells_nobody_twice(tmp_path: Path, broker: Broker) -> None:
+    with spark_cluster(tmp_path / "cluster") as cluster:
+        losses, verdict = run(tmp_path / "far", broker, cluster)
+    told = "\n".join(str(loss) for loss in losses)
+    assert not verdict.faults, "\n".join([told, *verdict.faults])
+    assert verdict.findings > 20, "the load was too thin to prove anything"
+    assert [loss.what for loss in losses if not loss.same_process] == ["driver"], told
+
+
+def _has_jar(executor: psutil.Process, job: DetectJob) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return any(Path(executor.cwd()).glob("spark-sql-kafka-*.jar"))
+    return False

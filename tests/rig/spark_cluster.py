@@ -1,0 +1,123 @@
+"""A standalone Spark cluster from the PySpark wheel: a master and workers as processes on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tests.rig.waiting import await_that
+from tocsin.dev.servers.ports import free_ports
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.runtime import child_process
+
+START_SECONDS = 60.0
+CORES = 6
+"""Of each worker. More than the machine has: a real-time task that waits takes no time of a processor."""
+
+
+class SparkCluster:
+    """A master that keeps its applications over a restart, and workers; all end with the test process (Linux)."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self._folder, self._java = folder, find_java().home
+        self._port, self._page = free_ports(2)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers = [f"worker-{number}" for number in range(workers)]
+        self.master = f"spark://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start all of it, and wait until the workers have registered."""
+        self.start_master()
+        for name in self._workers:
+            self.start_worker(name)
+
+    def start_master(self) -> None:
+        """Start the master, and wait until it takes connections."""
+        options = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._page)]
+        self._start("master", "org.apache.spark.deploy.master.Master", options)
+        await_that(lambda: _answers(self._port), START_SECONDS, lambda: self.log("master"))
+
+    def start_worker(self, name: str = "worker-0") -> None:
+        """Start a worker, and wait until the master knows it."""
+        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(CORES), "--memory", "4g"]
+        before = self.log("master").count("Registering worker")
+        self._start(
+            name, "org.apache.spark.deploy.worker.Worker", [*options, "-d", str(self._folder / name), self.master]
+        )
+        registered = lambda: self.log("master").count("Registering worker") > before  # noqa: E731
+        await_that(registered, START_SECONDS, lambda: self.log(name)[-2000:])
+
+    def kill(self, name: str) -> None:
+        """End the master or a worker as a crash does; the executors of a worker end by themselves."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def forget(self) -> None:
+        """Remove what the master keeps of its applications; it must not run."""
+        shutil.rmtree(self._folder / "recovery")
+
+    def executors(self) -> list[psutil.Process]:
+        """The processes of the executors, of all applications."""
+        found = []
+        for name in self._workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += psutil.Process(self._processes[name].pid).children(recursive=True)
+        return [one for one in found if "java" in one.name()]
+
+    def log(self, name: str) -> str:
+        """What the master or a worker has written."""
+        path = self._folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def stop(self) -> None:
+        """End all of it."""
+        left = self.executors()
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        for executor in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                executor.kill()
+
+    def _start(self, name: str, program: str, options: list[str]) -> None:
+        spark = here().package("pyspark")
+        recovery = "-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory="
+        environment = os.environ | {
+            "JAVA_HOME": str(self._java),
+            "SPARK_HOME": str(spark),
+            "SPARK_SCALA_VERSION": "2.13",  # else each executor ends with "Cannot find any build directories"
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_MASTER_OPTS": f"{recovery}{self._folder / 'recovery'}",
+            "PYTHONPATH": "",
+        }
+        command = [*child_process.prefix(), str(spark / "bin" / "spark-class"), program, *options]
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
+    """Run a cluster in `folder` for the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = SparkCluster(folder, workers)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
