@@ -151,6 +151,15 @@ class Entities:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a job gets on a Spark cluster, `memory` in bytes; None stands for what the settings say."""
+
+    executors: int | None = None
+    cores: int | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DetectorSpec:
     """The declaration in a detector's file, as the platform reads it.
 
@@ -185,6 +194,7 @@ class DetectorSpec:
     notify: bool = True
     false_positives: str = ""
     memory: int | None = None
+    resources: Resources | None = None
     tables: tuple[str, ...] = ()
     forget_after: timedelta | None = None
     title: str
@@ -254,7 +264,7 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     runbook: str,
     stage: str,
     window: str | None,
-    **options: str | bool | list[str] | Entities,
+    **options: str | bool | list[str] | dict[str, int | str] | Entities,
 ) -> Callable[[_Detect], _Detect]:
     """Mark `detect` or `step` as the function of this file's detector; it stays an ordinary, testable function.
 

@@ -23,7 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tocsin.model.detector import Stage
+from tocsin.model.detector import Resources, Stage
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ class ViewSpec:
         total: columns of the key over whose other columns the rows are summed up for readers; () for no sums.
         owner: e-mail address that mails about its jobs go to.
         stage: draft and retired do not run, shadow and live do.
-        memory: see `tocsin.model.detector.DetectorSpec`.
+        memory, resources: see `tocsin.model.detector.DetectorSpec`.
         tables: names of the tables that it joins; see `tocsin.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
@@ -81,6 +81,7 @@ class ViewSpec:
     owner: str
     stage: Stage
     memory: int | None = None
+    resources: Resources | None = None
     tables: tuple[str, ...] = ()
     title: str
     doc: str
@@ -124,13 +125,13 @@ def view(
     window: str | None,
     owner: str,
     stage: str,
-    **options: str | list[str],
+    **options: str | list[str] | dict[str, int | str],
 ) -> Callable[[_View], _View]:
     """Mark `view` as the function of this file's view; it stays an ordinary, testable function.
 
     All arguments are literals. The meaning of each is that of the attribute of `ViewSpec` with its name; `options` are
-    `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total`, `memory`
-    and `tables`.
+    `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total`, `memory`,
+    `resources` and `tables`.
     """
 
     def mark(function: _View) -> _View:

@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+)
 
-from tocsin.model.detector import DetectorSpec, Entities, Levels, ScoreKind, Stage
+from tocsin.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
 from tocsin.model.flow import FlowSpec
 from tocsin.model.view import SinkKind, ViewSpec
-from tocsin.project.validation import Address, Duration, Size, Text, as_list
+from tocsin.project.validation import LEAST_MEMORY, Address, Duration, Size, Text, as_list
 
 Spec = DetectorSpec | FlowSpec | ViewSpec
 
@@ -74,6 +83,19 @@ class _Expected(BaseModel, extra="forbid"):
     table: Text | Literal[""] = ""
     seen_within: Duration | None = None
     minimum: Annotated[Any, AfterValidator(_limit)] = Entities.minimum
+
+
+class _Resources(BaseModel, extra="forbid"):
+    executors: Annotated[StrictInt, Field(ge=1, le=1000)] | None = None
+    cores: Annotated[StrictInt, Field(ge=1, le=1000)] | None = None
+    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] | None = None
+
+
+def _resources(declared: _Resources | None) -> Resources | None:
+    return None if declared is None else Resources(**dict(declared))
+
+
+OnCluster = Annotated[_Resources | None, AfterValidator(_resources)]
 
 
 def _entities(expected: _Expected | None, others: ValidationInfo) -> Entities | None:
@@ -161,6 +183,12 @@ class _Detector(_Declared):
         "spark.memory_mb unless declared, which is about 2 GB",
         None,
     )
+    resources: OnCluster = _key(
+        '{"executors": 4, "cores": 2, "memory": "1 GB"}',
+        "what it gets on a Spark cluster (docs/cluster.md): how many executors, with how many cores and how much heap; "
+        "what is left out is as in the setting spark.resources",
+        None,
+    )
     forget_after: Duration | None = _key(
         "duration", "for step, which needs it: the state of an entity begins anew after so long without an event", None
     )
@@ -185,6 +213,7 @@ class _View(_Declared):
     keep: Duration | None = None
     total: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
     memory: Size | None = None
+    resources: OnCluster = None
 
     @field_validator("total")
     @classmethod

@@ -18,6 +18,9 @@ from tocsin.model.names import valid_name
 from tocsin.model.source import ENVELOPE, ColumnType
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+LEAST_MEMORY = 512_000_000
+"""Heap of an executor in bytes, below which Spark does not start."""
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 

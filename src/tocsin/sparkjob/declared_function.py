@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from tocsin.model.detector import Resources
 from tocsin.model.errors import ConfigError
 from tocsin.project.code.case_code import CASES, without_cases
 from tocsin.runtime.time_limit import time_limit
@@ -33,6 +34,8 @@ class Declared(Prepared, Protocol):
     def version(self) -> str: ...  # noqa: D102
     @property
     def tables(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def resources(self) -> Resources | None: ...  # noqa: D102
 
 
 QueryFunction = Callable[[DataFrame | SourceEvents, JoinedTables | None], DataFrame]

@@ -8,6 +8,7 @@ import pytest
 from tocsin.model.detector import Entities, Levels, ScoreKind, Stage
 from tocsin.model.errors import ConfigError
 from tocsin.model.view import SinkKind
+from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.declaration import read_flow, read_spec, read_view
 
 GOOD = '''"""Bursts.
@@ -175,6 +176,16 @@ def test_a_name_that_cannot_be_used_everywhere_is_refused_with_a_better_one(
     assert read_spec(written(tmp_path, GOOD, valid)).name == valid
 
 
+def test_resources_that_are_declared_go_before_those_of_the_settings(tmp_path: Path) -> None:
+    plain = read_spec(written(tmp_path, GOOD))
+    text = GOOD.replace('stage="live"', 'stage="live", resources={"executors": 4, "memory": "2 GB"}')
+    spec = read_spec(written(tmp_path, text))
+    assert spec.version == plain.version
+    settings = ResourceSettings(executors=2, cores=3)
+    assert settings.with_declared(plain.resources) == settings
+    assert settings.with_declared(spec.resources) == ResourceSettings(executors=4, cores=3, memory=2_000_000_000)
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("900 MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("1GB", 1_000_000_000), ("0.5 MB", 500_000)]
 )
@@ -215,6 +226,10 @@ def test_tells_all_faults_at_once_with_line_key_and_nearest_name(tmp_path: Path)
         (('owner="a@example.com"', 'owner="a@b@c"'), "owner: must be one e-mail address, not 'a@b@c'"),
         (('stage="live"', 'stage="live", slide="1 hour"'), "slide: needs a window at least as long as itself"),
         (('stage="live"', 'stage="live", notify="no"'), "notify: must be a valid boolean"),
+        (('stage="live"', 'stage="live", resources={"executer": 2}'), "did you mean 'executors'"),
+        (('stage="live"', 'stage="live", resources={"cores": 0}'), "resources.cores: must be greater than or equal"),
+        (('stage="live"', 'stage="live", resources={"memory": 2}'), "resources.memory: must be a size such as"),
+        (('stage="live"', 'stage="live", resources=3'), "resources: must be keys with values, not 3"),
         (('stage="live"', 'stage="live", memory="1 TB"'), "memory: must be a size such as '900 MB' or"),
         (('stage="live"', 'stage="live", memory="0 GB"'), "memory: must be a size such as '900 MB' or"),
         (('stage="live"', 'stage="live", memory=1000'), "or '1.5 GB', not 1000"),

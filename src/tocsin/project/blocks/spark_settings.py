@@ -7,8 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tocsin.model.detector import Resources
 from tocsin.project.setting_blocks import LOOPBACK, SettingBlock
-from tocsin.project.validation import parse_size
+from tocsin.project.validation import LEAST_MEMORY, parse_size
 
 LOCAL = "local"
 _MASTER = re.compile(r"local|yarn|k8s://\S+|spark://[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
@@ -32,7 +33,7 @@ def _conf(options: dict[str, str]) -> dict[str, str]:
 
 
 class ResourceSettings(SettingBlock):
-    """The executors that each detector and view gets on a cluster.
+    """The executors that each detector and view gets on a cluster; a file may declare its own, `resources={...}`.
 
     Attributes:
         executors: how many.
@@ -43,7 +44,12 @@ class ResourceSettings(SettingBlock):
 
     executors: int = Field(default=2, ge=1, le=1000)
     cores: int = Field(default=4, ge=1, le=1000)
-    memory: Annotated[int, BeforeValidator(_bytes)] = Field(default=1_000_000_000, ge=512_000_000)
+    memory: Annotated[int, BeforeValidator(_bytes)] = Field(default=1_000_000_000, ge=LEAST_MEMORY)
+
+    def with_declared(self, declared: Resources | None) -> ResourceSettings:
+        """Return what a file gets that has `declared` some of it, or nothing."""
+        own = vars(declared) if declared is not None else {}
+        return self.model_copy(update={name: value for name, value in own.items() if value is not None})
 
     @property
     def slots(self) -> int:

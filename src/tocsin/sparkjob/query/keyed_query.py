@@ -74,7 +74,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
     ) -> None:  # fmt: skip
         """Prepare the query; `feeder_lag` asks how far behind the topics are that it begins with."""
         self.job, self.version, self.sources = job, declared.version, tuple(sources)
-        self._settings, self._declared, self.resources = settings, declared, settings.spark.resources
+        self._settings, self._declared = settings, declared
+        self.resources = settings.spark.resources.with_declared(declared.resources)
         self.reads = self._fed = self._topics()
         self.writes: tuple[str, ...] = ()
         self.used: dict[str, frozenset[str]] = {}

@@ -114,7 +114,9 @@ class Run:
         if needed > self.resources.slots:
             what = self.resources.sentence
             raise ConfigError.one(
-                PROJECT_FILE, f"{self.job} needs {needed} task slots at once; {what}", key="spark.resources"
+                PROJECT_FILE,
+                f"{self.job} needs {needed} task slots at once; {what} (its file may declare resources=)",
+                key="spark.resources",
             )
         reported, deadline = -1, time.monotonic() + SLOTS_SECONDS
         while True:

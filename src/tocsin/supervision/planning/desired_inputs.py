@@ -9,6 +9,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.flow import FlowSpec
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
+from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.catalog import Catalog
 from tocsin.project.keywords import ADDED_MEANING, DeclaredKind
 from tocsin.project.settings import Settings
@@ -67,9 +68,10 @@ def queries(
     It is replaced if its version changes, its source, the platform or `more`; what does not touch its results, such as
     owner and stage, replaces none.
     """
-    meaning = {*kind.meaning, *ADDED_MEANING}
 
     def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+        on_cluster = {"resources"} if settings.spark.master != LOCAL else set()
+        meaning = {*kind.meaning, *ADDED_MEANING, *on_cluster}
         made, spark = {}, _spark(settings)
         for name, spec in declared(catalog).items():
             if spec.stage.runs:
