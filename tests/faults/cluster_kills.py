@@ -58,14 +58,14 @@ class ClusterKiller:
                 "worker", lambda: self._cluster.kill("worker-1"), lambda: self._cluster.start_worker("worker-1")
             ),
             self._lose("master", lambda: self._cluster.kill("master"), self._cluster.start_master),
-            self._lose("master with its memory", self._forget),
             self._lose("driver", self._kill_driver),
         ]
 
     def _lose(self, what: str, kill: Callable[[], object], mend: Callable[[], object] = lambda: None) -> Loss:
         self._await_calm()
-        before, killed_at = self._installation.leader(DETECT).pid, time.time()
+        before = self._installation.leader(DETECT).pid
         kill()
+        killed_at = time.time()
         await_that(
             lambda: self._follower.back_at(killed_at) is not None,
             BACK_SECONDS,
@@ -82,12 +82,6 @@ class ClusterKiller:
 
     def _kill_executor(self) -> None:
         self._cluster.executors()[0].kill()
-
-    def _forget(self) -> None:
-        """Lose the master with what it knew of applications: the next one ends their executors."""
-        self._cluster.kill("master")
-        self._cluster.forget()
-        self._cluster.start_master()
 
     def _kill_driver(self) -> None:
         self._installation.kill(DETECT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -59,10 +58,6 @@ class SparkCluster:
         """End the master or a worker as a crash does; the executors of a worker end by themselves."""
         self._processes[name].kill()
         self._processes[name].wait()
-
-    def forget(self) -> None:
-        """Remove what the master keeps of its applications; it must not run."""
-        shutil.rmtree(self._folder / "recovery")
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors, of all applications."""

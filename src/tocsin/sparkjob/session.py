@@ -58,14 +58,13 @@ def streaming_session(
         ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
-    driver = settings.spark.driver_host if resources is not None else "127.0.0.1"
-    os.environ |= {"SPARK_LOCAL_IP": driver, "SPARK_LAUNCHER_OPTS": _QUICK_START}
+    os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
+    os.environ["SPARK_LAUNCHER_OPTS"] = _QUICK_START
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     scratch = scratch_folder(settings, job)
     _import_lightly()
-    options = (
-        _jvm(settings, scratch) | _engine(settings, scratch) | _streaming() | prepare_s3a(settings.storage, scratch)
-    )
+    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming()
+    options |= prepare_s3a(settings.storage, scratch)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
@@ -264,8 +263,7 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
 
 
 def _log_and_archive(settings: Settings) -> list[str]:
-    own = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    return [own, *use_archive(here())] if settings.spark.archive else [own]
+    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(use_archive(here()) if settings.spark.archive else ())]
 
 
 def _engine(settings: Settings, scratch: Path) -> dict[str, str]:

@@ -80,8 +80,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self.writes: tuple[str, ...] = ()
         self.used: dict[str, frozenset[str]] = {}
         self.left_out = {"removed_unread": 0, "skipped": 0}
-        self._text = declared.path.read_bytes()
-        self._shortest = min(source.lateness for source in sources)
+        self._text, self._shortest = declared.path.read_bytes(), min(source.lateness for source in sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, feeder_lag, few)
         self._folders = JobFolders.of(settings, job)

@@ -68,8 +68,8 @@ class QueryLoop:
                 if started is not None:
                     self._follow(started)
             except TransientError as error:
-                self._end_session(cluster_lost=isinstance(error, ClusterLost))
-                self._pause(str(error))
+                # A cluster without room is waited for, as Kafka is at the start.
+                self._pause(str(error), counts=not self._end_session(cluster_lost=isinstance(error, ClusterLost)))
             except (PySparkException, Py4JError) as error:
                 if not self._end_session(cluster_lost=self._has_lost_cluster()):
                     raise
@@ -114,9 +114,9 @@ class QueryLoop:
         except TransientError as error:
             return str(error)
 
-    def _pause(self, reason: str) -> None:
-        """Report that Kafka has failed, and give it a moment; raise when several attempts in a row have failed."""
-        self._retries += 1
+    def _pause(self, reason: str, *, counts: bool = True) -> None:
+        """Report what has failed, and give it a moment; raise when several that count have failed in a row."""
+        self._retries += counts
         if self._retries > _RETRIES:
             raise TransientError(reason)
         log.warning("query restarting", reason=reason, attempt=self._retries)
@@ -135,7 +135,7 @@ class QueryLoop:
             self._run.places = []
         if resources is not None and not self._reach(lambda: refusal_of_masters(self._settings.spark)):
             return False
-        slots = self._run.slots = self._work.slots(len(places))
+        slots = self._run.slots = self._work.slots(len(places)) if resources is None else resources.slots
         self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots, resources=resources)
         self._run.places = places
         listen(self._run.spark, self._progress.put)

@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.rig.waiting import patient
 from tocsin.provision.java import find_java
-from tocsin.sparkjob import jvm
+from tocsin.sparkjob.engine import jvm
 
 
 @pytest.fixture
