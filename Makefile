@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s lint format bench lock upgrade sbom python clean
+.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s faults lint format bench lock upgrade sbom python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ test-long: setup-s3 ## The tests marked `long` alone and one by one, about twelv
 
 test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd
 	@$(BIN)/pytest tests/kubernetes
+
+faults: setup ## Let everything go wrong that docs/faults.md names, four times, and write its table; three hours
+	@$(BIN)/python -m tests.faults
 
 test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes
 	@$(PYTEST) tests/unit

@@ -243,6 +243,7 @@ def streaks(written: list[tuple[datetime, str, str]]) -> dict[tuple[str, datetim
     return found | {(user, moment + silence): 100.0 for user, moment in last.items()}
 
 
+@pytest.mark.long
 def test_step_is_exact_through_a_kill_and_leaves_out_what_it_fails_on(job: DetectJob) -> None:
     """Events come late, twice and out of order; at last timers fire while nothing but ticks comes."""
     (job.settings.project / "detectors" / "streaks.py").write_text(STREAKS)

@@ -79,6 +79,7 @@ def run_and_stop(live: LiveJob) -> dict[int, int]:
     return live.job.position()
 
 
+@pytest.mark.long
 def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_published(live: LiveJob) -> None:
     job, topic = live.job, live.topic
     with ticking(topic):

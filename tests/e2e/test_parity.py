@@ -107,6 +107,7 @@ def backfill(one: Installation, commands: Commands) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_what_a_stream_has_dropped_is_told_as_late_or_quarantined_and_the_rest_agrees(one: Installation) -> None:
     stream(one)
     with Commands(one.environment()) as commands:

@@ -37,6 +37,7 @@ def _says_that_kafka_is_away(installation: Installation, job: str) -> bool:
     return report is not None and report.state is JobState.WAITING and report.reason != ""
 
 
+@pytest.mark.long
 def test_jobs_wait_for_kafka_at_start_and_in_the_middle_and_lose_nothing(own: Broker, tmp_path: Path) -> None:
     readers = (INGEST, DETECT, INDEXER)  # the notifier needs the alerts DB alone
     with Installation(tmp_path / "away", own) as one:

@@ -22,10 +22,11 @@ STOP_SECONDS = 20.0
 class Broker:
     """One broker with a folder of its own; it ends with the test process, however that one ends (Linux)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kafka: Kafka | None = None) -> None:
+        """`kafka` says how it is set up, if not as `tocsin dev up` does it."""
         port, controller_port = free_ports(2)
-        self._kafka = Kafka(folder, folder / "kafka.log", port, controller_port, find_java())
-        self._instance = f"test-broker-{port}"
+        self._kafka = kafka or Kafka(folder, folder / "kafka.log", port, controller_port, find_java())
+        self._instance = f"test-broker-{self._kafka.port}"
         self._runner = LocalRunner(self._instance, lambda _: self.log, tethered=True)
         self.log = folder / "kafka.log"
 
@@ -42,9 +43,13 @@ class Broker:
 
     def start(self) -> None:
         """Start it and wait until it serves clients."""
-        self._runner.start(self._kafka.launch(self._instance))
+        self.launch()
         await_that(lambda: self._kafka.waiting_for() is None or self._runner.exit_code(NAME) is not None, START_SECONDS)
         assert self._runner.exit_code(NAME) is None, "\n".join(self._runner.logs(NAME, 30))
+
+    def launch(self) -> None:
+        """Start it, without waiting for it."""
+        self._runner.start(self._kafka.launch(self._instance))
 
     def stop(self) -> None:
         """Stop it in order, by force if it does not."""

@@ -17,6 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.rig.broker import Broker
+from tests.rig.broker_set import BrokerSet
 from tests.rig.checkpoints import Logs
 from tests.rig.observed import Observed, low_limits
 from tests.rig.samples.project import copy_project
@@ -66,7 +67,7 @@ class MailSink:
 class Installation(Observed):
     """The jobs and the state of one test; leaving the `with` block ends all of it."""
 
-    def __init__(self, folder: Path, broker: Broker, **spark: Any) -> None:
+    def __init__(self, folder: Path, broker: Broker | BrokerSet, **spark: Any) -> None:
         """A project with the checkout's source and detector (with the limits of the load), and topics of its own.
 
         `spark` are fields of SparkSettings; real-time batches take 5 seconds unless said otherwise, so that there are

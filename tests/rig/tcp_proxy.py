@@ -1,4 +1,4 @@
-"""A connection between a client and a server that tests cut: nothing is refused then, and nothing answered."""
+"""A connection between clients and a server that tests cut: nothing is refused then, and nothing answered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _BYTES = 65536
 
 
 class TcpProxy:
-    """Forwards what comes to `port` to another port of this machine, unless it is cut."""
+    """Forwards what comes to `port`, a free one unless it is given, to another of this machine, unless it is cut."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, port: int = 0) -> None:
         self._target = target
-        self._listener = socket.create_server((_LOOPBACK, 0))
+        self._listener = socket.create_server((_LOOPBACK, port), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self._whole = threading.Event()
         self._whole.set()
@@ -31,6 +31,17 @@ class TcpProxy:
         """Let through what has waited, and all that comes."""
         self._whole.set()
 
+    def hang_up(self) -> None:
+        """End all connections, as a router does that has forgotten them."""
+        for one in self._sockets.copy():
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def lead_to(self, target: int) -> None:
+        """Forward to another port from now on, as an address does that fails over."""
+        self._target = target
+        self.hang_up()
+
     def close(self) -> None:
         self._whole.set()
         for one in (self._listener, *self._sockets):
@@ -41,9 +52,13 @@ class TcpProxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection((_LOOPBACK, self._target))
             except OSError:
                 return
+            try:
+                server = socket.create_connection((_LOOPBACK, self._target))
+            except OSError:
+                client.close()
+                continue
             self._sockets += [client, server]
             for source, sink in ((client, server), (server, client)):
                 threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
@@ -59,8 +74,8 @@ class TcpProxy:
 
 
 @contextlib.contextmanager
-def tcp_proxy(target: int) -> Iterator[TcpProxy]:
-    proxy = TcpProxy(target)
+def tcp_proxy(target: int, port: int = 0) -> Iterator[TcpProxy]:
+    proxy = TcpProxy(target, port)
     try:
         yield proxy
     finally:

@@ -141,8 +141,12 @@ class Kafka:
         shutil.rmtree(draft, ignore_errors=True)
         configuration = self.folder / "format.properties"
         configuration.write_text(self._properties(draft), encoding="utf-8")
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        words = ("format", f"--cluster-id={cluster}", "--config", str(configuration))  # it may begin with a dash
+        words = (
+            "format",
+            f"--cluster-id={self._cluster_id()}",
+            "--config",
+            str(configuration),
+        )  # it may begin with a dash
         done = subprocess.run(
             self._java(*_JVM, "kafka.tools.StorageTool", *words),
             env=_environment(),
@@ -157,6 +161,10 @@ class Kafka:
             raise ConfigError.one(self.folder, f"Kafka's storage cannot be formatted there: {output}")
         configuration.unlink()
         draft.rename(self._data)
+
+    def _cluster_id(self) -> str:
+        """Name the cluster that a new storage belongs to."""
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     def _java(self, *words: str) -> tuple[str, ...]:
         jars = here().jars("broker")

@@ -1,0 +1,70 @@
+"""The clock of the machine jumps, ahead and back, while jobs work."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.faults.findings import Differences, Told, expected_notifications
+from tests.faults.scene import under_load
+from tests.rig.broker import Broker
+from tests.rig.installation import Installation
+from tests.rig.waiting import await_that
+from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.supervision.job_states import Start
+from tocsin.supervision.runners.runner import Launch
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+# The JVM of a Spark job reads the clock in ways of its own, which the library does not all change.
+PYTHON_JOBS = (INDEXER, NOTIFIER)
+LIBRARY = next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), "")
+
+
+class FalseClocks(Installation):
+    """Indexer and notifier read the time from a clock that the test sets; all others have the true one."""
+
+    def set_ahead(self, seconds: int) -> None:
+        """Let them read a time that is so far from the true one."""
+        self._offset.write_text(f"{seconds:+d}\n")
+
+    @property
+    def _offset(self) -> Path:
+        return self.settings.state / "clock"
+
+    def launch(self, start: Start) -> Launch:
+        launch = super().launch(start)
+        if start.job not in PYTHON_JOBS:
+            return launch
+        clock = {"LD_PRELOAD": LIBRARY, "FAKETIME_TIMESTAMP_FILE": str(self._offset), "FAKETIME_NO_CACHE": "1"}
+        return replace(launch, environment={**launch.environment, **clock, "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+
+
+def _more_mails(installation: Installation, before: int) -> bool:
+    return len(installation.sink.mails) > before
+
+
+@pytest.mark.skipif(not LIBRARY, reason="needs libfaketime; run: apt-get install faketime")
+def test_a_clock_that_jumps_changes_no_finding_and_keeps_nobody_from_being_told(broker: Broker, tmp_path: Path) -> None:
+    with FalseClocks(tmp_path / "clock", broker) as one:
+        assert isinstance(one, FalseClocks)
+        one.settings.state.mkdir(parents=True)
+        one.set_ahead(0)
+        with under_load(one) as scene:
+            processes = scene.processes()
+            for seconds in (3600, 0, -3600, 0):
+                one.set_ahead(seconds)
+                mails = len(one.sink.mails)
+                scene.await_findings()
+                await_that(
+                    partial(_more_mails, one, mails), 40, lambda: one.log(INDEXER)[-2000:] + one.log(NOTIFIER)[-2000:]
+                )
+            assert scene.processes() == processes
+            verdict = scene.verdict()
+        assert verdict.differences == Differences([], [], []), verdict.faults
+        told, wanted = Told.of(one).sent, expected_notifications(scene.load.truth.findings())
+        # What waits for a few seconds, lest a page follows the mail, does not wait when the clock jumps ahead.
+        assert [user for user, kind in wanted.items() if told[user] not in ([kind], ["email", kind])] == []
