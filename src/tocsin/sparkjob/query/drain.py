@@ -17,6 +17,7 @@ from tocsin.model.source import ingested_at, is_tick
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.storage.job_folders import stored_folder
 
 SLACK = timedelta(seconds=2)
 """Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
@@ -143,7 +144,7 @@ def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime |
     found = []
     for feeder in feeders:
         with TopicSet(settings, feeder.job, feeder.reads(settings.names)) as topics:
-            committed = read_committed(settings.checkpoint(feeder.job) / "query") or {}
+            committed = read_committed(stored_folder(settings, feeder.job) / "query") or {}
             found.append(oldest(topics, committed, appended_at if feeder.is_ingest else came_in_at))
     return min((moment for moment in found if moment is not None), default=None)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
@@ -12,6 +14,10 @@ from tests.rig.samples.checkpoints import P0, P1
 from tocsin.kafka.topic_set import Place, Position, TopicSet
 from tocsin.model.errors import TransientError
 from tocsin.model.source import ingested_at, tick_value
+from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.project.feeding import Feeder
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.query import drain
 from tocsin.sparkjob.query.drain import (
     FEW_RECORDS,
     SLACK,
@@ -20,6 +26,7 @@ from tocsin.sparkjob.query.drain import (
     WatermarkDelay,
     decide,
     is_too_narrow,
+    unread_upstream,
 )
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -216,3 +223,16 @@ def test_what_was_looked_at_counts_no_longer_for_a_job_that_begins_elsewhere() -
     job.delay.forget_backlog()
     job.delay.choose(job.topic, {P0: 0})
     assert job.delay.decision.is_draining
+
+
+def test_what_a_feeder_has_read_stands_where_checkpoints_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = StorageSettings(checkpoints=f"file:{tmp_path}/shared")
+    settings = Settings(project=tmp_path, state=tmp_path / "state", instance="one", storage=storage)
+    asked: list[object] = []
+    monkeypatch.setattr(drain, "TopicSet", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(drain, "read_committed", asked.append)
+    monkeypatch.setattr(drain, "oldest", lambda *_: None)
+    assert unread_upstream(settings, [Feeder("ingest:logins", ("logins",), is_ingest=True)]) is None
+    assert asked == [tmp_path / "shared" / "ingest__logins" / "query"]
