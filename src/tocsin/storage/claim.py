@@ -1,6 +1,7 @@
 """Let one installation use a folder of checkpoints: two would write each other's state.
 
-Each writes its mark, then looks for others. So of two that begin at once at least one finds the other.
+Each looks for other marks, and writes none where there is one. Then it writes its own and looks again, so of two that
+begin at once at least one finds the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.storage.job_folders import checkpoint_root, stored_elsewhere
-from tocsin.storage.stored_path import remove_tree
+from tocsin.storage.stored_path import StoredPath, remove_tree
 
 _MARKS = "owners"
 
@@ -42,20 +43,24 @@ def claim(settings: Settings) -> None:
     mark = OwnerMark(
         instance=settings.instance, host=socket.gethostname(), state=str(settings.state), at=datetime.now(UTC)
     )
-    was_there = (marks / own).exists()
-    state_file.write(marks / own, OwnerMark, mark)
-    others = sorted(path.name for path in marks.glob("*.json") if path.name != own)
-    if not others:
-        return
-    if not was_there:
-        (marks / own).unlink(missing_ok=True)
-    other = state_file.read(marks / others[0], OwnerMark, None)
-    who = f"'{others[0].removesuffix('.json')}'"
+    if (found := _other(marks, own)) is None:
+        was_there = (marks / own).exists()
+        state_file.write(marks / own, OwnerMark, mark)
+        if (found := _other(marks, own)) is None:
+            return
+        if not was_there:
+            (marks / own).unlink(missing_ok=True)
+    other = state_file.read(marks / found, OwnerMark, None)
+    who = f"'{found.removesuffix('.json')}'"
     if other is not None:
         who += f" (its last job started at {other.at:%Y-%m-%d %H:%M} UTC on {other.host}, state folder {other.state})"
     what = f"belongs to installation {who}, this is '{settings.instance}'; choose another prefix"
-    what += f", or remove {marks / others[0]} if that one is gone"
+    what += f", or remove {marks / found} if that one is gone"
     raise ConfigError.one(settings.storage.checkpoints, what, key="storage.checkpoints")
+
+
+def _other(marks: StoredPath, own: str) -> str | None:
+    return min((path.name for path in marks.glob("*.json") if path.name != own), default=None)
 
 
 def remove_stored(settings: Settings) -> None:
