@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import subprocess
+import threading
+import time
 from typing import Any
 
 from pyspark import SparkContext
@@ -64,27 +66,30 @@ def end_after(seconds: float) -> None:
     """
     if SparkContext._jvm is None:
         return
-    _halt.schedule(round(max(0.0, seconds) * 1000))
+    _halt.schedule(time.monotonic() + seconds)
 
 
 class _Halt:
     """A timer in the JVM that halts it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a timer that two threads set, and only one of them cancels, halts a good JVM
         self._jvm: Any = None
         self._timer: Any = None
         self._task: Any = None
         self._pending: Any = None
 
-    def schedule(self, milliseconds: int) -> None:
-        """Set the timer, and take back what was set before."""
-        if self._jvm is not SparkContext._jvm:
-            self._prepare(SparkContext._jvm, SparkContext._gateway)
-        before = self._pending
-        unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
-        self._pending = self._timer.schedule(self._task, milliseconds, unit)
-        if before is not None:
-            before.cancel(False)
+    def schedule(self, deadline: float) -> None:
+        """Set the timer to `deadline` on the monotonic clock, and take back what was set before."""
+        with self._lock:
+            if self._jvm is not SparkContext._jvm:
+                self._prepare(SparkContext._jvm, SparkContext._gateway)
+            before = self._pending
+            unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+            milliseconds = round(max(0.0, deadline - time.monotonic()) * 1000)
+            self._pending = self._timer.schedule(self._task, milliseconds, unit)
+            if before is not None:
+                before.cancel(False)
 
     def _prepare(self, jvm: Any, gateway: Any) -> None:
         handles, runtime = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.Runtime.getRuntime()
