@@ -33,7 +33,7 @@ from tocsin.sparkjob.failures import FailsOnAll, Unwritable, is_kafka, is_store,
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import read_topics
 from tocsin.storage.job_folders import JobFolders
-from tocsin.storage.stored_path import StoredPath
+from tocsin.storage.stored_path import ObjectPath, StoredPath
 
 _FILE = "set-aside.json"
 _FAILURES = 2
@@ -120,6 +120,7 @@ class Poison:
 
     def __init__(self, folders: JobFolders) -> None:
         self._folder, self._disk = folders.stored, folders.local
+        self._in_store = isinstance(self._folder, ObjectPath)
         self._state = _read(self._folder)
         self._failing: list[RuntimeError] = []
 
@@ -140,7 +141,7 @@ class Poison:
     def count_failure(self, error: str, position: Position) -> bool:
         """Note that the query, at `position`, has failed with `error`; True when another try makes sense."""
         before = self._state if self._state.position == position else _Kept()
-        is_outage = is_kafka(error) or is_store(error) or is_unwritable(error)
+        is_outage = is_kafka(error) or (self._in_store and is_store(error)) or is_unwritable(error)
         failures, outages = before.failures + (not is_outage), before.outages + is_outage
         self._save(position=position, failures=failures, outages=outages)
         return not is_outage

@@ -202,7 +202,7 @@ class QueryLoop:
         if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
             log.info("query restarting", reason=growth)
             return
-        if is_store(error):
+        if self._settings.storage.is_remote and is_store(error):
             raise TransientError(f"the object store of checkpoints failed: {root_cause(RuntimeError(error))}")
         if is_kafka(error) or self._missing() is not None:
             raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")

@@ -20,6 +20,7 @@ from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.poison import Poison, SetAside, SuspectSpan, find_poison
 from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.stored_path import ObjectPath
 
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
 TICK = b'{"tick":true,"event_time":"2026-11-19T12:00:00.000000Z"}'
@@ -234,3 +235,11 @@ def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text:
     run.topics.bounds.side_effect = TransientError("cannot reach Kafka")
     with pytest.raises(TransientError):
         poison._failure(run, {P0: 0}, SuspectSpan(P0, 0, 1), write)
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_an_error_of_an_object_store_is_an_outage_where_there_is_one(tmp_path: Path, *, in_store: bool) -> None:
+    store = MagicMock()
+    store.read.side_effect = FileNotFoundError
+    poison = Poison(JobFolders(tmp_path, ObjectPath(store, "bucket/prefix") if in_store else None))
+    assert poison.count_failure("at software.amazon.awssdk.core.exception", {P0: 7}) is not in_store
