@@ -106,7 +106,7 @@ def test_checkpoints_gaps_and_backups_work_the_same(folders: JobFolders, tmp_pat
     begin_at(base, "f1", {place_of("events.logins", 0): 5}, MOMENT)
     begin_at(base, "f2", {place_of("events.logins", 0): 9}, MOMENT + timedelta(hours=1))
     assert whole_since(base, "f2") == MOMENT + timedelta(hours=1)
-    remove_other_checkpoints(folders, {"f2"})
+    remove_other_checkpoints(settings_in(tmp_path, StorageSettings()), folders, {"f2"})
     assert {one.parent.name for one in base.glob("*/start.json")} == {"f2"}
     gap = Gap(topic="t", cause=Cause.SKIPPED, found_at=MOMENT, since=None, until=MOMENT, partitions={})
     record(base, gap)

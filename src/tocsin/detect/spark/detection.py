@@ -72,7 +72,7 @@ class Detection(KeyedQuery[DetectorPlan]):
         checkpoint = open_checkpoint(self._folders, name, run.topics, needed, unread)
         versions = keep_version(self._settings, self.job, self.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
-            remove_other_checkpoints(self._folders, {version.fingerprint for version in versions})
+            remove_other_checkpoints(self._settings, self._folders, {version.fingerprint for version in versions})
         return checkpoint
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, oldest, partition_of
+from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lock import LockHeld
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
 from tocsin.sparkjob.query.progress import batches_in, offsets_of, watermark_of
@@ -165,11 +167,11 @@ def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from
         _begin(base / fingerprint, _Beginning(offsets, publish_from))
 
 
-def remove_other_checkpoints(folders: JobFolders, fingerprints: Collection[str]) -> None:
-    """Remove the checkpoints in `folders` whose fingerprint is not among these, and that no process writes."""
+def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprints: Collection[str]) -> None:
+    """Remove checkpoints with none of these fingerprints that no process writes; errors as of `try_lead`."""
     for start in folders.stored.glob(f"*/{_START}"):
         if (name := start.parent.name) not in fingerprints:
-            with contextlib.suppress(LockHeld), hold(folders.local / name / "lock"):
+            with contextlib.suppress(LockHeld), try_lead(settings, folders.local / name / "lock"):
                 remove_tree(start.parent)
                 remove_tree(folders.local / name)
 

@@ -106,7 +106,7 @@ class Computation(KeyedQuery[QueryPlan]):
             begin_at(self._folders.stored, name, self._history.offsets, self._history.since)
             note_begun(self._folders.stored, name)
         checkpoint = open_checkpoint(self._folders, name, run.topics, Needed(None, self.plan.reach), lambda: None)
-        remove_other_checkpoints(self._folders, {name})
+        remove_other_checkpoints(self._settings, self._folders, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
         begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
         self._build = f"{name}-{checkpoint.query.name}" if begun_anew else name

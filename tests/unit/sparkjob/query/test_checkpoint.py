@@ -13,6 +13,7 @@ from tests.rig.samples.checkpoints import P0, P1, batch
 from tests.rig.samples.checkpoints import TOPIC as NAME
 from tocsin.kafka.reader import CameAt
 from tocsin.kafka.topic_set import Place, Position, TopicSet, place_of
+from tocsin.project.settings import Settings
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
@@ -295,9 +296,9 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
         opened(tmp_path, topic, fingerprint)
     (tmp_path / "versions").mkdir()
     with hold(tmp_path / "f2" / "lock"):
-        remove_other_checkpoints(JobFolders(tmp_path), {"f3"})
+        remove_other_checkpoints(Settings(), JobFolders(tmp_path), {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
-    remove_other_checkpoints(JobFolders(tmp_path), {"f3"})
+    remove_other_checkpoints(Settings(), JobFolders(tmp_path), {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}
 
 
