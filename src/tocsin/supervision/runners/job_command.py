@@ -24,6 +24,12 @@ _INHERITED = (
     *("TOCSIN_HOME", "JDK_JAVA_OPTIONS"),
 )
 _INHERITED_ON_CLUSTERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG")  # they say where YARN and Kubernetes are
+# The role of a machine or container, as Amazon's clients find it; the keys themselves are in files.
+_INHERITED_FOR_STORES = (
+    *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME", "AWS_PROFILE"),
+    *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+)
 
 
 def job_launch(
@@ -48,7 +54,11 @@ def job_launch(
 def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
     """The environment of a job: what it needs of ours, and exactly these settings, whatever files come to say later."""
     paths = here()
-    inherited = _INHERITED if settings.spark.master == LOCAL else (*_INHERITED, *_INHERITED_ON_CLUSTERS)
+    inherited = (
+        *_INHERITED,
+        *(_INHERITED_ON_CLUSTERS if settings.spark.master != LOCAL else ()),
+        *(_INHERITED_FOR_STORES if settings.storage.is_remote else ()),
+    )
     python = str(paths.venv / "bin" / "python")
     return {
         **{name: os.environ[name] for name in inherited if name in os.environ},

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.runners.job_command import job_environment, job_launch
@@ -52,6 +53,17 @@ def test_nothing_of_airflow_python_or_another_spark_reaches_a_job(
     assert not {*foreign, "TOCSIN_KAFKA__BOOTSTRAP_SERVERS"} & environment.keys()
     assert environment["SPARK_HOME"].endswith("/pyspark")
     assert environment["JAVA_HOME"] == "/java"
+
+
+def test_a_job_finds_the_role_for_its_object_store_and_no_other_does(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_PROFILE"}
+    for name in (*names, "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    stored = settings.model_copy(update={"storage": StorageSettings(checkpoints="s3a://bucket/prefix")})
+    found = [{name for name in job_environment(one, Path("/java")) if "AWS" in name} for one in (settings, stored)]
+    assert found == [set(), names]
 
 
 @pytest.mark.parametrize(
