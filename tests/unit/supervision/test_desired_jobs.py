@@ -157,6 +157,7 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
         (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier"}),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
         (lambda s: {"spark": SparkSettings(master="spark://127.0.0.1:1")}, SPARK - {INGEST}),
+        (lambda s: {"spark": SparkSettings(driver_host="jobs", conf={"spark.a": "b"})}, set()),
         (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
     ],
 )
@@ -197,6 +198,16 @@ def test_a_changed_flow_hands_over(tmp_path: Path) -> None:
     assert before["flow:words"].hands_over
     _edit(tmp_path / "flows" / "words.py", "word != ''", "word != 'a'")
     assert _changed(before, _jobs(tmp_path)) == {"flow:words"}
+
+
+def test_a_cluster_concerns_no_flow_and_takes_the_hand_over_from_detectors(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "words", tmp_path / "words")
+    spark = SparkSettings(master="spark://127.0.0.1:1")
+    on_cluster = Settings(project=tmp_path / "words", spark=spark)
+    assert "flow:words" not in _changed(_jobs(tmp_path / "words"), _jobs(tmp_path / "words", on_cluster))
+    assert _jobs(tmp_path / "words", on_cluster)["flow:words"].hands_over
+    assert _jobs(project)[DETECTOR].hands_over
+    assert not _jobs(project, Settings(project=project, spark=spark))[DETECTOR].hands_over
 
 
 def test_a_changed_view_replaces_the_job_that_computes_it_and_another_owner_does_not(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.catalog import Catalog
-from tocsin.project.keywords import ADDED_MEANING, DeclaredKind
+from tocsin.project.keywords import ADDED_MEANING, FLOW, DeclaredKind
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.planning.job_inputs import Inputs, digest, inputs_of, remarks_of, spec_of
@@ -70,9 +70,10 @@ def queries(
     """
 
     def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-        on_cluster = {"resources"} if settings.spark.master != LOCAL else set()
-        meaning = {*kind.meaning, *ADDED_MEANING, *on_cluster}
-        made, spark = {}, _spark(settings)
+        is_on_cluster = kind is not FLOW and settings.spark.master != LOCAL
+        meaning = {*kind.meaning, *ADDED_MEANING, *({"resources"} if is_on_cluster else ())}
+        unused = set() if is_on_cluster else _ON_CLUSTERS
+        made, spark = {}, _spark(settings, but=unused)
         for name, spec in declared(catalog).items():
             if spec.stage.runs:
                 sources = [catalog.source(one) for one in spec.sources]
@@ -83,7 +84,7 @@ def queries(
                 made[name] = _desired(
                     settings, code, spark, own, more(catalog, spec), *parts, besides=vars(spec), heavy=True,
                     memory_bytes=memory_limit(settings, sources, getattr(spec, "memory", None)),
-                    hands_over=hands_over,
+                    hands_over=hands_over and not is_on_cluster,  # a full cluster has no room for both
                 )  # fmt: skip
         return made
 
