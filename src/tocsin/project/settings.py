@@ -20,8 +20,8 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.names import Names, file_name
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
+from tocsin.project.blocks.storage_settings import FILE, S3, StorageSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.setting_blocks import (
     AirflowSettings,
@@ -73,9 +73,13 @@ class Settings(BaseSettings):
     leases: LeaseSettings = LeaseSettings()
 
     @model_validator(mode="after")
-    def _named(self) -> Settings:
+    def _fits_together(self) -> Settings:
         if self.storage.checkpoints is not None and self.instance == _UNNAMED:
             what = "storage.checkpoints needs `instance`, a name for this installation: it marks the folder as its own"
+            raise ValueError(what)
+        if self.storage.is_remote and self.spark.master != LOCAL:
+            what = f"storage.checkpoints on {S3} cannot be used with spark.master = '{self.spark.master}': executors "
+            what += f"have neither archives nor credentials for it; name a folder that they share, {FILE}/shared/folder"
             raise ValueError(what)
         return self
 
@@ -126,6 +130,10 @@ class Settings(BaseSettings):
         """File that says who may send to the log drain; None when nobody may."""
         file = self.drain.credentials_file
         return None if file is None else self.project / file
+
+    def apart(self, state: Path) -> Settings:
+        """Return a copy for a trial in the folder `state`, which shares neither checkpoints nor leases with any job."""
+        return self.model_copy(update={"state": state, "storage": StorageSettings(), "leases": LeaseSettings()})
 
     def checkpoint(self, job: str) -> Path:
         """Folder of `job`: its locks, and what it must find again unless `storage.checkpoints` puts that elsewhere."""

@@ -32,6 +32,9 @@ def faults_of(folder: Path, spark: str) -> list[str]:
         ),
         ('resources = { memory = "9 MB" }', "spark.resources.memory: must be greater than or equal to 512000000"),
         ('conf = { "authenticate" = "true" }', "spark.conf: names 'authenticate'; every option of Spark begins with"),
+        ('conf = { "spark.authenticate.secret" = "x" }', "spark.conf: names 'spark.authenticate.secret', which looks"),
+        ('conf = { "spark.hadoop.fs.s3a.ACCESS.KEY" = "x" }', "spark.conf: names 'spark.hadoop.fs.s3a.ACCESS.KEY'"),
+        ('conf = { "spark.ssl.keyPassword" = "x" }', "spark.conf: names 'spark.ssl.keyPassword', which looks"),
         (
             'master = "yarn"',
             "spark: master = 'yarn' also needs driver_host: executors elsewhere cannot reach 127.0.0.1",
@@ -42,6 +45,22 @@ def faults_of(folder: Path, spark: str) -> list[str]:
 def test_a_place_that_cannot_be_is_a_fault(tmp_path: Path, spark: str, told: str) -> None:
     (fault,) = faults_of(tmp_path, spark)
     assert fault.startswith(told)
+
+
+def test_files_of_secrets_and_names_of_kubernetes_are_no_secrets() -> None:
+    keys = ("spark.authenticate.secret.file", "spark.kubernetes.executor.secrets.kafka", "spark.authenticate")
+    SparkSettings(conf=dict.fromkeys(keys, "/x"))
+
+
+def test_an_object_store_does_not_go_with_a_cluster(tmp_path: Path) -> None:
+    cluster = 'instance = "prod"\n[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"\n[storage]\ncheckpoints = '
+    (tmp_path / "tocsin.toml").write_text(cluster + '"s3a://bucket/prefix"\n')
+    with pytest.raises(
+        ConfigError, match=r"cannot be used with spark.master = 'spark://one:7077'.* a folder that they"
+    ):
+        load_settings(tmp_path)
+    (tmp_path / "tocsin.toml").write_text(cluster + '"file:/mnt/shared"\n')
+    assert not load_settings(tmp_path).storage.is_remote
 
 
 def test_a_cluster_is_its_masters_and_what_each_job_gets(tmp_path: Path) -> None:

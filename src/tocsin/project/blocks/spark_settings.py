@@ -13,6 +13,9 @@ from tocsin.project.validation import LEAST_MEMORY, parse_size
 
 LOCAL = "local"
 _MASTER = re.compile(r"local|yarn|k8s://\S+|spark://[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
+_SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
+_NO_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
+"""Names of files and switches; those of Kubernetes are the names of Secrets, and where they are mounted."""
 _HERE = ("localhost", LOOPBACK)
 
 
@@ -29,6 +32,11 @@ def _bytes(value: object) -> object:
 def _conf(options: dict[str, str]) -> dict[str, str]:
     if strange := [key for key in options if not key.startswith("spark.")]:
         raise ValueError(f"names '{strange[0]}'; every option of Spark begins with 'spark.'")
+    if secret := [key for key in options if _SECRET.search(key) and not _NO_SECRET.search(key)]:
+        raise ValueError(
+            f"names '{secret[0]}', which looks like a secret, and would show it on command lines; name a file"
+            " that holds it, such as spark.authenticate.secret.file"
+        )
     return options
 
 
