@@ -82,7 +82,7 @@ def rehearsal(settings: Settings, kafka: KafkaSettings, folder: Path) -> Iterato
         (folder / file).parent.mkdir(parents=True)
         (folder / file).write_text(text, encoding="utf-8")
     own = kafka.model_copy(update={"topic_prefix": f"{kafka.topic_prefix}experiment-{uuid.uuid4().hex[:8]}."})
-    made = settings.model_copy(update={"project": folder, "state": folder / "state", "kafka": own})
+    made = settings.apart(folder / "state").model_copy(update={"project": folder, "kafka": own})
     try:
         ensure_topics(made, read_catalog(folder))
         path = store_path(made, VIEW)

@@ -132,7 +132,7 @@ def planning_session(settings: Settings) -> Iterator[SparkSession]:
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     with tempfile.TemporaryDirectory() as folder:
-        own = settings.model_copy(update={"state": Path(folder)})
+        own = settings.apart(Path(folder))
         clean_scratch(own, _PLANNING)
         with _said_to(Path(folder) / "spark.log"):
             spark = streaming_session(own, job=_PLANNING, slots=1)

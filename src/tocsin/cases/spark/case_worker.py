@@ -123,7 +123,7 @@ class CaseLab:
     def _session(self, settings: Settings) -> SparkSession:
         if self._spark is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
-            own = settings.model_copy(update={"state": self._folder / "state"})
+            own = settings.apart(self._folder / "state")
             clean_scratch(own, _JOB)
             self._spark = streaming_session(own, job=_JOB, slots=_SLOTS)
             self._spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
