@@ -27,12 +27,12 @@ from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.model.names import DRAIN, EXPORTER, WEB
+from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
 from tocsin.runtime import logs
 from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.lock import LockHeld, hold
-from tocsin.storage.claim import remove_stored
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import instance_of
@@ -71,13 +71,12 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
         StackRuns: one runs on this state folder already.
         TocsinError: a server does not come up; says why, with the end of its log.
     """
+    _refuse_shared(load_settings(project))
     state = load_settings(project).state
     state_folder.prepare(state)
     with hold_state(state):
         sweep(load_settings(project), jobs=options.reset)
-        _refuse_cluster(load_settings(project))
         if options.reset:
-            remove_stored(load_settings(project))
             state_folder.wipe(state)
             state_folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings
@@ -112,10 +111,19 @@ def sweep(settings: Settings, *, jobs: bool = True) -> int:
     return count
 
 
-def _refuse_cluster(settings: Settings) -> None:
+def _refuse_shared(settings: Settings) -> None:
+    """Refuse settings of an installation in production: with another Kafka its checkpoints would become worthless."""
     if settings.runner.kind != "local":
         what = 'must be "local" for a stack, whose servers no other machine can reach; see docs/kubernetes.md'
         raise ConfigError.one("the settings", what, key="runner.kind")
+    shared = {
+        "storage.checkpoints": settings.storage.checkpoints is not None,
+        "leases": settings.leases.is_on,
+        "spark.master": settings.spark.master != LOCAL,
+    }
+    what = "must be left out for a stack, which has a Kafka of its own and must not touch what other machines share"
+    if found := [key for key, is_set in shared.items() if is_set]:
+        raise ConfigError.one("the settings", f"{what}; give it a project without", key=found[0])
 
 
 def servers_instance(settings: Settings) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.dev.launcher import servers_instance, sweep
+from tocsin.dev.launcher import Options, servers_instance, sweep, up
+from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.process_labels import Labels, instance_of
@@ -26,3 +29,19 @@ def test_jobs_are_left_to_be_adopted_and_servers_are_not(tmp_path: Path, *, jobs
         sweep(settings)
         for runner in runners.values():
             assert not runner.list()
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("storage.checkpoints", 'instance = "prod"\n[storage]\ncheckpoints = "file:/mnt/shared"'),
+        ("leases", '[leases]\ndatabase = "postgresql://u@db/leases"'),
+        ("spark.master", '[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"'),
+        ("runner.kind", '[runner]\nkind = "kubernetes"\nimage = "tocsin"'),
+    ],
+)
+def test_a_stack_touches_nothing_that_machines_share(tmp_path: Path, key: str, lines: str) -> None:
+    (tmp_path / "tocsin.toml").write_text(lines)
+    with pytest.raises(ConfigError, match=f"{key}: must be"):
+        up(tmp_path, Options(reset=True), MagicMock(), threading.Event())
+    assert not (tmp_path / ".tocsin").exists()
