@@ -35,7 +35,7 @@ from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings
 from tocsin.runtime.heartbeat import read_beat
 
-LENGTH, SHORT = 20.0, 8.0
+LENGTH, SHORT = 20.0, 15.0
 PLAIN = (INDEXER, NOTIFIER)
 
 
