@@ -141,12 +141,8 @@ class Kafka:
         shutil.rmtree(draft, ignore_errors=True)
         configuration = self.folder / "format.properties"
         configuration.write_text(self._properties(draft), encoding="utf-8")
-        words = (
-            "format",
-            f"--cluster-id={self._cluster_id()}",
-            "--config",
-            str(configuration),
-        )  # it may begin with a dash
+        cluster = f"--cluster-id={self._cluster_id()}"  # in one word, for it may begin with a dash
+        words = ("format", cluster, "--config", str(configuration))
         done = subprocess.run(
             self._java(*_JVM, "kafka.tools.StorageTool", *words),
             env=_environment(),
