@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.project.settings import Settings
@@ -17,7 +20,7 @@ _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
 # Itself, and one batch over history at a time.
 _MEMORY = "2560Mi"
 _ADDRESSES = (
-    *(("alerts", "database"), ("history", "catalog")),
+    *(("alerts", "database"), ("history", "catalog"), ("leases", "database")),
     *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
 )
 
@@ -74,11 +77,22 @@ def _check(settings: Settings) -> None:
         faults.append(Fault("the settings", "name the installation: its jobs carry that in the cluster", "instance"))
     for block, key in _ADDRESSES:
         address = getattr(getattr(settings, block), key)
-        if address and urlsplit(address).password:
+        if address and _has_password(address):
             what = f"holds a password; put it into the Secret {settings.runner.secret or 'of runner.secret'}, as a file"
             faults.append(Fault("the settings", what, key=f"{block}.{key}"))
     if faults:
         raise ConfigError(faults)
+
+
+def _has_password(address: str) -> bool:
+    """Look for a password in a URL, in its query, or in libpq's form `host=db password=x`."""
+    parts = urlsplit(address)
+    if parts.password or "password" in parse_qs(parts.query):
+        return True
+    try:
+        return "password" in conninfo_to_dict(address)
+    except psycopg.ProgrammingError:  # a path, or the address of another kind of database
+        return False
 
 
 def _variables(settings: Settings) -> dict[str, str]:

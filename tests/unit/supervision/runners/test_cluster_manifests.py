@@ -10,6 +10,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.rig.stack import ROOT
 from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.setting_blocks import AlertSettings, KafkaSettings
 from tocsin.project.settings import Settings
@@ -32,7 +33,11 @@ def objects_of_job(settings: Settings, job: str = "detector:failed_logins", **mo
     launch = Launch(
         labels=Labels(instance_of(settings), job, "v1"),
         command=("python",),
-        environment={"TOCSIN_ALERTS": '{"database": "postgresql://u:hunter2@db/x"}', "TZ": "UTC"},
+        environment={
+            "TOCSIN_ALERTS": '{"database": "postgresql://u:hunter2@db/x"}',
+            "TOCSIN_LEASES": '{"database": "host=db password=hunter3"}',
+            "TZ": "UTC",
+        },
         directory=settings.state,
         log=settings.log(job),
         **more,
@@ -69,17 +74,27 @@ def test_the_command_prints_yaml_that_a_linter_and_a_reader_take(tmp_path: Path)
 
 def test_no_password_is_in_sight(tmp_path: Path) -> None:
     made, environment, secrets = objects_of_job(settings_of(tmp_path))
-    assert "hunter2" in str(secrets)
-    assert "hunter2" not in str((made, environment))
+    for password in ("hunter2", "hunter3"):
+        assert password in str(secrets)
+        assert password not in str((made, environment))
 
 
-def test_all_that_does_not_fit_a_cluster_is_said_at_once(tmp_path: Path) -> None:
-    alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://tocsin:hunter2@db/tocsin",
+        "postgresql://tocsin@db/tocsin?password=hunter2",
+        "host=db user=tocsin password=hunter2",
+    ],
+)
+def test_all_that_does_not_fit_a_cluster_is_said_at_once(tmp_path: Path, address: str) -> None:
+    alerts, leases = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts"), LeaseSettings(database=address)
     wrong = {"instance": "local", "kafka": KafkaSettings(), "runner": RunnerSettings(), "alerts": alerts}
+    wrong["leases"] = leases
     with pytest.raises(ConfigError) as error:
         manifests(settings_of(tmp_path, **wrong))
     keys = {fault.key for fault in error.value.faults}
-    assert keys == {"runner.kind", "kafka.bootstrap_servers", "instance", "alerts.database"}
+    assert keys == {"runner.kind", "kafka.bootstrap_servers", "instance", "alerts.database", "leases.database"}
     assert "hunter2" not in str(error.value)
 
 
