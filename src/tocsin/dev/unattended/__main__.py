@@ -54,7 +54,7 @@ def _keep(settings: Settings, crew: Crew, rounds: HistoryRounds, stop: threading
     begun = False
     while not stop.wait(_TICK_SECONDS):
         lacks = topics.missing(catalog.read())
-        begun = begun or lacks is None
+        begun = begun or lacks is None or topics.is_refused  # each job says itself which topic it lacks
         settled = crew.tick(start=begun)
         rotate(settings.log(LOG))
         shown.show([Part(TOPICS, lacks is None, lacks or "ready", failing=lacks is not None), *crew.lines()])

@@ -1,0 +1,32 @@
+"""The topics of all that is declared: what happens when Kafka refuses to make them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.rig.samples.project import copy_project
+from tocsin.dev import declared_topics
+from tocsin.dev.declared_topics import DeclaredTopics
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+
+
+def test_a_refusal_is_told_and_not_asked_about_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_project(tmp_path)
+    catalog, settings = read_catalog(tmp_path), Settings(state=tmp_path / "state")
+    answers: list[TocsinError | None] = [TransientError("away"), ConfigError.one("Kafka", "may not create"), None]
+
+    def ensure(*_: object) -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(declared_topics, "ensure_topics", ensure)
+    topics = DeclaredTopics(settings)
+    assert (topics.missing(catalog), topics.is_refused) == ("away", False)
+    for _ in range(2):
+        assert "may not create" in str(topics.missing(catalog))
+        assert topics.is_refused
+    monkeypatch.setattr(declared_topics, "_PAUSE_SECONDS", 0.0)
+    assert (topics.missing(catalog), topics.is_refused) == (None, False)
