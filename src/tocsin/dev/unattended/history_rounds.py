@@ -33,17 +33,25 @@ def next_round(after: datetime) -> datetime:
     return moment if moment > after else moment + timedelta(hours=1)
 
 
+def last_night(moment: datetime) -> datetime:
+    """Return the latest 02:10 UTC that is not after `moment`."""
+    night = moment.replace(hour=_NIGHT, minute=_MINUTE, second=0, microsecond=0)
+    return night if night <= moment else night - timedelta(days=1)
+
+
 class HistoryRounds:
     """A round at the start, then one at ten past each hour, on a thread of its own.
 
-    Each round lands the new events of every source. If a day of it is due, or it is the round at 02:10 UTC, it also
-    seals, makes the tables of this history anew, and backfills the detectors. Each step is the command of that name, in
-    a process of its own: one that fails, or is killed, harms neither the next one nor the jobs.
+    Each round lands the new events of every source. If a day of it is due, or it is the first round since 02:10
+    UTC, it also seals, makes the tables of this history anew, and backfills the detectors. Each step is the command of
+    that name, in a process of its own: one that fails, or is killed, harms neither the next one nor the jobs.
     """
 
     def __init__(self, settings: Settings, command: Sequence[str] = (sys.executable, "-m", "tocsin.cli")) -> None:
         """Nothing is started yet; `command` is that of Tocsin."""
         self._settings, self._command = settings, command
+        # A round may begin late, after one that took longer than an hour.
+        self._night = last_night(datetime.now(UTC))
         self._ended, self._child_lock = threading.Event(), threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -78,9 +86,12 @@ class HistoryRounds:
 
     def round(self, catalog: Catalog, moment: datetime) -> None:
         """Do all that is due at `moment`."""
+        night = last_night(moment)
+        is_nightly = night > self._night
+        self._night = max(night, self._night)
         for source in catalog.sources.values():
             self._step("history", "land", "--source", source.name)
-            if moment.hour == _NIGHT or self._is_due(source):
+            if is_nightly or self._is_due(source):
                 self._step("history", "seal", "--source", source.name)
                 for table in catalog.history_tables(source.name):
                     self._step("table", "refresh", table.name)
