@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tocsin.kafka.job_reports import ReportReader
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
@@ -69,6 +69,6 @@ class FeederLag:
         try:
             self._reports = self._reports or ReportReader(self._settings)
             report = self._reports.latest().get(job)
-        except TransientError:
+        except (ConfigError, TransientError):
             return None
         return None if report is None or datetime.now(UTC) - report.at > _FEEDER_FRESH else report

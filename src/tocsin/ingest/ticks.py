@@ -17,7 +17,7 @@ import structlog
 from tocsin.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_set import Position
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
@@ -134,7 +134,7 @@ class Ticker:
             try:
                 moment = self._ask()
                 self._write()
-            except TransientError as error:
+            except (ConfigError, TransientError) as error:  # rights may be refused for a while
                 log.debug("tick skipped", error=str(error))
             if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()

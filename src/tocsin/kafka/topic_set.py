@@ -13,7 +13,7 @@ from typing import NewType, Self
 from confluent_kafka import Message
 
 from tocsin.kafka.reader import CameAt, Offsets, TopicReader, appended_at
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.settings import Settings
 
 Place = NewType("Place", str)
@@ -146,7 +146,7 @@ def lag_of(topics: TopicSet, position: Position, ends: Position, came_at: CameAt
     behind = {place: (position[place], end) for place, end in ends.items() if position.get(place, end) < end}
     moments: list[datetime] = []
     for place, (start, end) in behind.items():
-        with contextlib.suppress(TransientError):
+        with contextlib.suppress(ConfigError, TransientError):
             times = (came_at(message) for message in topics.records(place, start, end))
             moments += itertools.islice((moment for moment in times if moment is not None), 1)
     seconds = (datetime.now(UTC) - min(moments)).total_seconds() if moments else 0.0

@@ -86,7 +86,7 @@ class StatusReader:
         snapshot = look(self._settings, catalog, self._processes())
         try:
             reports, away = dict(self._read_reports()), ""
-        except TransientError as error:
+        except (ConfigError, TransientError) as error:
             reports, away = {job: beat.report for job, beat in snapshot.beats.items()}, str(error)
         known = {job: report for job, report in reports.items() if only in (None, job)}
         return StatusReading(statuses(snapshot, wanted, known, found or {}), away)

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from tocsin.kafka.topic_set import Place, Position, TopicSet, place_of
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 
 SETTLE_SECONDS = 0.2
 """What was polled so long ago has gone through the query, on a machine that keeps up."""
@@ -174,7 +174,7 @@ class ReadPositions:
         self._reading.forget()
         self._is_real_time = batch_seconds > 0
         if self._is_real_time:
-            with contextlib.suppress(TransientError, Py4JError):
+            with contextlib.suppress(ConfigError, TransientError, Py4JError):
                 first, _ = self._topics.bounds()
                 ends_at = time.monotonic() + batch_seconds
                 self._reading.begin(committed, first, self._clients.leads(), ends_at)
