@@ -17,7 +17,7 @@ import pytest
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import ADMIN, SecuredBroker
-from tests.rig.waiting import await_that, awaited
+from tests.rig.waiting import await_that, awaited, patient
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.access.access_rules import wanted_rules
 from tocsin.kafka.job_reports import read_reports
@@ -146,7 +146,7 @@ def test_a_burst_becomes_a_finding_with_a_login_for_each_role(secured: Secured) 
 def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:
     settings = secured.configure(detector="notifier")
     with secured.running(settings, "detector:failed_logins") as processes:
-        assert processes["detector:failed_logins"].wait(60) == ExitCode.MISCONFIGURED
+        assert processes["detector:failed_logins"].wait(patient(60)) == ExitCode.MISCONFIGURED
     said = secured.said(settings, "detector:failed_logins")
     assert "User:notifier lacks" in said
     assert "Write on topic acme.findings" in said
@@ -159,5 +159,5 @@ def test_a_wrong_password_ends_the_job(secured: Secured) -> None:
     password = secured.broker.secured.password_file("indexer")
     password.write_text("wrong\n")
     with secured.running(settings, "indexer") as processes:
-        assert processes["indexer"].wait(60) == ExitCode.MISCONFIGURED
+        assert processes["indexer"].wait(patient(60)) == ExitCode.MISCONFIGURED
     assert "User:indexer cannot log in" in secured.said(settings, "indexer")

@@ -51,6 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield one
 
 
+@pytest.mark.long
 def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
     tmp_path: Path, broker: Broker, cluster: SparkCluster
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
         live.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("resources", "what"),
     [
@@ -101,6 +103,7 @@ def test_resources_that_are_never_enough_are_a_fault_that_names_the_number(
         assert wanted in job.log.read_text()
 
 
+@pytest.mark.long
 def test_python_workers_run_the_code_of_the_job(tmp_path: Path, cluster: SparkCluster) -> None:
     command = [sys.executable, "-c", WHERE_FROM, str(tmp_path), cluster.master]
     environment = {"JAVA_HOME": str(find_java().home), "PATH": "/usr/bin:/bin"}

@@ -15,7 +15,7 @@ from tocsin.runtime.process_exit import ExitCode
 UNIT = here().root / "docs/systemd/tocsin.service"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="a system without systemd")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="install systemd-analyze: apt-get install systemd")
 def test_systemd_finds_no_fault_in_the_unit(tmp_path: Path) -> None:
     installed = UNIT.read_text().replace("/opt/tocsin/.venv/bin", str(here().venv / "bin"))
     copy = tmp_path / UNIT.name
