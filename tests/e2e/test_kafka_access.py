@@ -24,7 +24,7 @@ from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
-from tocsin.project.blocks.kafka_login import ROLES
+from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
@@ -56,6 +56,8 @@ class Secured:
             'topic_prefix = "acme."',
         ]
         for role in ROLES:
+            if role == OPERATOR:  # the login above
+                continue
             user = changes.get(role, role)
             lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
             lines += [f'password_file = "{self.broker.secured.password_file(user)}"']

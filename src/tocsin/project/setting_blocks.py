@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.kafka_login import KafkaLogin, Role
+from tocsin.project.blocks.kafka_login import OPERATOR, KafkaLogin, Role
 from tocsin.project.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +34,7 @@ class KafkaSettings(SettingBlock):
         ssl_ca_file: PEM file of the authorities to trust; the system's when None.
         ssl_certificate_file, ssl_key_file: PEM files of a client certificate.
         topic_prefix: before every topic and consumer group.
-        logins: by role (a kind of job, or `operator`), the login of its jobs; without one they use the one above.
+        logins: by role (a kind of job), the login of its jobs; without one they use the one above.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -56,6 +56,8 @@ class KafkaSettings(SettingBlock):
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSettings:
+        if OPERATOR in self.logins:
+            raise ValueError("logins.operator: the operator logs in by sasl_username; write its login there")
         if self.logins and not self.security_protocol.startswith("SASL"):
             raise ValueError(f"logins need security_protocol SASL_SSL or SASL_PLAINTEXT, not {self.security_protocol}")
         if self.security_protocol.startswith("SASL"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tocsin.kafka.access.access_rules import AclRule, as_commands, wanted_rules
 from tocsin.kafka.access.role_rights import GROUP, READ, TOPIC, WRITE, Right, rights_of
 from tocsin.kafka.topics import wanted_topics
@@ -67,3 +69,10 @@ def test_rules_are_for_the_logins_that_the_settings_name() -> None:
     assert command.endswith("--operation Read --group 'acme.tocsin.' --resource-pattern-type prefixed")
     own = SETTINGS.kafka.for_role("indexer")
     assert (own.sasl_username, own.logins, SETTINGS.kafka.for_role("ingest").sasl_username) == ("index", {}, "me")
+
+
+def test_the_operator_has_no_login_beside_the_base_one() -> None:
+    login = {"username": "x", "password_file": here().root / "x"}
+    fields = SETTINGS.kafka.model_dump() | {"logins": {"operator": login}}
+    with pytest.raises(ValueError, match="the operator logs in by sasl_username"):
+        KafkaSettings(**fields)
