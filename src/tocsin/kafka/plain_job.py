@@ -76,7 +76,7 @@ def _leading(job: str, work: Work, stop: threading.Event, *, is_server: bool) ->
                 return ExitCode.OK
             if not reporter.leads:
                 reporter.lead()
-            return _run(reporter, work, settings, stop)
+            return _run(reporter, work, settings, stop, is_server=is_server)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return ExitCode.MISCONFIGURED
@@ -88,12 +88,13 @@ def _leading(job: str, work: Work, stop: threading.Event, *, is_server: bool) ->
         return ExitCode.UNWRITABLE
 
 
-def _run(reporter: Reporter, work: Work, settings: Settings, stop: threading.Event) -> int:
+def _run(reporter: Reporter, work: Work, settings: Settings, stop: threading.Event, *, is_server: bool) -> int:
     last, reason = JobState.FAILED, "failed; see its log"
     try:
         structlog.get_logger().info("started", pid=os.getpid())
-        with contextlib.suppress(TransientError):  # these jobs do what they can without Kafka
-            check_access(settings, reporter.report().job)
+        if not is_server:  # it must answer at once, and a broker that is away holds the check up for ten seconds
+            with contextlib.suppress(TransientError):  # these jobs do what they can without Kafka
+                check_access(settings, reporter.report().job)
         work(settings, reporter, stop)
         last, reason = JobState.STOPPED, ""
         return ExitCode.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tocsin.kafka.access.role_rights import TOPIC, Right, rights_of
 from tocsin.kafka.client import MEND, UNAUTHORIZED, refused
 from tocsin.model.errors import TransientError
-from tocsin.model.names import JobName
+from tocsin.model.names import INDEXER, VIEW, JobName, Names
 from tocsin.project.blocks.kafka_login import ROLES
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -20,10 +21,16 @@ from tocsin.project.settings import Settings
 _SECONDS = 10.0
 
 
-def check_access(settings: Settings, job: str) -> None:
+def check_access(settings: Settings, job: str, topics: Iterable[str] | None = None) -> None:
     """Return when the principal of `settings` may do on topics what `job` needs; nothing is asked without a login.
 
-    Topics that do not exist are left out: the job says itself that it waits for them.
+    Topics that do not exist are left out: the job says itself that it waits for them. So are topics whose rights the
+    broker does not report.
+
+    Args:
+        settings: with the login of the job.
+        job: its name.
+        topics: those that it reads or writes, beside that of reports; None for a job without Spark.
 
     Raises:
         ConfigError: Kafka refuses the login, or rights are missing; names them all.
@@ -32,11 +39,22 @@ def check_access(settings: Settings, job: str) -> None:
     role = JobName.parse(job).kind
     if not settings.kafka.security_protocol.startswith("SASL") or role not in ROLES:
         return
-    rights = {one for one in rights_of(role, settings, read_catalog(settings.project)) if one.kind == TOPIC}
-    allowed = _allowed(settings, {one.name for one in rights if not one.is_beginning})
+    # Not all topics of its role: a new one without rules must stop no other job.
+    used = {settings.names.job_metrics, *(_used_alone(settings.names, job) if topics is None else topics)}
+    declared = rights_of(role, settings, read_catalog(settings.project))
+    rights = {one for one in declared if one.kind == TOPIC and one.name in used and not one.is_beginning}
+    allowed = _allowed(settings, {one.name for one in rights})
     missing = sorted(one for one in rights if one.name in allowed and one.operation.upper() not in allowed[one.name])
     if missing:
         raise refused(settings.kafka, f"lacks {_listed(missing)}, which {job} needs; {MEND}")
+
+
+def _used_alone(names: Names, job: str) -> set[str]:
+    """Name the topics without which `job`, which has no Spark, can do nothing."""
+    parsed = JobName.parse(job)
+    if parsed.kind == VIEW:
+        return {names.view(parsed.name)}
+    return {names.findings} if parsed.kind == INDEXER else set()
 
 
 def _listed(missing: list[Right]) -> str:
@@ -61,7 +79,8 @@ def _allowed(settings: Settings, topics: set[str]) -> dict[str, set[str]]:
     for name, future in futures.items():
         try:
             described = future.result(timeout=0.1)
-            found[name] = {operation.name for operation in described.authorized_operations or ()}
+            if described.authorized_operations is not None:
+                found[name] = {operation.name for operation in described.authorized_operations}
         except KafkaException as error:
             if error.args[0].code() in UNAUTHORIZED:
                 found[name] = set()

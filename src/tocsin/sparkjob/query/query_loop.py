@@ -104,7 +104,7 @@ class QueryLoop:
     def _missing(self) -> str | None:
         """Name what Kafka lacks, in a sentence; None when nothing. ConfigError if it refuses what the job needs."""
         try:
-            check_access(self._settings, self._work.job)
+            check_access(self._settings, self._work.job, (*self._work.reads, *self._work.writes))
             for name in self._work.writes:
                 with TopicReader(self._settings, self._work.job, name) as topic:
                     if not topic.partitions():

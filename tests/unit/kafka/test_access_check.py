@@ -1,0 +1,57 @@
+"""The check of a job's rights: it asks for what this job uses, and takes silence for no answer."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports it, but not in mypy's sense
+    AclOperation,
+)
+
+from tests.unit.kafka.test_role_rights import SETTINGS as LOGINS
+from tocsin.kafka.access import access_check
+from tocsin.kafka.access.access_check import check_access
+from tocsin.model.errors import ConfigError
+from tocsin.provision.paths import here
+
+SETTINGS = LOGINS.model_copy(update={"project": here().root})
+ALL = [AclOperation.READ, AclOperation.WRITE]
+JOB, TOPICS = "detector:failed_logins", ("acme.events.logins", "acme.findings")
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any] | None]:
+    """What the broker reports of each topic; those that are not in it may be read and written."""
+    found: dict[str, list[Any] | None] = {}
+
+    class Admin:
+        def __init__(self, *_: object) -> None: ...
+
+        def describe_topics(self, topics: list[str], **_: object) -> dict[str, Future[Any]]:
+            futures: dict[str, Future[Any]] = {name: Future() for name in topics}
+            for name, future in futures.items():
+                future.set_result(SimpleNamespace(authorized_operations=found.get(name, ALL)))
+            return futures
+
+    monkeypatch.setattr(access_check, "AdminClient", Admin)
+    monkeypatch.setattr(access_check, "TopicCollection", list)
+    monkeypatch.setattr(type(SETTINGS.kafka), "for_librdkafka", lambda _: {})
+    return found
+
+
+def test_a_topic_of_other_jobs_without_rules_is_no_fault(answers: dict[str, list[Any] | None]) -> None:
+    answers["acme.raw.logins"] = []
+    check_access(SETTINGS, JOB, TOPICS)
+    check_access(SETTINGS, "drain")
+    answers["acme.findings"] = [AclOperation.READ]
+    for job, topics in ((JOB, TOPICS), ("indexer", None)):
+        if topics is None:
+            answers["acme.findings"] = []
+        with pytest.raises(ConfigError, match=r"on topic acme\.findings"):
+            check_access(SETTINGS, job, topics)
+
+
+def test_a_broker_that_does_not_report_rights_refuses_none(answers: dict[str, list[Any] | None]) -> None:
+    answers["acme.findings"] = None
+    check_access(SETTINGS, JOB, TOPICS)
