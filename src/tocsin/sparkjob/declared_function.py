@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,9 @@ class Declared(Prepared, Protocol):
     @property
     def resources(self) -> Resources | None: ...  # noqa: D102
 
+
+# Standard output is redirected for the whole process: two threads at once could leave it redirected for ever.
+_redirecting = threading.RLock()
 
 QueryFunction = Callable[[DataFrame | SourceEvents, JoinedTables | None], DataFrame]
 """What a declared file makes of events, and of the tables that it joins."""
@@ -74,7 +78,7 @@ class DeclaredFunction:
                 f"must take ({wanted}): tables={'[...] is' if tables else '[...] is not'} declared"
             ) from error
         try:
-            with time_limit(self._path), contextlib.redirect_stdout(sys.stderr):
+            with _redirecting, time_limit(self._path), contextlib.redirect_stdout(sys.stderr):
                 result = self._function(*arguments)
         except ConfigError:
             raise

@@ -63,7 +63,7 @@ class CaseRun:
         self._add_boundaries()
         lanes, made = self._laid_out(self._every)
         asked = list(ways)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:  # their queries share nothing
+        with ThreadPoolExecutor(_AT_ONCE) as threads:  # they share the detector's function, which runs in one at a time
             began = [threads.submit(self._timed, way, made, lanes, real_time) for way in asked]
         found: dict[Way, LatestFindings] = {}
         for way, running in zip(asked, began, strict=True):
