@@ -9,13 +9,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     AclOperation,
 )
 
-from tests.unit.kafka.test_role_rights import SETTINGS as LOGINS
 from tocsin.kafka.access import access_check
 from tocsin.kafka.access.access_check import check_access
 from tocsin.model.errors import ConfigError
+from tocsin.project.setting_blocks import KafkaSettings
+from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 
-SETTINGS = LOGINS.model_copy(update={"project": here().root})
+KAFKA = KafkaSettings(
+    security_protocol="SASL_SSL",
+    sasl_mechanism="PLAIN",
+    sasl_username="me",
+    sasl_password_file=here().root / "password",
+    topic_prefix="acme.",
+)
+SETTINGS = Settings(kafka=KAFKA, project=here().root)
 ALL = [AclOperation.READ, AclOperation.WRITE]
 JOB, TOPICS = "detector:failed_logins", ("acme.events.logins", "acme.findings")
 

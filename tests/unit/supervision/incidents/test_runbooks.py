@@ -38,3 +38,16 @@ def test_each_command_of_the_page_exists() -> None:
                 break
             assert word in command.commands, f"tocsin {words}"
             command = command.commands[word]
+
+
+def test_each_command_of_the_page_has_the_options_that_it_needs() -> None:
+    for line in re.findall(r"`tocsin ([a-z][^`]*)`", TEXT):
+        command: Any = main.get_command(app)
+        words = line.split()
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        if not words:  # a command that is named, not one to type
+            continue
+        needed = [one for one in getattr(command, "params", []) if one.required and one.param_type_name == "option"]
+        for option in needed:
+            assert any(name in words for name in option.opts), f"tocsin {line}: {option.opts[0]}"
