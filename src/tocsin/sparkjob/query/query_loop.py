@@ -214,6 +214,8 @@ class QueryLoop:
         if started is None or not started.query.isActive:
             return
         self._await_boundary(started)
+        if self._run.resources is not None and not started.query.isActive:
+            self._accept_loss(cause(started.query))  # the next start is at once in any case, but the loss counts
         # Spark logs an aborted batch as a dozen errors, for seconds; it is none.
         self._run.spark.sparkContext.setLogLevel("OFF")
         with contextlib.suppress(Exception):  # a stop that times out leaves a dead query, which the next start reports
