@@ -14,7 +14,7 @@ from pathlib import Path
 from pyarrow.fs import S3FileSystem
 
 from tests.rig.waiting import await_that
-from tocsin.dev.servers.ports import free_ports
+from tocsin.dev.servers.ports import accepts, free_ports
 from tocsin.project.blocks.storage_settings import StorageSettings
 
 BUCKET = "checkpoints-of-tests"
@@ -90,7 +90,7 @@ class ObjectStoreServer:
         self.wire = Wire(port)
         self.credentials = folder / "credentials"
         self.credentials.write_text("[default]\naws_access_key_id = tester\naws_secret_access_key = secret\n")
-        await_that(lambda: _answers(port), 60)
+        await_that(lambda: accepts(port), 60)
         self.files().create_dir(BUCKET)
 
     def settings(self, prefix: str, bucket: str = BUCKET) -> StorageSettings:
@@ -141,10 +141,3 @@ def environment_of(storage: StorageSettings) -> dict[str, str]:
     """The variables by which a job takes these settings; an object store needs the name of the installation."""
     given = storage.model_dump(exclude_none=True)
     return {f"TOCSIN_STORAGE__{name.upper()}": str(value) for name, value in given.items()}
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return True
-    return False

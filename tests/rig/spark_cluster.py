@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.rig.waiting import await_that
-from tocsin.dev.servers.ports import free_ports
+from tocsin.dev.servers.ports import accepts, free_ports
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime import child_process
@@ -42,7 +41,7 @@ class SparkCluster:
         """Start the master, and wait until it takes connections."""
         options = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._page)]
         self._start("master", "org.apache.spark.deploy.master.Master", options)
-        await_that(lambda: _answers(self._port), START_SECONDS, lambda: self.log("master"))
+        await_that(lambda: accepts(self._port), START_SECONDS, lambda: self.log("master"))
 
     def start_worker(self, name: str = "worker-0") -> None:
         """Start a worker, and wait until the master knows it."""
@@ -109,10 +108,3 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         yield cluster
     finally:
         cluster.stop()
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    return False

@@ -104,7 +104,7 @@ class KafkaSettings(SettingBlock):
         return config
 
     def _password(self) -> str:
-        return _secret(self.sasl_password_file, "kafka.sasl_password_file")
+        return secret_in(self.sasl_password_file, "kafka.sasl_password_file")
 
 
 class SmtpSettings(SettingBlock):
@@ -133,7 +133,7 @@ class SmtpSettings(SettingBlock):
 
     def password(self) -> str | None:
         """The password, or None when no login is configured."""
-        return None if self.password_file is None else _secret(self.password_file, "smtp.password_file")
+        return None if self.password_file is None else secret_in(self.password_file, "smtp.password_file")
 
 
 class AlertSettings(SettingBlock):
@@ -160,7 +160,7 @@ class AlertSettings(SettingBlock):
             ConfigError: its file cannot be read.
         """
         if self.database_file is not None:
-            return _secret(self.database_file, "alerts.database_file")
+            return secret_in(self.database_file, "alerts.database_file")
         return self.database or f"sqlite:///{state / 'alerts.db'}"
 
 
@@ -275,10 +275,11 @@ class AirflowSettings(SettingBlock):
         """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""
         if self.database_file is None:
             return f"sqlite:///{folder / 'airflow.db'}"
-        return _secret(self.database_file, "airflow.database_file")
+        return secret_in(self.database_file, "airflow.database_file")
 
 
-def _secret(path: Path | None, key: str) -> str:
+def secret_in(path: Path | None, key: str) -> str:
+    """Read what the file that `key` names holds; ConfigError if it cannot be read."""
     try:
         return Path(path or "").read_text(encoding="utf-8").strip()
     except OSError as error:

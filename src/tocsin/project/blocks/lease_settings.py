@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import SettingBlock
+from tocsin.project.setting_blocks import SettingBlock, secret_in
 from tocsin.project.validation import Duration
 
 
@@ -39,8 +38,4 @@ class LeaseSettings(SettingBlock):
         """
         if self.database_file is None:
             return self.database or ""
-        try:
-            return self.database_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            what = f"cannot be read: {error.strerror}"
-            raise ConfigError.one(self.database_file, what, key="leases.database_file") from error
+        return secret_in(self.database_file, "leases.database_file")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import ListenSettings, SettingBlock
+from tocsin.project.setting_blocks import ListenSettings, SettingBlock, secret_in
 
 
 class ViewSettings(SettingBlock):
@@ -37,12 +36,8 @@ class ViewSettings(SettingBlock):
             ConfigError: its file cannot be read.
         """
         path: Path | None = getattr(self, f"{kind}_file")
-        key = f"views.{kind}_file"
         if path is not None:
-            try:
-                return path.read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise ConfigError.one(path, f"cannot be read: {error.strerror}", key=key) from error
+            return secret_in(path, f"views.{kind}_file")
         address: str | None = getattr(self, kind)
         return address
 
