@@ -97,7 +97,7 @@ def test_the_broker_and_a_spark_query_run_on_the_bundled_java(
     bundled: Java, broker: Broker, query: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     producer = Producer(broker.kafka.for_librdkafka())
-    now = int(time.time() * 1000)  # one instant, so one window; an old one would be removed half a minute after the start
+    now = int(time.time() * 1000)  # one window; what is old, Kafka removes half a minute after its start
     for word in [b"alpha"] * 60 + [b"beta"] * 120:
         producer.produce("words", word, timestamp=now)
     assert producer.flush(10) == 0
