@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,9 +10,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import ConfigError, Fault
+from tocsin.model.names import DRAIN, EXPORTER, WEB
+from tocsin.project.setting_blocks import LOOPBACK, ListenSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.runners.job_command import setting_variables
-from tocsin.supervision.runners.job_pod import CONTAINER_SECURITY, POD_SECURITY, volumes_of
+from tocsin.supervision.runners.job_pod import COMPONENT, CONTAINER_SECURITY, INSTANCE, POD_SECURITY, volumes_of
+from tocsin.supervision.runners.process_labels import instance_of
 
 SUPERVISOR = "tocsin-supervisor"
 _SETTINGS = "tocsin-settings"
@@ -44,6 +48,7 @@ def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str |
         *rights(settings),
         _of(settings, "v1", "ConfigMap", _SETTINGS) | {"data": _variables(settings)},
         _claim(settings, storage, storage_class),
+        *_services(settings),
         _supervisor(settings),
     ]
 
@@ -102,7 +107,7 @@ def _variables(settings: Settings) -> dict[str, str]:
 
 
 def _of(settings: Settings, version: str, kind: str, name: str) -> Manifest:
-    labels = {"app.kubernetes.io/name": "tocsin", "app.kubernetes.io/component": name}
+    labels = {"app.kubernetes.io/name": "tocsin", COMPONENT: name}
     metadata = {"name": name, "namespace": settings.runner.namespace, "labels": labels}
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
@@ -114,9 +119,22 @@ def _claim(settings: Settings, storage: str, storage_class: str | None) -> Manif
     return _of(settings, "v1", "PersistentVolumeClaim", settings.runner.state_claim) | {"spec": spec}
 
 
+def _services(settings: Settings) -> list[Manifest]:
+    """Give each server that listens beyond loopback a name in the cluster; its pod is the job's, in whichever slot."""
+    servers = {WEB: settings.web, DRAIN: settings.drain, EXPORTER: settings.metrics}
+    return [_service(settings, job, server) for job, server in servers.items() if server.host != LOOPBACK]
+
+
+def _service(settings: Settings, job: str, server: ListenSettings) -> Manifest:
+    instance = instance_of(settings.model_copy(update={"state": Path(_STATE)}))
+    ports = [{"name": "https", "port": server.port, "targetPort": server.port}]
+    spec = {"selector": {INSTANCE: instance, COMPONENT: job}, "ports": ports}
+    return _of(settings, "v1", "Service", f"tocsin-{job}") | {"spec": spec}
+
+
 def _supervisor(settings: Settings) -> Manifest:
     """One replica: a second one on the same state folder refuses to start."""
-    runner, labels = settings.runner, {"app.kubernetes.io/component": SUPERVISOR}
+    runner, labels = settings.runner, {COMPONENT: SUPERVISOR}
     volumes, mounts = volumes_of(runner, _STATE)
     container = {
         "name": "supervisor",

@@ -19,8 +19,8 @@ CONTAINER = "job"
 # The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
 POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-INSTANCE, PROCESS = "tocsin/instance", "tocsin/process"
-"""Labels: the installation, and the number of one start, which is also what its reports give as their pid."""
+INSTANCE, PROCESS, COMPONENT = "tocsin/instance", "tocsin/process", "app.kubernetes.io/component"
+"""Labels: the installation; the number of one start, which is also what its reports give as their pid; the kind."""
 JOB, SPEC, STARTED = "tocsin/job", "tocsin/spec", "tocsin/started-at"
 """Annotations: what labels cannot hold, and the second of the start by the supervisor's clock."""
 # Longer than the policy waits before it ends a job by force.
@@ -96,7 +96,7 @@ def objects_of(launch: Launch, settings: RunnerSettings, state: Path, slot: Slot
         INSTANCE: launch.labels.instance,
         PROCESS: str(slot.number),
         "app.kubernetes.io/managed-by": "tocsin",
-        "app.kubernetes.io/component": launch.labels.job.partition(":")[0],
+        COMPONENT: launch.labels.job.partition(":")[0],
     }
     notes = {JOB: launch.labels.job, SPEC: launch.labels.spec, STARTED: repr(slot.at)}
     metadata = {"name": slot.name, "labels": marks, "annotations": notes}

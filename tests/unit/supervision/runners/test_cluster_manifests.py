@@ -12,7 +12,7 @@ from tests.rig.stack import ROOT
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.setting_blocks import AlertSettings, KafkaSettings
+from tocsin.project.setting_blocks import AlertSettings, DrainSettings, KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.runners.cluster_manifests import manifests
 from tocsin.supervision.runners.job_pod import Slot, objects_of, slot_names
@@ -21,6 +21,7 @@ from tocsin.supervision.runners.runner import Launch
 
 VERSIONS = ("1.36", "1.37")
 RUNNER = {"kind": "kubernetes", "image": "registry.example.com/tocsin:1", "secret": "tocsin-secrets"}
+OPEN = DrainSettings(host="0.0.0.0", certificate_file=Path("drain.pem"), key_file=Path("drain.key"))
 
 
 def settings_of(tmp_path: Path, **fields: Any) -> Settings:
@@ -49,14 +50,26 @@ def objects_of_job(settings: Settings, job: str = "detector:failed_logins", **mo
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_two_versions_of_kubernetes_know_every_field(tmp_path: Path, version: str) -> None:
-    settings = settings_of(tmp_path)
+    settings = settings_of(tmp_path, drain=OPEN)
     written = [*manifests(settings, storage_class="nfs"), *objects_of_job(settings)]
+    assert "Service" in {manifest["kind"] for manifest in written}
     for manifest in written:
         kubernetes_validate.validate(manifest, version, strict=True)
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(
             {**written[-3], "spec": {**written[-3]["spec"], "replica": 1}}, version, strict=True
         )
+
+
+def test_a_server_that_listens_beyond_loopback_has_a_service_that_finds_its_pod(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, drain=OPEN)
+    (service,) = [one for one in manifests(settings) if one["kind"] == "Service"]
+    assert (service["metadata"]["name"], service["spec"]["ports"][0]["targetPort"]) == ("tocsin-drain", 8430)
+    in_the_image = settings.model_copy(update={"state": Path("/var/lib/tocsin")})
+    labels = objects_of_job(in_the_image, "drain")[0]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    others = objects_of_job(in_the_image, "web")[0]["spec"]["template"]["metadata"]["labels"]
+    assert not service["spec"]["selector"].items() <= others.items()
 
 
 def test_the_command_prints_yaml_that_a_linter_and_a_reader_take(tmp_path: Path) -> None:
