@@ -104,6 +104,7 @@ class Ticker:
         self._rule, self._lock, self._wake = TickRule(), threading.Lock(), threading.Event()
         self._reading = TickRule()
         self._committed: Position = {}
+        self._trouble = ""
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self._thread.start()
@@ -133,9 +134,14 @@ class Ticker:
             moment = None
             try:
                 moment = self._ask()
-                self._write()
+                if self._write() and self._trouble:
+                    log.info("ticks written again", topic=self._events, after=self._trouble)
+                    self._trouble = ""
             except (ConfigError, TransientError) as error:  # rights may be refused for a while
-                log.debug("tick skipped", error=str(error))
+                if not self._trouble:
+                    what = "windows of an idle topic stay open until they are"
+                    log.warning("ticks not written, trying on", topic=self._events, means=what, reason=str(error))
+                self._trouble = str(error)
             if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()
 
@@ -149,12 +155,14 @@ class Ticker:
             self._reading.ask(*asked)
         return asked[0]
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
+        """Write the tick that is true by now; False if none is."""
         with self._lock:
             committed = dict(self._committed)
         moment = self._rule.answer(committed)
         if moment is None:
-            return
+            return False
         for partition in self._watched.events_partitions():
             self._writer.write(self._events, tick_value(moment), partition=partition)
         self._writer.flush()
+        return True

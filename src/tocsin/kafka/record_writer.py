@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.kafka.client import reaching
+from tocsin.kafka.client import MEND, UNAUTHORIZED, reaching
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -130,4 +130,5 @@ class RecordWriter:
             self.delivered += 1
         else:
             self.failed += 1
-            self.error = self.error or error.str()
+            mend = f"; {MEND}" if error.code() in UNAUTHORIZED else ""
+            self.error = self.error or f"{error.str()}{mend}"

@@ -2,17 +2,21 @@
 
 import json
 import threading
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from tests.rig.played_kafka import played_kafka, written
 from tests.rig.samples.checkpoints import P0, P1
 from tests.rig.waiting import await_that
 from tocsin.ingest.ticks import Ticker, TickRule, Watched, by_clock, pause_after
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_set import Position
+from tocsin.model.errors import ConfigError
 from tocsin.model.source import tick_value
 from tocsin.project.settings import Settings
 
@@ -110,3 +114,30 @@ def test_ticks_are_written_into_each_partition_by_the_clock_of_kafka(tmp_path: P
             == written(settings, "events.logins", 1)
             == [(None, tick_value(by_its_clock))]
         )
+
+
+def test_ticks_that_are_refused_are_told_once_and_once_more_when_they_are_written(tmp_path: Path) -> None:
+    asked, ended = Counter[str](), threading.Event()
+
+    def partitions() -> list[int]:
+        asked["partitions"] += 1
+        if asked["partitions"] <= 2:
+            raise ConfigError.one("Kafka", "User:ingest has no right to use events.logins; run: tocsin topics --acls")
+        return [0]
+
+    def true_after() -> tuple[datetime, Position] | None:
+        asked["clock"] += 1
+        return (at(asked["clock"]), {P0: 5}) if asked["clock"] % 2 else None  # after each refusal nothing to write
+
+    with played_kafka("events.logins") as kafka, capture_logs() as logs:
+        settings = Settings(project=tmp_path, state=tmp_path, kafka=kafka)
+        ticker = Ticker(settings, "logins", Watched(true_after, partitions, ended.is_set))
+        ticker.note_committed({P0: 5})
+        await_that(lambda: written(settings, "events.logins", 0), 30)
+        ended.set()
+        await_that(lambda: len(logs) == 2, 10, lambda: logs)
+    assert [(one["log_level"], one["event"]) for one in logs] == [
+        ("warning", "ticks not written, trying on"),
+        ("info", "ticks written again"),
+    ]
+    assert all("run: tocsin topics --acls" in str(one) for one in logs)
