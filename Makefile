@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s faults lint format bench lock upgrade sbom python clean
+.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s setup-containers test-containers faults lint format bench lock upgrade sbom python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -45,6 +45,12 @@ test-long: setup-s3 ## The tests marked `long` alone and one by one, about fifty
 
 test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd
 	@$(BIN)/pytest tests/kubernetes
+
+setup-containers: setup ## Install podman and podman-compose (Debian, as root)
+	@sh tests/containers/setup.sh
+
+test-containers: setup ## Run docker-compose.yml in podman and write the tables of docs/containers.md; fifteen minutes
+	@$(BIN)/python -m tests.containers
 
 faults: setup ## Let everything go wrong that docs/faults.md names, four times, and write its table; three hours
 	@$(BIN)/python -m tests.faults

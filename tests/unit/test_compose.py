@@ -222,3 +222,9 @@ def test_what_the_image_copies_exists_and_reaches_the_build() -> None:
     for name in (name for names in copied for name in names if name not in optional):
         assert (ROOT / name).exists(), name
         assert name in let_in, name
+
+
+def test_each_way_of_running_has_its_place_among_the_results_of_test_containers() -> None:
+    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    ways = {profile for service in SERVICES.values() for profile in service.get("profiles", [])} - {"observability"}
+    assert ways == set(re.findall(r"^<!-- (\w+): begin -->$", page, re.MULTILINE))

@@ -1,0 +1,77 @@
+"""Run docker-compose.yml in podman, profile by profile, and write the tables of docs/containers.md.
+
+`python -m tests.containers` runs all profiles, `python -m tests.containers jobs` one. It needs root on Debian, and
+`make setup-containers` before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.containers import stand_ins
+from tests.containers.composed import Composed
+from tests.containers.engine import Engine
+from tests.containers.scenario import CHECKS
+from tocsin.provision.paths import here
+
+PAGE = here().root / "docs" / "containers.md"
+PROFILES = {"jobs": "supervisor", "airflow": "scheduler"}
+"""The profiles, and the service of each in which the jobs are."""
+
+
+def run(engine: Engine, folder: Path, profile: str) -> tuple[str, bool]:
+    """Run all checks of a profile, which build on each other; returns the table and whether all went well.
+
+    The first that fails ends the run; what the containers said last stands in its error.
+    """
+    rows, failed = [f"Profile `{profile}`, {datetime.now(UTC):%Y-%m-%d}:\n", "| what | result |", "|---|---|"], False
+    with Composed(engine, folder, profile) as stack:
+        for check in CHECKS:
+            begun = time.monotonic()
+            try:
+                result = "not run" if failed else check(stack, PROFILES[profile])
+            except Exception as error:  # whatever it is, the containers must go and the table must say so
+                failed, result = True, f"**failed**: {str(error).splitlines()[0]}"
+                print(error, flush=True)
+            rows.append(f"| {check.__doc__} | {result} |")
+            print(f"{rows[-1]} {time.monotonic() - begun:.0f} s", flush=True)
+    return "\n".join((*rows, "")), not failed
+
+
+def written(page: str, profile: str, table: str) -> str:
+    """`page` with `table` in the place of this profile's."""
+    begin, end = f"<!-- {profile}: begin -->\n", f"<!-- {profile}: end -->\n"
+    before, _, rest = page.partition(begin)
+    _, mark, after = rest.partition(end)
+    assert mark, f"{PAGE} has no place for the table of {profile}"
+    return f"{before}{begin}{table}{end}{after}"
+
+
+def main() -> int:
+    """Make the images, run the profiles, write the page; fail if something did not do as it must."""
+    parser = argparse.ArgumentParser(prog="python -m tests.containers", description=__doc__)
+    parser.add_argument("profiles", nargs="*", choices=[*PROFILES, []], help="all if none is given")
+    parser.add_argument("--no-build", action="store_true", help="take the images as they are")
+    given = parser.parse_args()
+    home = here().home / "containers"
+    if not (home / "venv").is_dir() or shutil.which("podman") is None:
+        parser.error("podman or podman-compose is missing; run: make setup-containers")
+    engine = Engine(home)
+    if not given.no_build:
+        stand_ins.provide(engine)
+    went_well = True
+    for profile in given.profiles or PROFILES:
+        with tempfile.TemporaryDirectory() as folder:
+            table, passed = run(engine, Path(folder), profile)
+        went_well = went_well and passed
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), profile, table), encoding="utf-8")
+    return 0 if went_well else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""Images: ours by its Dockerfile; stand-ins for the official ones, made of Debian's packages and our locks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.containers.engine import Engine
+from tocsin.provision.paths import here
+
+FOLDER = Path(__file__).parent / "images"
+ROOT = here().root
+_SUITE = "bookworm"
+_PACKAGES = (
+    *("ca-certificates", "python3", "python3-venv", "wget", "openjdk-17-jre-headless", "postgresql-15", "nodejs"),
+)
+_BASE = "tocsin-base"
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BUILD_SECONDS = 1800
+
+
+def provide(engine: Engine) -> None:
+    """Make the images that are missing or out of date; the base takes minutes once, ours when its files change."""
+    base = _base(engine)
+    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    official = {short: name for name, short in re.findall(r"image: ((?:\w+/)?(\w+):\S+)", compose)}
+    official["python"] = re.findall(r"^FROM (python:\S+)", dockerfile, re.MULTILINE)[0]
+    context = engine.home / "context"
+    for short in ("python", "kafka", "maildev", "postgres"):
+        _stand_in(engine, context, short, official[short], base)
+    _ours(engine, official["tocsin"])
+
+
+def _base(engine: Engine) -> str:
+    """A Debian with all that the stand-ins run; named by what is in it."""
+    digest = hashlib.sha256(" ".join((_SUITE, *_PACKAGES)).encode()).hexdigest()[:12]
+    name, file = f"{_BASE}:{digest}", engine.home / "base.tar"
+    if not engine.has_image(name):
+        print(f"a base of Debian {_SUITE}: some minutes, once", flush=True)
+        packages = f"--include={','.join(_PACKAGES)}"
+        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", packages, _SUITE, str(file)], check=True)
+        engine("import", "--change", f"ENV {_PATH}", file, name, seconds=_BUILD_SECONDS)
+        file.unlink()
+    return name
+
+
+def _stand_in(engine: Engine, context: Path, short: str, name: str, base: str) -> None:
+    shutil.rmtree(context, ignore_errors=True)
+    shutil.copytree(FOLDER, context / "images")
+    if short == "kafka":
+        shutil.copytree(here().jars("broker"), context / "jars" / "broker")
+    if short == "maildev":
+        shutil.copytree(here().node, context / "node", symlinks=True)
+    _build(engine, name, context, f"{short}.Containerfile", "--build-arg", f"BASE={base}")
+
+
+def _ours(engine: Engine, name: str) -> None:
+    """Build with the Dockerfile as it is; the build sees this machine's certificates, settings of pip and npm, and
+    uv's cache, which change no byte of what is installed: the locks have its hashes."""
+    print(f"our image {name}: some minutes when something has changed", flush=True)
+    cache = Path(subprocess.check_output([here().uv / "bin" / "uv", "cache", "dir"], text=True).strip())
+    home = Path.home()
+    seen = {Path("/etc/ssl/certs"): "/etc/ssl/certs:ro", Path("/etc/pip.conf"): "/etc/pip.conf:ro"}
+    seen |= {home / ".npmrc": str(home / ".npmrc") + ":ro", cache: "/var/cache/uv"}
+    words = [word for path, place in seen.items() if path.exists() for word in ("--volume", f"{path}:{place}")]
+    _build(engine, name, ROOT, "Dockerfile", "--network", "host", *words)
+
+
+def _build(engine: Engine, name: str, context: Path, file: str, *more: str) -> None:
+    path = (ROOT if context == ROOT else FOLDER) / file
+    engine("build", "--quiet", "--file", path, "--tag", name, *more, context, seconds=_BUILD_SECONDS)
