@@ -134,7 +134,8 @@ class Composed:
 
     def stop(self, service: str) -> int:
         """Stop as `docker compose stop` does, with the service's time for it; returns the exit code."""
-        self._engine("stop", self.container(service))
+        seconds = self.services[service].get("stop_grace_period", "10s").removesuffix("s")
+        self._engine("stop", "--time", seconds, self.container(service))
         return int(self.state(service)["ExitCode"])
 
     def log(self, service: str) -> str:
