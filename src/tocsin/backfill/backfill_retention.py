@@ -12,6 +12,7 @@ import structlog
 from tocsin.backfill.backfill_ledger import Backfills, folder
 from tocsin.backfill.parity.parity_report import forget
 from tocsin.history.seal_planning import oldest_kept
+from tocsin.model.errors import TransientError
 from tocsin.model.names import backfill_job, sealing_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, read_catalog
@@ -19,7 +20,8 @@ from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import WEEKS
 from tocsin.quality.report_page import index_page
 from tocsin.quality.verdict_files import Records, detector_of, subject_of
-from tocsin.runtime.lock import LockHeld, hold
+from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lock import LockHeld
 
 log = structlog.get_logger()
 
@@ -27,10 +29,10 @@ log = structlog.get_logger()
 def tidy_after_sealing(settings: Settings, source: Source) -> None:
     """Remove what is older than the history of `source` (see `tidy_beside`), unless a sealing runs: it will."""
     try:
-        with hold(settings.checkpoint(sealing_job(source.name)) / "lock"):
+        with try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"):
             tidy_beside(settings, source, read_catalog(settings.project), datetime.now(UTC))
-    except LockHeld:
-        log.info("clean-up deferred, a seal runs", source=source.name)
+    except (LockHeld, TransientError) as error:
+        log.info("clean-up deferred", source=source.name, reason=str(error))
 
 
 def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datetime) -> None:
@@ -55,12 +57,12 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
 
 def _tidy(settings: Settings, records: Records, detector: str, before: date) -> None:
     try:
-        with hold(settings.checkpoint(backfill_job(detector)) / "lock"):
+        with try_lead(settings, settings.checkpoint(backfill_job(detector)) / "lock"):
             records.forget(subject_of(detector), before)
             Backfills(settings, detector).forget(before)
             forget(settings.state, detector, before)
-    except LockHeld:
-        log.info("clean-up deferred, a backfill runs", detector=detector)
+    except (LockHeld, TransientError) as error:
+        log.info("clean-up deferred", detector=detector, reason=str(error))
 
 
 def _kept_from(source: Source, now: datetime) -> date:

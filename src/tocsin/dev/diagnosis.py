@@ -22,7 +22,7 @@ from tocsin.dev.servers.sink_servers import KINDS, needed_kinds
 from tocsin.kafka.topics import wanted_topics
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import RUNNING_FILE, Settings, load_settings
+from tocsin.project.settings import RUNNING_FILE, Settings, faults_of_sharing, load_settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
@@ -69,6 +69,7 @@ def diagnose() -> Iterator[Diagnosis]:
     yield kafka(settings, set(wanted_topics(settings, catalog)))
     yield smtp(settings)
     yield alerts_database(settings)
+    yield from leases(settings)
 
 
 def python() -> Diagnosis:
@@ -203,6 +204,11 @@ def alerts_database(settings: Settings) -> Diagnosis:
         what, advice = f"{database.shown} does not exist yet", "the indexer creates or migrates it when it starts"
         return Diagnosis(name="alerts DB", standing=Standing.WARNING, what=what, advice=advice)
     return _ok("alerts DB", f"{database.shown} has the schema of this version")
+
+
+def leases(settings: Settings) -> list[Diagnosis]:
+    """Check that machines share what the leader of a job needs, where leases decide who leads."""
+    return [_problem("leases", str(fault), "docs/leases.md says why") for fault in faults_of_sharing(settings)]
 
 
 def ports(settings: Settings) -> list[Diagnosis]:

@@ -15,7 +15,7 @@ from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.lock import hold
+from tocsin.runtime.leases.lead import lead_batch
 
 
 def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:
@@ -58,7 +58,10 @@ def roll_back(settings: Settings, source: Source, day: date, to: str | None = No
         LockHeld: a seal of this source runs; a retry helps once it has ended.
         TransientError: the catalogue does not answer; a retry helps.
     """
-    with hold(settings.checkpoint(sealing_job(source.name)) / "lock"), DayTable(settings, source) as table:
+    with (
+        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        DayTable(settings, source) as table,
+    ):
         versions = {one.version: one for one in whole_versions(table.places).get(day, ())}
         version = _earlier(source.name, day, table.published().get(day), versions, to)
         faults = list(_version_faults(table.places, day, version, False))

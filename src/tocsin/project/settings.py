@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import Names, file_name
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
@@ -163,6 +163,26 @@ def load_settings(project: Path | None = None) -> Settings:
         raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
     finally:
         os.environ.update(overridden)
+
+
+def faults_of_sharing(settings: Settings) -> list[Fault]:
+    """List what machines do not share although leases let any of them lead; nothing without leases.
+
+    Raises:
+        ConfigError: the file that holds the address of the alerts DB cannot be read.
+    """
+    if not settings.leases.is_on:
+        return []
+    where, faults = str(settings.project / PROJECT_FILE), []
+    if settings.storage.checkpoints is None:
+        what = "must be set beside [leases]: a machine that takes a job over finds none of its state otherwise; "
+        what += f"name {S3}bucket/prefix, or a folder that all machines share, {FILE}/shared/folder"
+        faults.append(Fault(where, what, key="storage.checkpoints"))
+    if not settings.alerts_database.startswith("postgresql"):
+        what = "must name a PostgreSQL beside [leases]: each machine has an alerts DB of its own otherwise, and sends "
+        what += "mails of its own"
+        faults.append(Fault(where, what, key="alerts.database_file"))
+    return faults
 
 
 def _table(path: Path) -> dict[str, Any]:

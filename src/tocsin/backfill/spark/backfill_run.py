@@ -30,7 +30,8 @@ from tocsin.project.settings import Settings, load_settings
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
@@ -107,7 +108,7 @@ def _lock(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitS
     locked, refused = [], []
     for spec in specs:
         try:
-            lock: Lock = hold(settings.checkpoint(backfill_job(spec.name)) / "lock")
+            lock = lead_batch(settings, settings.checkpoint(backfill_job(spec.name)) / "lock")
         except LockHeld as error:
             log.warning("detector skipped, another backfill runs it", detector=spec.name, error=str(error))
             refused.append(error)

@@ -34,7 +34,8 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.lock import Lock, hold
+from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lock import Lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,7 +176,7 @@ def landing_lock(settings: Settings, source: str) -> Lock:
     Raises:
         LockHeld: another process has it.
     """
-    return hold(settings.checkpoint(landing_job(source)) / "lock")
+    return lead_batch(settings, settings.checkpoint(landing_job(source)) / "lock")
 
 
 def sweep(places: Places, ledger: LandingLedger) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -84,6 +85,25 @@ def try_lead(settings: Settings, path: Path) -> Lock:
     except BaseException:
         lock.release()
         raise
+
+
+def lead_batch(settings: Settings, path: Path) -> Lock:
+    """Take the right to run a batch, as `try_lead`, whose errors it raises; of several machines one runs it.
+
+    A batch that another machine has begun and does not renew is waited for, the length of a lease at most: nobody else
+    watches until it has ended. One that renews is left alone.
+    """
+    seen: int | None = None
+    while True:
+        try:
+            return try_lead(settings, path)
+        except LeaseHeld as error:
+            if seen not in (None, error.row.beats):
+                raise
+            if seen is None:
+                log.info("asking whether another machine still runs it", reason=str(error))
+            seen = error.row.beats
+        time.sleep(_ASK_SECONDS)
 
 
 def held_lease(settings: Settings, job: str) -> Lease | None:
@@ -219,10 +239,11 @@ class Lead:
             except LeaseHeld as error:
                 self._elsewhere = str(error)
             except LockHeld:
-                if not self._beside:
-                    raise
+                # Of two that stand by on a machine one may hold the lock just while it asks for the lease.
                 if (row := led_elsewhere(self._settings, self._path)) is not None:
                     self._elsewhere = str(LeaseHeld(self._path, row))
+                elif not self._beside:
+                    raise
         except TransientError as error:
             self._away = str(error)
 

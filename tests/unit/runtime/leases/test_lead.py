@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
+from tests.rig.detect_job import repeated
 from tests.rig.waiting import patient
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import Lead, LeaseHeld, held_lease, live_leases, try_lead
-from tocsin.runtime.lock import LockHeld
+from tocsin.runtime.leases import lead
+from tocsin.runtime.leases.lead import Lead, LeaseHeld, held_lease, keeper_of, lead_batch, live_leases, try_lead
+from tocsin.runtime.leases.lease_keeper import LeaseKeeper
+from tocsin.runtime.leases.lease_table import LeaseTable
+from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.runners.job_command import setting_variables
 
 JOB = "detector:bursts"
@@ -161,6 +167,58 @@ class TestLeases:
             told.append(is_away)
             stop.set()
 
-        with Lead(settings, JOB) as lead:
-            assert not lead.await_turn(tell, stop)
+        with Lead(settings, JOB) as one:
+            assert not one.await_turn(tell, stop)
         assert told == [True]
+
+    def test_of_two_that_stand_by_on_a_machine_neither_ends_because_the_other_asks(self, machine: Machine) -> None:
+        asked, stop = [], threading.Event()
+
+        def tell(reason: str, is_away: bool) -> None:
+            asked.append(reason)
+            if len(asked) == 2:
+                stop.set()
+
+        lock = machine("b").checkpoint(JOB) / "lock"
+        with Lead(machine("a"), JOB), Lead(machine("b"), JOB) as second, hold(lock):  # as the other does while it asks
+            assert not second.await_turn(tell, stop)
+        assert all("leads prod/detector__bursts" in reason for reason in asked)
+
+
+class TestBatches:
+    """One machine runs a batch, and another one runs it when that was lost."""
+
+    @pytest.fixture
+    def form(self) -> str:
+        return "lease"
+
+    @pytest.fixture(autouse=True)
+    def _hurried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lead, "_ASK_SECONDS", 0.05)
+
+    def test_one_that_another_machine_runs_is_left_to_it(self, machine: Machine) -> None:
+        a, b = machine("a"), machine("b")
+        running = try_lead(a, a.checkpoint("seal:logins") / "lock")
+
+        def renew() -> None:
+            assert not keeper_of(a).renew()
+
+        with running, repeated(renew, 0.05), pytest.raises(LeaseHeld, match="leads prod/seal"):
+            lead_batch(b, b.checkpoint("seal:logins") / "lock")
+        lead_batch(b, b.checkpoint("seal:logins") / "lock").release()
+
+    def test_one_that_a_lost_machine_had_begun_is_taken_over(
+        self, machine: Machine, address: str, keeper: Callable[..., LeaseKeeper], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings, seconds = machine("b"), itertools.count(1000)
+        settings = settings.model_copy(update={"leases": LeaseSettings(database=address, length=timedelta(seconds=60))})
+        own = keeper(lambda: float(next(seconds)))  # at each look another second is over
+        monkeypatch.setitem(lead._keepers, (address, 60.0), own)
+        lost = LeaseTable(address, -1.0)  # it has ended by the clock of the database
+        term = lost.take("prod/seal__logins", "elsewhere", "process 1 on a", None)
+        assert term is not None
+        began = next(seconds)
+        with lead_batch(settings, settings.checkpoint("seal:logins") / "lock") as lock:
+            assert lock.term is not None
+            assert lock.term > term
+        assert next(seconds) - began >= 15, "for a quarter of the length nothing was heard of it"
