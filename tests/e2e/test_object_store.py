@@ -16,8 +16,9 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.sparkjob.query.checkpoint import begin_at, remove_other_checkpoints, save_place, whole_since
+from tocsin.sparkjob.query.checkpoint import begin_at, save_place, whole_since
 from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps, record
+from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.sparkjob.query.progress import batches_in
 from tocsin.storage.claim import claim, remove_stored
 from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tocsin.model.errors import ConfigError
 from tocsin.runtime import private
+from tocsin.runtime.state_file import FORM_FILE
 
 MARKER = ".tocsin-state"
 LOCK = "launcher.lock"
@@ -56,5 +57,5 @@ def wipe(state: Path) -> None:
 
 def _is_ours(state: Path) -> bool:
     """Return whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
-    ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", LOCK)
+    ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", FORM_FILE, LOCK)
     return all(path.name.startswith(ours) for path in state.iterdir())

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError
+from tocsin.runtime.state_file import claim_form
 
 UMASK = 0o077
 RESTORING = "restore.unfinished"
@@ -20,7 +21,8 @@ def protect(state: Path) -> None:
     What belongs to another user stays as it is.
 
     Raises:
-        ConfigError: a restore has left the folder half filled; nothing may begin on it.
+        ConfigError: a restore has left the folder half filled, or a later release has written there; nothing may begin
+            on it.
     """
     if (state / RESTORING).exists():
         what = "a restore has not finished; run `tocsin restore` with the same backup again"
@@ -30,3 +32,4 @@ def protect(state: Path) -> None:
     for path, mode in [(state, 0o700), *((path, 0o600) for path in databases)]:
         with contextlib.suppress(OSError):
             path.chmod(mode)
+    claim_form(state)

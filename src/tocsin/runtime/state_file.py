@@ -1,4 +1,7 @@
-"""Keep small state in files that are replaced whole or not at all, whenever process or machine stop."""
+"""Keep small state in files that are replaced whole or not at all, whenever process or machine stop.
+
+All of them together have a form. A release refuses that of a later one, which it would read wrongly, or take for none.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ import functools
 import os
 import secrets
 from collections.abc import Hashable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, overload
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from tocsin.model.errors import ConfigError
+
+FORM = 1
+"""Of the small files in a state folder and in checkpoints. A change that the release before cannot read raises it."""
+FORM_FILE = "form.json"
 _Value = TypeVar("_Value")
 Stamps = frozenset[tuple[str, int, int]]
 """Path, time of the last change and size of files."""
@@ -25,6 +34,13 @@ class StoredFile(Protocol):
 
     def write_whole(self, content: bytes) -> None:
         """Put `content` in the place of what it held, whole or not at all."""
+
+
+class StateForm(BaseModel, frozen=True):
+    """The form of what was written, and the release that first wrote so; as of 0.1.0 where nothing says it."""
+
+    form: int = 1
+    tocsin: str = ""
 
 
 @overload
@@ -113,3 +129,39 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def claim_form(state: Path) -> None:
+    """Note in the folder `state` that its files have the form of this release, which reads those of earlier ones.
+
+    Raises:
+        ConfigError: a later release has written there; nothing was changed.
+    """
+    path = state / FORM_FILE
+    there = read(path, StateForm, None)
+    if there is not None:
+        _refuse_later(path, there, "restore a backup that this one has made")
+    if state.is_dir() and (there is None or there.form < FORM):
+        with contextlib.suppress(OSError):  # whatever writes there next says that it cannot
+            write(path, StateForm, StateForm(form=FORM, tocsin=version("tocsin")))
+
+
+def load_formed(path: Path | StoredFile, kind: type[_Value], advice: str) -> _Value:
+    """Read the JSON object in `path`, whose `form` says how it is written, as a value of type `kind`.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        ConfigError: a later release has written it, or it is broken; `advice` says what to do.
+    """
+    try:
+        _refuse_later(path, load(path, StateForm), advice)
+        return load(path, kind)
+    except ValidationError as error:
+        raise ConfigError.one(str(path), f"cannot be read ({error.error_count()} faults in it); {advice}") from error
+
+
+def _refuse_later(path: Path | StoredFile, written: StateForm, advice: str) -> None:
+    if written.form > FORM:
+        who = f"Tocsin {written.tocsin}" if written.tocsin else "a later Tocsin"
+        what = f"was written by {who} in form {written.form}; this Tocsin, {version('tocsin')}, reads up to form {FORM}"
+        raise ConfigError.one(str(path), f"{what}; start the later one again, or {advice}")

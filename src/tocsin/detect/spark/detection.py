@@ -24,9 +24,10 @@ from tocsin.model.names import detector_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force, keep_version
 from tocsin.sparkjob.declared_function import QueryFunction
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint, remove_other_checkpoints
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint
 from tocsin.sparkjob.query.drain import SLACK, unread_upstream
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
+from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.sparkjob.query.poison import SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import REAL_TIME, Run

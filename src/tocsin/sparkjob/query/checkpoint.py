@@ -8,23 +8,23 @@ its state, so that nothing of the old state can get into the new one.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+import structlog
+
 from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, oldest, partition_of
-from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.leases.lead import try_lead
-from tocsin.runtime.lock import LockHeld
+from tocsin.runtime.state_file import FORM, load_formed
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
 from tocsin.sparkjob.query.progress import batches_in, offsets_of, watermark_of
 from tocsin.storage.job_folders import JobFolders
 from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
-_START = "start.json"
+START = "start.json"
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,14 @@ class _Beginning:
     Attributes:
         count: how often it has begun.
         wanted: windows that start from then on are nobody else's to publish; None when a gap tells it or all are.
+        form: in which this is written; see `tocsin.runtime.state_file`.
     """
 
     offsets: Position
     publish_from: datetime | None
     count: int = 1
     wanted: datetime | None = None
+    form: int = FORM
 
     @property
     def query(self) -> str:
@@ -153,7 +155,7 @@ def open_checkpoint(
         for gap in found:
             gaps.record(base, gap)
         if is_new or found:
-            _begin(folder, beginning)
+            _begin(folder, beginning, warms_up=is_new and last is not None and not skips)
     if skips:
         gaps.end_skip(folders.local)
     beginning = _read(folder)
@@ -163,17 +165,8 @@ def open_checkpoint(
 
 def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
     """Let the checkpoint of `fingerprint`, unless there is one, begin at `offsets` and publish what starts later."""
-    if not (base / fingerprint / _START).exists():
+    if not (base / fingerprint / START).exists():
         _begin(base / fingerprint, _Beginning(offsets, publish_from))
-
-
-def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprints: Collection[str]) -> None:
-    """Remove checkpoints with none of these fingerprints that no process writes; errors as of `try_lead`."""
-    for start in folders.stored.glob(f"*/{_START}"):
-        if (name := start.parent.name) not in fingerprints:
-            with contextlib.suppress(LockHeld), try_lead(settings, folders.local / name / "lock"):
-                remove_tree(start.parent)
-                remove_tree(folders.local / name)
 
 
 def save_place(base: StoredPath, target: StoredPath) -> None:
@@ -185,7 +178,7 @@ def save_place(base: StoredPath, target: StoredPath) -> None:
 def whole_since(base: StoredPath, fingerprint: str) -> datetime | None:
     """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint
-    beginning = _read(folder) if (folder / _START).exists() else None
+    beginning = _read(folder) if (folder / START).exists() else None
     return None if beginning is None or beginning.count > 1 else beginning.publish_from
 
 
@@ -217,7 +210,7 @@ def _tidy(query: StoredPath) -> None:
 
 def _continues(folder: StoredPath, topics: Collection[str]) -> bool:
     """Return whether the checkpoint in `folder` has begun, in one of `topics`: offsets of others say nothing."""
-    reached = read_committed(folder / _read(folder).query) if (folder / _START).exists() else {}
+    reached = read_committed(folder / _read(folder).query) if (folder / START).exists() else {}
     return reached is None or any(partition_of(place)[0] in topics for place in reached)
 
 
@@ -235,13 +228,13 @@ def _own(folder: StoredPath) -> _Reached:
 
 def _last(base: StoredPath) -> _Reached | None:
     """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
-    folder = max((start.parent for start in base.glob(f"*/{_START}")), key=_used_at, default=None)
+    folder = max((start.parent for start in base.glob(f"*/{START}")), key=_used_at, default=None)
     return None if folder is None else _own(folder)
 
 
 def _used_at(folder: StoredPath) -> float:
     """Read when the checkpoint in `folder` began or committed last; Spark makes an empty folder of commits at once."""
-    return max(modified_at(path) for path in (folder / _START, *folder.glob("query*/commits")))
+    return max(modified_at(path) for path in (folder / START, *folder.glob("query*/commits")))
 
 
 def _is_overtaken(position: Position, first: Position) -> bool:
@@ -288,11 +281,14 @@ def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause)
     return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
 
 
-def _begin(folder: StoredPath, beginning: _Beginning) -> None:
+def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False) -> None:
     """Begin at `beginning`, with an empty state."""
-    count = _read(folder).count + 1 if (folder / _START).exists() else 1
-    state_file.write(folder / _START, _Beginning, replace(beginning, count=count))
+    if warms_up:
+        since = beginning.publish_from
+        log.info("no state fits the plan, warming up", checkpoint=str(folder), publishes_windows_from=since)
+    count = _read(folder).count + 1 if (folder / START).exists() else 1
+    state_file.write(folder / START, _Beginning, replace(beginning, count=count))
 
 
 def _read(folder: StoredPath) -> _Beginning:
-    return state_file.load(folder / _START, _Beginning)
+    return load_formed(folder / START, _Beginning, f"remove {folder}: the job then begins anew")

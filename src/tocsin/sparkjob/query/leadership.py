@@ -6,6 +6,8 @@ ready, and leads as soon as that one has ended, however it ended.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -18,7 +20,10 @@ from tocsin.runtime.leases.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.engine import jvm
+from tocsin.sparkjob.query.checkpoint import START
 from tocsin.sparkjob.query.work import Run
+from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.stored_path import remove_tree
 
 _LOOK_SECONDS = 0.1
 _OUTLIVES_SECONDS = 5.0
@@ -83,6 +88,15 @@ def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
         lock.release()
         raise
     return lock
+
+
+def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprints: Collection[str]) -> None:
+    """Remove checkpoints with none of these fingerprints that no process writes; errors as of `try_lead`."""
+    for start in folders.stored.glob(f"*/{START}"):
+        if (name := start.parent.name) not in fingerprints:
+            with contextlib.suppress(LockHeld), try_lead(settings, folders.local / name / "lock"):
+                remove_tree(start.parent)
+                remove_tree(folders.local / name)
 
 
 def _end_former(note: Path) -> None:

@@ -21,14 +21,9 @@ from tocsin.model.sizes import VIEW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force
-from tocsin.sparkjob.query.checkpoint import (
-    Checkpoint,
-    Needed,
-    begin_at,
-    open_checkpoint,
-    remove_other_checkpoints,
-)
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
+from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.sparkjob.session import kafka_sink

@@ -13,12 +13,14 @@ from tests.rig.samples.checkpoints import P0, P1, batch
 from tests.rig.samples.checkpoints import TOPIC as NAME
 from tocsin.kafka.reader import CameAt
 from tocsin.kafka.topic_set import Place, Position, TopicSet, place_of
+from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint, remove_other_checkpoints
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
 from tocsin.sparkjob.query.gaps import Cause, RemovedRange, read_gaps
+from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.storage.job_folders import JobFolders
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -222,7 +224,7 @@ def test_a_start_that_is_broken_off_records_nothing_twice_and_forgets_nothing(
     opened(tmp_path, Kept((0, 100)))
     read_up_to(tmp_path, p0=80)
 
-    def killed(*_: object) -> Never:
+    def killed(*_: object, **__: object) -> Never:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -300,6 +302,36 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
     assert {path.name for path in tmp_path.iterdir()} == {"f2", "f3", "versions"}
     remove_other_checkpoints(Settings(), JobFolders(tmp_path), {"f3"})
     assert {path.name for path in tmp_path.iterdir()} == {"f3", "versions"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"form": 2, "begun": "elsewhere"}, "was written by a later Tocsin in form 2"),
+        ({"offsets": "all"}, r"cannot be read \(1 faults in it\)"),
+    ],
+)
+def test_a_checkpoint_that_this_release_cannot_read_is_refused(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    """Also by the job that would begin beside it: it must know how far the last one came."""
+    opened(tmp_path, Kept((0, 10)))
+    start = tmp_path / "f1" / "start.json"
+    start.write_text(json.dumps(json.loads(start.read_text()) | change))
+    for fingerprint in ("f1", "f2"):
+        with pytest.raises(ConfigError, match=f"{start}: {said}.*remove {start.parent}: the job then begins anew"):
+            opened(tmp_path, Kept((0, 10)), fingerprint)
+    assert not (tmp_path / "f2").exists()
+
+
+def test_a_state_that_fits_no_more_is_left_and_the_log_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=50)
+    assert "warming up" not in capsys.readouterr().out
+    opened(tmp_path, Kept((0, 100)), "f2")
+    assert "no state fits the plan, warming up" in capsys.readouterr().out
 
 
 def test_with_all_that_the_topic_holds_a_new_plan_begins_at_the_first_record_that_is_kept(tmp_path: Path) -> None:
