@@ -75,6 +75,10 @@ class Composed:
             name for name, one in self.services.items() if one["restart"] != "no" and one["image"].startswith(image)
         ]
 
+    def owners_of_lists(self) -> set[str]:
+        """The services whose process list others join, and with which they end."""
+        return {str(one["pid"]).partition(":")[2] for one in self.services.values() if "pid" in one}
+
     def up(self) -> None:
         """Start each service when what it waits for is as it must be.
 
