@@ -64,6 +64,7 @@ class Composed:
 
     def __exit__(self, *_: object) -> None:
         self._compose("down", "--volumes", "--timeout", "5", check=False)
+        self._engine("volume", "prune", "--force", check=False)  # those without a name, which `down` leaves
 
     def container(self, service: str) -> str:
         """Name of the container of a service."""
