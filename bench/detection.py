@@ -31,7 +31,7 @@ from tocsin.model.table import FROM, UNTIL
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.sparkjob.session import running_batch
+from tocsin.sparkjob.batch_session import running_batch
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 _EXAMPLES = here().root / "examples"

@@ -36,7 +36,7 @@ from tocsin.provision.paths import here
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Verdict
-from tocsin.sparkjob.session import running_batch
+from tocsin.sparkjob.batch_session import running_batch
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.judging import day_checks, row_checks
 from tocsin.quality.spark.profile_query import profile_of
 from tocsin.quality.suites.suite_catalog import Suites, read_suites
-from tocsin.sparkjob.session import running_batch
+from tocsin.sparkjob.batch_session import running_batch
 
 _DAY = date(2026, 1, 15)
 _ACTIONS = ["login succeeded", "login failed"]

@@ -28,7 +28,7 @@ from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
-from tocsin.sparkjob.session import running_batch
+from tocsin.sparkjob.batch_session import running_batch
 
 FAILED, KEYED = "failed", "keyed"
 BUCKETS, FILES, DUCKDB = "buckets", "files", "duckdb"

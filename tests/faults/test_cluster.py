@@ -10,20 +10,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
 
+from bench.past import Past, day_before
 from tests.faults.cluster_kills import run
 from tests.rig.broker import Broker
 from tests.rig.detect_job import READY_SECONDS, DetectJob, LiveJob, detect_job, ticking
+from tests.rig.past_days import STEPPED, WINDOWED, PastDays
 from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
-from tests.rig.waiting import patient
+from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.job_report import JobState
 from tocsin.provision.java import find_java
 
+TWO_SMALL = {"executors": 2, "cores": 1, "memory": "512 MB"}
+WORK_SECONDS = 120.0
 SMALL = {"executors": 2, "cores": 3, "memory": "512 MB"}  # one executor alone has too few slots for the detector
 WHERE_FROM = """
 import sys
@@ -121,6 +126,34 @@ def test_the_loss_of_any_part_of_a_cluster_loses_nothing_and_tells_nobody_twice(
     assert not verdict.faults, "\n".join([told, *verdict.faults])
     assert verdict.findings > 20, "the load was too thin to prove anything"
     assert [loss.what for loss in losses if not loss.same_process] == ["driver"], told
+
+
+@pytest.mark.long
+def test_batches_on_the_cluster_are_exact_though_each_loses_a_worker(tmp_path: Path, cluster: SparkCluster) -> None:
+    past = Past(day_before(datetime.now(UTC), 1), 1, 210_000, users=20_000, bursts=20)  # two tasks write it
+    days = PastDays(tmp_path, past, cluster.master, **TWO_SMALL)
+    dates = [f"--day={day}" for day in past.dates]
+    for program, *names in (("seal", "logins"), ("backfill", WINDOWED, STEPPED)):
+        is_busy, lost = {"seal": _writes, "backfill": _runs_python}[program], days.executors_lost()
+        run = days.start(program, *names, *dates)
+        await_that(lambda: cluster.busy_worker(is_busy) or run.poll() is not None, WORK_SECONDS, days.said, every=0.01)  # noqa: B023
+        worker = cluster.busy_worker(is_busy) or "worker-0"
+        cluster.kill(worker)
+        days.await_end(run)
+        assert days.executors_lost() > lost, "it was not over when its worker was killed"
+        cluster.start_worker(worker)
+    assert days.sealed() == days.true_rows()
+    assert {(one.entity["user_id"], one.window_start): one.score for one in days.findings(WINDOWED)} == days.expected
+    assert sorted((one.entity["user_id"], one.moment) for one in days.findings(STEPPED)) == days.quick_failures() != []
+
+
+def _writes(executor: psutil.Process) -> bool:
+    return any("/_temporary/" in file.path for file in executor.open_files())
+
+
+def _runs_python(executor: psutil.Process) -> bool:
+    """Return whether it has a Python worker, which is forked from a process of its own."""
+    return len(executor.children(recursive=True)) > 1
 
 
 def _has_jar(executor: psutil.Process, job: DetectJob) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -60,11 +60,16 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors, of all applications."""
-        found = []
+        return [one for name in self._workers for one in self._executors_of(name)]
+
+    def busy_worker(self, is_busy: Callable[[psutil.Process], bool]) -> str | None:
+        """Name a worker with an executor for which `is_busy`; None if there is none."""
         for name in self._workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += psutil.Process(self._processes[name].pid).children(recursive=True)
-        return [one for one in found if "java" in one.name()]
+            for one in self._executors_of(name):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if is_busy(one):
+                        return name
+        return None
 
     def log(self, name: str) -> str:
         """What the master or a worker has written."""
@@ -80,6 +85,12 @@ class SparkCluster:
         for executor in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 executor.kill()
+
+    def _executors_of(self, name: str) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self._processes[name].pid).children(recursive=True)
+            return [one for one in children if "java" in one.name()]
+        return []
 
     def _start(self, name: str, program: str, options: list[str]) -> None:
         spark = here().package("pyspark")

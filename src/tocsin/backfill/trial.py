@@ -33,7 +33,8 @@ from tocsin.model.source import Source
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import kept_detector, kept_versions
-from tocsin.sparkjob.session import running_batch, scratch_folder
+from tocsin.sparkjob.batch_session import running_batch
+from tocsin.sparkjob.session import scratch_folder
 
 RUN_ID = "backtest"
 

@@ -29,9 +29,9 @@ from tocsin.quality.verdict_files import Records
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.leases.lead import lead_batch
 from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
-from tocsin.sparkjob.session import running_batch
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""

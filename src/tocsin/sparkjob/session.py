@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +30,8 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 _PLANNING = "check"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# For the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6.
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
 
 SEMANTICS = {
     "spark.sql.ansi.enabled": "false",
@@ -59,65 +58,26 @@ def streaming_session(
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
-    os.environ["SPARK_LAUNCHER_OPTS"] = _QUICK_START
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     scratch = scratch_folder(settings, job)
     _import_lightly()
-    options = _jvm(settings, scratch) | _engine(settings, scratch) | _streaming()
+    options = _jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
     options |= prepare_s3a(settings.storage, scratch)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
-    session = _start(builder, options)
+    session = start_session(builder, options)
     if resources is not None:
         cluster.ship_code(session, scratch)
     return session
 
 
-def batch_session(settings: Settings, *, job: str) -> SparkSession:
-    """Start the session of a batch `job`: on two threads, or with what spark-submit was given (master, memory, jars).
-
-    Raises:
-        ConfigError: the Kafka connector is not installed; a retry does not help.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(job)
-    options = _engine(settings, scratch_folder(settings, job))
-    # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
-    # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
-    options["spark.sql.parquet.filterPushdown"] = "false"
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it
-        os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": _QUICK_START}
-        builder = builder.master("local[2]")
-        options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-        options["spark.driver.extraJavaOptions"] = " ".join(_log_and_archive(settings))
-    elif not _submitted_to().startswith("local"):
-        for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
-            del options[key]
-    return _start(builder, options)
-
-
-def _start(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
+def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
+    """Start a session, or take the one that runs."""
     session = builder.config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
-
-
-@contextmanager
-def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
-    """Run the block with a `batch_session`, in a clean scratch folder. Only for the holder of the job's lock.
-
-    Raises:
-        ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.
-    """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it, and runs on a Java already
-        os.environ["JAVA_HOME"] = str(find_java().home)
-    clean_scratch(settings, job)
-    spark = batch_session(settings, job=job)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 @contextmanager
@@ -169,12 +129,6 @@ def _said_to(log: Path) -> Iterator[None]:
         for number, copy in kept:
             os.dup2(copy, number)
             os.close(copy)
-
-
-def _submitted_to() -> str:
-    """Read the master that spark-submit was given."""
-    SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
-    return SparkConf().get("spark.master") or ""
 
 
 def _import_lightly() -> None:
@@ -253,7 +207,7 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
         "-Xss512k",
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
-        *_log_and_archive(settings),
+        *log_and_archive(settings),
     ]
     return {
         "spark.driver.memory": f"{settings.spark.heap_mb}m",
@@ -262,11 +216,13 @@ def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
     }
 
 
-def _log_and_archive(settings: Settings) -> list[str]:
+def log_and_archive(settings: Settings) -> list[str]:
+    """Give the JVM options for its log, and for the archive of Spark's classes if there is one."""
     return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(use_archive(here()) if settings.spark.archive else ())]
 
 
-def _engine(settings: Settings, scratch: Path) -> dict[str, str]:
+def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Give the options that every session has."""
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -25,7 +25,8 @@ from tocsin.model.names import parity_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.lock import hold
-from tocsin.sparkjob.session import running_batch, scratch_folder
+from tocsin.sparkjob.batch_session import running_batch
+from tocsin.sparkjob.session import scratch_folder
 
 
 def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequence[Streamed]]) -> ParityReport:

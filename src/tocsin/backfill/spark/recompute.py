@@ -28,11 +28,11 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import Version
 from tocsin.runtime.lock import hold
+from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.checkpoint import whole_since
 from tocsin.sparkjob.query.drain import SLACK
 from tocsin.sparkjob.query.gaps import read_gaps
-from tocsin.sparkjob.session import running_batch
 from tocsin.storage.job_folders import stored_folder
 from tocsin.tables.spark.joined_tables import JoinedTables
 

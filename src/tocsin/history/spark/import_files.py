@@ -29,7 +29,8 @@ from tocsin.model.names import landing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
-from tocsin.sparkjob.session import running_batch, scratch_folder
+from tocsin.sparkjob.batch_session import running_batch
+from tocsin.sparkjob.session import scratch_folder
 
 PARTITION = -1
 """The partition under which the ledger counts imported rows."""

@@ -76,7 +76,7 @@ class Sealer:
     """Seals days of one source; only for the holder of its sealing lock.
 
     Attributes:
-        spark: a session of `tocsin.sparkjob.session.batch_session`.
+        spark: a session of `tocsin.sparkjob.batch_session`.
         settings: of the installation.
         source: whose days.
         table: its published days.

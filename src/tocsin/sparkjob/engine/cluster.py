@@ -20,6 +20,7 @@ from tocsin.project.settings import PROJECT_FILE
 
 _ANSWER_SECONDS = 2.0
 _REMOVAL_SECONDS = 5.0
+_ROOM_SECONDS = 60.0
 # A task that exchanges records with one on the lost executor may be the first to fail. So does a task whose other end
 # fails for a reason of its own.
 _BROKEN = ("streaming shuffle", "ClosedChannelException", "Connection reset", "Connection refused")
@@ -75,6 +76,21 @@ def refusal_of_masters(spark: SparkSettings) -> str | None:
         else:
             return None
     return "; ".join(faults) or None
+
+
+def await_executor(session: SparkSession, spark: SparkSettings) -> None:
+    """Return once an executor has registered: batches begin with one, and use others as they come.
+
+    Raises:
+        TransientError: none has come within a minute.
+    """
+    deadline = time.monotonic() + _ROOM_SECONDS
+    while not executors_of(session):
+        if time.monotonic() > deadline:
+            one = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
+            what = f"{spark.master} gave no executor within {_ROOM_SECONDS:.0f} s"
+            raise TransientError(f"{what}: it needs {one}; stop what fills it, add a worker, or lower spark.resources")
+        time.sleep(0.1)
 
 
 def executors_of(session: SparkSession) -> frozenset[str]:

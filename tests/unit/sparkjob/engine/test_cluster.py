@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.sparkjob.engine import cluster
-from tocsin.sparkjob.engine.cluster import has_lost_executor, refusal_of_masters, with_executors
+from tocsin.sparkjob.engine.cluster import await_executor, has_lost_executor, refusal_of_masters, with_executors
 
 OWN = {"spark.driver.extraClassPath": "/jars/a.jar:/jars/b.jar", "spark.ui.enabled": "false"}
 
@@ -71,3 +71,13 @@ def test_a_broken_connection_is_a_loss_only_if_an_executor_is_missing(
 ) -> None:
     monkeypatch.setattr(cluster, "_REMOVAL_SECONDS", 0.1)
     assert has_lost_executor(now, frozenset({"0", "1"}), error) is lost
+
+
+def test_a_batch_begins_with_one_executor_and_says_what_a_cluster_without_room_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "_ROOM_SECONDS", 0.1)
+    full = SparkSettings(master="spark://127.0.0.1:7077", resources=ResourceSettings(cores=3, memory=2**30))
+    await_executor(session("0"), full)
+    with pytest.raises(TransientError, match=r"it needs 3 free cores and 1024 MB for an executor; stop what fills it"):
+        await_executor(session(), full)

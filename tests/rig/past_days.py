@@ -1,0 +1,130 @@
+"""Landed days of an installation, and the programs that seal them and run detectors over them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench.past import Expected, Past, land_past
+from bench.sealed import seal_past
+from tests.rig.samples.project import copy_project
+from tests.rig.waiting import await_that
+from tocsin.backfill.backfill_ledger import Backfills
+from tocsin.history.day_status import published_days
+from tocsin.history.day_versions import paths
+from tocsin.history.places import Places
+from tocsin.model.finding import Finding
+from tocsin.model.source import Source
+from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.runtime import child_process
+from tocsin.supervision.runners.job_command import job_environment
+
+WINDOWED, STEPPED = "failed_logins", "quick_failures"
+Row = tuple[int, str, datetime, int, str]
+_COLUMNS = ("user_id", "event_time", "raw_offset", "action")
+_GOOD = (0, 10)
+_SECONDS = 240
+_STEP = '''"""Failures of a user within 50 ms of one before. Catches: programs. Misses: people. Look first at: who."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tocsin import Event, Levels, StepFinding, detector
+
+
+@dataclass(frozen=True)
+class Before:
+    time: datetime | None = None
+
+
+@detector(source="logins", entity="user_id", window=None, forget_after="1 minute", levels=Levels(email=950),
+          owner="a@example.com", runbook="docs/runbooks/a.md", stage="live")
+def step(key: str, state: Before, event: Event) -> tuple[Before, list[StepFinding]]:
+    if event.action != "login failed":
+        return state, []
+    now = Before(event.event_time)
+    if state.time is None:
+        return now, []
+    gap = (event.event_time - state.time).total_seconds() * 1000
+    return now, [StepFinding(1000 - gap, {})] if gap < 50 else []
+'''
+
+
+class PastDays:
+    """An installation in `folder` whose batches run on `master`."""
+
+    def __init__(self, folder: Path, past: Past, master: str = LOCAL, **resources: Any) -> None:
+        """Land `past`; what its findings must be is `expected`."""
+        copy_project(folder / "project", "sources", "detectors", "expectations")
+        (folder / "project" / "detectors" / f"{STEPPED}.py").write_text(_STEP, encoding="utf-8")
+        spark = SparkSettings.model_validate({"master": master, "resources": resources})
+        self.settings = Settings(project=folder / "project", state=folder / "state", spark=spark)
+        self.source = read_catalog(self.settings.project).source("logins")
+        self.log, self.past = folder / "log.txt", past
+        self.log.touch()
+        self.expected: Expected = land_past(self.settings, self.source, past)
+
+    def start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of `spark_jobs/`; `await_end` must follow, or the test process ends."""
+        script = str(here().root / "spark_jobs" / f"{program}.py")
+        environment = job_environment(self.settings, find_java().home)
+        with self.log.open("ab") as log:
+            command = [*child_process.prefix(), sys.executable, script, *arguments]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def await_end(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until it has ended well."""
+        await_that(lambda: process.poll() is not None, _SECONDS, self.said)
+        assert process.returncode in _GOOD, self.said()
+
+    def said(self) -> str:
+        """The end of what the programs have logged."""
+        return self.log.read_text(errors="replace")[-5000:]
+
+    def executors_lost(self) -> int:
+        """Count the executors that Spark has reported lost."""
+        return self.log.read_text(errors="replace").count("Lost executor")
+
+    def sealed(self) -> list[Row]:
+        """Read the rows of all published days: bucket, user, time, offset and action, in order."""
+        return _rows(self.settings, self.source)
+
+    def true_rows(self) -> list[Row]:
+        """List the same of an installation whose days were not sealed by Spark."""
+        other = self.settings.model_copy(update={"state": self.settings.state.with_name("truth")})
+        seal_past(other, self.source, self.past)
+        return _rows(other, self.source)
+
+    def findings(self, detector: str) -> list[Finding]:
+        """Read the published findings of all days."""
+        backfills = Backfills(self.settings, detector)
+        return [one for day, run in backfills.read().published.items() for one in backfills.findings(day, run)]
+
+    def quick_failures(self) -> list[tuple[str, datetime]]:
+        """List the user and the time of what STEPPED must find, in order."""
+        found, before = [], dict[str, datetime]()
+        for _, user, moment, _, action in sorted(self.true_rows(), key=lambda row: row[2:4]):
+            if action == "login failed":
+                if user in before and moment - before[user] < timedelta(milliseconds=50):
+                    found.append((user, moment))
+                before[user] = moment
+        return sorted(found)
+
+
+def _rows(settings: Settings, source: Source) -> list[Row]:
+    places, rows = Places.of(settings, source.name), list[Row]()
+    for day, version in published_days(settings, source).items():
+        for path in paths(places, day, version):
+            bucket = int(path.name.split("_")[1].split(".")[0])
+            table = pq.read_table(path, columns=list(_COLUMNS), partitioning=None)
+            rows += zip([bucket] * table.num_rows, *(table[name].to_pylist() for name in _COLUMNS), strict=True)
+    return sorted(rows)
