@@ -5,8 +5,10 @@ The tests share one broker and go on from each other, in this order.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +17,13 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
+from tests.rig.compute_job import Events
+from tests.rig.detect_job import text
 from tests.rig.samples.project import copy_project
-from tests.rig.secured_broker import ADMIN, SecuredBroker
+from tests.rig.secured_broker import ADMIN, SecuredBroker, allow_scram
 from tests.rig.waiting import await_that, awaited, patient
+from tocsin.dev.servers.ports import free_ports
+from tocsin.history.land.landing import land
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.access.access_rules import wanted_rules
 from tocsin.kafka.job_reports import read_reports
@@ -31,8 +37,48 @@ from tocsin.provision.java import find_java
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
+from tocsin.tables.published_table import TableFolder
 
 READY = 150.0
+LINES = """title = "Lines"
+owner = "platform@example.com"
+format = "json"
+key = "writer"
+event_time = "at"
+event_time_format = "iso8601"
+lateness = "10 seconds"
+
+[schema]
+at = "timestamp"
+writer = "string"
+"""
+SHOUTED = LINES.replace('"json"', '"events"').replace('event_time = "at"\nevent_time_format = "iso8601"\n', "")
+DECLARED = {
+    "sources/lines.toml": LINES,
+    "sources/shouted.toml": SHOUTED.replace('at = "timestamp"\n', ""),
+    "tables/writers.toml": """title = "Writers"
+owner = "platform@example.com"
+source = "lines"
+key = "writer"
+
+[schema]
+writer = "string"
+""",
+    "flows/shout.py": '''"""Writers in capitals."""
+from tocsin import flow
+@flow(source="lines", to="shouted", owner="platform@example.com", stage="live")
+def flow(events):
+    return events.selectExpr("*", "upper(writer) AS W").drop("writer").withColumnRenamed("W", "writer")
+''',
+    "views/written.py": '''"""How much each writer has written."""
+from pyspark.sql import functions as F
+from tocsin import view
+@view(source="shouted", key="writer", window=None, owner="platform@example.com", stage="live")
+def view(events):
+    return events.groupBy("writer").agg(F.count("*").alias("lines"))
+''',
+}
+OTHERS = ("flow:shout", "compute:written", "view:written", "table:writers", "drain", "web", "exporter")
 
 
 @dataclass
@@ -41,15 +87,16 @@ class Secured:
 
     folder: Path
     broker: SecuredBroker
+    ports: dict[str, int]
 
-    def configure(self, **changes: str) -> Settings:
+    def configure(self, mechanism: str = "PLAIN", **changes: str) -> Settings:
         """Write the settings: a login for each role; `changes` say by role whose it is instead."""
         kafka = self.broker.kafka
         lines = [
             "[kafka]",
             f'bootstrap_servers = "{kafka.bootstrap_servers}"',
             'security_protocol = "SASL_SSL"',
-            'sasl_mechanism = "PLAIN"',
+            f'sasl_mechanism = "{mechanism}"',
             'sasl_username = "operator"',
             f'sasl_password_file = "{self.broker.secured.password_file("operator")}"',
             f'ssl_ca_file = "{kafka.ssl_ca_file}"',
@@ -62,6 +109,9 @@ class Secured:
             lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
             lines += [f'password_file = "{self.broker.secured.password_file(user)}"']
         lines += ["[spark]", "trigger_seconds = 5", "ingest_trigger_seconds = 5"]
+        for block, port in self.ports.items():
+            lines += [f"[{block}]", f"port = {port}"]
+            lines += {"drain": ['credentials_file = "senders"'], "metrics": ["enabled = true"]}.get(block, [])
         (self.folder / "tocsin.toml").write_text("\n".join(lines))
         return load_settings(self.folder)
 
@@ -88,6 +138,15 @@ class Secured:
             for process in started.values():
                 process.wait(30)
 
+    def ask(self, block: str, path: str, authorization: str = "", body: bytes | None = None) -> str:
+        """The answer of one of the servers; nothing while it gives none."""
+        url = f"http://127.0.0.1:{self.ports[block]}/{path}"
+        with contextlib.suppress(OSError):
+            asked = urllib.request.Request(url, body, {"Authorization": authorization, "Content-Type": "text/plain"})
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                return str(answer.read().decode())
+        return ""
+
     def said(self, settings: Settings, job: str) -> str:
         return settings.log(job).read_text()[-4000:]
 
@@ -97,9 +156,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     broker = SecuredBroker(folder / "broker", tuple(ROLES))
     copy_project(folder / "project")
+    ports = dict(zip(("drain", "web", "metrics"), free_ports(3), strict=True))
+    (folder / "project" / "senders").write_text("lines:secret\n")
+    (folder / "project" / "senders").chmod(0o600)
     try:
         broker.start()
-        yield Secured(folder / "project", broker)
+        yield Secured(folder / "project", broker, ports)
     finally:
         broker.stop()
 
@@ -143,6 +205,52 @@ def test_a_burst_becomes_a_finding_with_a_login_for_each_role(secured: Secured) 
         with TopicReader(operator, "reports", settings.names.findings) as findings:
             found = awaited(lambda: any(findings.bounds()[1].values()), 60)
         assert found, "\n\n".join(secured.said(settings, job) for job in jobs)
+
+
+@pytest.mark.long
+def test_the_other_kinds_do_their_work_with_their_logins(secured: Secured) -> None:
+    """A flow, a view with its applier and server, a table, the drain and the exporter; landing besides.
+
+    They log in by SCRAM, from Java as from librdkafka; the tests before did so by PLAIN.
+    """
+    for path, text_of_file in DECLARED.items():
+        (secured.folder / path).parent.mkdir(exist_ok=True)
+        (secured.folder / path).write_text(text_of_file)
+    secured.configure()
+    assert "added: " in secured.topics("--acls")
+    allow_scram(secured.broker.secured)
+    settings = secured.configure("SCRAM-SHA-512")
+    operator = settings.model_copy(update={"kafka": settings.kafka.for_role("operator")})
+    events, now = Events(operator, "lines"), datetime.now(UTC)
+    for number in range(4):  # the third twice
+        events.write(0, now, writer="ann", at=text(now), number=number)
+    events.flush()
+    line = f'{{"at": "{text(now)}", "writer": "bob"}}'.encode()
+    with secured.running(settings, *OTHERS):
+        with TopicReader(operator, "reports", settings.names.raw("lines")) as raw:
+            sender = f"Basic {base64.b64encode(b'lines:secret').decode()}"
+
+            def drained() -> bool:
+                return any(raw.bounds()[1].values()) or bool(secured.ask("drain", "events/lines", sender, line))
+
+            await_that(drained, READY, lambda: secured.said(settings, "drain"))
+        token = settings.state / "web.token"
+
+        def row() -> str:
+            return (
+                secured.ask("web", "views/written/ANN", f"Bearer {token.read_text().strip()}") if token.exists() else ""
+            )
+
+        await_that(
+            lambda: '"lines":4' in row(), READY, lambda: [row(), *(secured.said(settings, j) for j in OTHERS[:3])]
+        )
+        (table,) = read_catalog(settings.project).tables.values()
+        rows = TableFolder(settings, table)
+        await_that(lambda: rows.current() is not None, READY, lambda: secured.said(settings, "table:writers"))
+        shown = secured.ask("metrics", "metrics")
+        assert all(f'job="{job}"' in shown for job in OTHERS[:4]), shown
+    landed = land(settings, read_catalog(settings.project).source("lines"))
+    assert sum(span.events for span in landed.partitions.values()) == 5
 
 
 def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:

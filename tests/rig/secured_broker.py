@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported all the same
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
 from tests.rig.broker import Broker
 from tests.rig.certificates import write_certificate
+from tests.rig.waiting import patient
 from tocsin.dev.servers.kafka_server import Kafka
 from tocsin.project.setting_blocks import KafkaSettings
 
@@ -60,7 +69,9 @@ class SecuredKafka(Kafka):
                 "listener.security.protocol.map=SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
                 "inter.broker.listener.name=SASL_SSL",
                 "sasl.mechanism.inter.broker.protocol=PLAIN",
-                "sasl.enabled.mechanisms=PLAIN",
+                "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
+                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config="
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;",
                 f"listener.name.sasl_ssl.plain.sasl.jaas.config={module} required "
                 f'username="{ADMIN}" password="secret-{ADMIN}" {users};',
                 "ssl.keystore.type=PEM",
@@ -73,6 +84,17 @@ class SecuredKafka(Kafka):
                 "",
             ]
         )
+
+
+def allow_scram(kafka: SecuredKafka) -> None:
+    """Let each user log in by SCRAM-SHA-512 too, with the same password."""
+    how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    new: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(one, how, f"secret-{one}".encode()) for one in kafka.users
+    ]
+    admin = AdminClient(kafka.client.for_librdkafka())
+    for done in admin.alter_user_scram_credentials(new).values():
+        done.result(patient(10))
 
 
 class SecuredBroker(Broker):
