@@ -22,7 +22,7 @@ help: ## List the targets
 setup: python ## Install everything that is locked; does nothing when it is there
 	@$(PROVISION)
 
-setup-s3: setup ## Install the Java archives that checkpoints in an object store take (11 MB)
+setup-s3: setup ## Install the Java archives that an object store takes (11 MB)
 	@$(PROVISION) s3
 
 setup-browser: python ## Find a Chromium for the tests of the pages, or install Debian's

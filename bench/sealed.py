@@ -103,7 +103,7 @@ def _order(people: Sequence[str], buckets: int) -> _Order:
 
 def _written(settings: Settings, source: Source, past: Past, day: date, order: _Order) -> DayVersion:
     name = f"v{stamp(datetime.now(UTC))}"
-    folder = Places.of(settings, source.name).version(day, name)
+    folder = Path(str(Places.of(settings, source.name).version(day, name)))
     folder.mkdir(parents=True)
     parts = list(happened(past, day))
     who = np.concatenate([part.who for part in parts])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +19,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job, text
+from tests.rig.object_store import object_store
+from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
@@ -24,10 +29,13 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.model.source import Source
+from tocsin.model.view import SinkKind
+from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import HistorySettings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
+from tocsin.storage.s3a import CREDENTIALS, prepare_s3a
+from tocsin.storage.stored_path import find_all, open_stored
 from tocsin.supervision.runners.job_command import job_environment
 
 JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
@@ -36,11 +44,33 @@ DAY = NOW.date() - timedelta(days=1)
 START = begin(DAY)
 
 
-@pytest.fixture
-def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker) as one:
-        one.settings = one.settings.model_copy(update={"history": HistorySettings(grace=timedelta(seconds=1))})
-        yield one
+@pytest.fixture(params=["disk", pytest.param("object store", marks=pytest.mark.long)])
+def job(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
+    """A job whose history is in a folder, or in an object store with its catalogue in PostgreSQL."""
+    with ExitStack() as stack:
+        job, grace = stack.enter_context(detect_job(tmp_path, broker)), timedelta(seconds=1)
+        changed: dict[str, Any] = {"history": HistorySettings(grace=grace)}
+        if request.param == "object store":
+            database = emptied(stack.enter_context(running(SinkKind.POSTGRES)).address)
+            address = database.replace("postgresql:", "postgresql+psycopg:")
+            store = stack.enter_context(object_store(tmp_path)).history_settings("team/history")
+            changed = {
+                "history": HistorySettings(grace=grace, catalog=address),
+                "storage": store,
+                "instance": "stored",
+            }
+        job.settings = job.settings.model_copy(update=changed)
+        yield job
+
+
+def s3a_environment(job: DetectJob) -> dict[str, str]:
+    """The variables that Airflow's task gives to spark-submit."""
+    storage = job.settings.storage
+    with pytest.MonkeyPatch.context() as patched:
+        for name in (names := ("SPARK_DIST_CLASSPATH", CREDENTIALS)):
+            patched.setenv(name, "")
+        prepare_s3a(storage, storage.history, Path())
+        return {name: value for name in names if (value := os.environ[name])}
 
 
 def submit(job: DetectJob, *programs: Sequence[str]) -> tuple[int, str]:
@@ -49,7 +79,7 @@ def submit(job: DetectJob, *programs: Sequence[str]) -> tuple[int, str]:
     given = json.dumps([[str(JOBS / program), *words] for program, *words in programs])
     done = subprocess.run(
         [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, RUN_PROGRAMS, given],
-        env=job_environment(job.settings, find_java().home),
+        env=job_environment(job.settings, find_java().home) | s3a_environment(job),
         capture_output=True,
         text=True,
         timeout=600,
@@ -115,7 +145,11 @@ def write_words(job: DetectJob) -> dict[tuple[str, int, int], str]:
 def sealed(job: DetectJob, source: Source) -> list[tuple[tuple[str, int, int], str]]:
     """Identity and word of each row of history."""
     with DayTable(job.settings, source) as table:
-        rows = [row for path in table.files() for row in pq.read_table(path).to_pylist()]
+        rows = []
+        for path in (find_all(folder, "*.parquet") for _, _, folder in table.places.version_folders()):
+            for one in path:
+                with open_stored(one) as file:
+                    rows += pq.read_table(file).to_pylist()
     return [((row["raw_topic"], row["raw_partition"], row["raw_offset"]), row["word"]) for row in rows]
 
 

@@ -25,7 +25,7 @@ from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import INDEXER
-from tocsin.project.setting_blocks import HistorySettings
+from tocsin.project.blocks.history_settings import HistorySettings
 
 DAY = datetime.now(UTC).date() - timedelta(days=1)
 NOON = begin(DAY) + timedelta(hours=12)

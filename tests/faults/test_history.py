@@ -115,7 +115,7 @@ def published(job: DetectJob) -> tuple[str | None, int]:
 
 def versions(job: DetectJob) -> int:
     """How many versions of the day are written, published or not."""
-    return sum(1 for _ in Places.of(job.settings, "logins").root.rglob(VERSION_FILE))
+    return sum(1 for _ in job.settings.history_folder.rglob(VERSION_FILE))
 
 
 @pytest.mark.long

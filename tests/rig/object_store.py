@@ -101,6 +101,11 @@ class ObjectStoreServer:
             s3_credentials_file=self.credentials,
         )
 
+    def history_settings(self, prefix: str) -> StorageSettings:
+        """Settings that put history below `prefix`, through the wire, and leave checkpoints on the disk."""
+        uri = f"s3a://{BUCKET}/{prefix}"
+        return self.settings(prefix).model_copy(update={"checkpoints": None, "history": uri})
+
     def files(self) -> S3FileSystem:
         """All that it holds, around the wire."""
         return S3FileSystem(

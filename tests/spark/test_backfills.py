@@ -20,6 +20,7 @@ from tocsin.backfill.spark import backfill_run
 from tocsin.history.places import Places
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs
+from tocsin.runtime.state_file import write_whole
 
 DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()
@@ -126,7 +127,7 @@ def test_a_bad_day_is_told_and_the_others_go_on(installation: Installation) -> N
     places = Places.of(installation.settings, "logins")
     (folder,) = [path for day, _, path in places.version_folders() if day == DAYS[0]]
     for path in folder.glob("*.parquet"):
-        path.write_bytes(path.read_bytes()[:200])  # as a disk that fails leaves it
+        write_whole(path, path.read_bytes()[:200])  # as a disk that fails leaves it
     suite = installation.settings.project / "expectations" / "logins.findings.json"
     text = suite.read_text()
     suite.write_text(text.replace('{"$PARAMETER": "most_findings * 3 + 100"}', "1"))

@@ -256,7 +256,7 @@ def test_a_corrupt_landed_file_fails_its_day_alone_which_is_told_until_it_is_sea
     program.land(logins(DAY))
     assert program.seal(DAY) == 0
     broken = program.history.land(logins(DAY, 60))
-    path = program.history.places.root / broken.files[0].path
+    path = program.history.settings.history_folder / broken.files[0].path
     content = path.read_bytes()
     path.write_bytes(content[:-200] + bytes(200))
     assert program.seal() == 1

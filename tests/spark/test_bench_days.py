@@ -63,7 +63,7 @@ def _types(places: Places, day: date, version: DayVersion) -> set[str]:
 
 
 def _files(places: Places, day: date, version: DayVersion) -> list[Path]:
-    return [places.version(day, version.version) / file.name for file in version.files]
+    return [Path(str(places.version(day, version.version) / file.name)) for file in version.files]
 
 
 def _bucket(path: Path) -> int:

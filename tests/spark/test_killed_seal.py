@@ -22,7 +22,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import read_version
 from tocsin.history.places import Places
 from tocsin.history.spark import seal
-from tocsin.project.setting_blocks import HistorySettings
+from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import ExitCode
 

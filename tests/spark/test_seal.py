@@ -28,6 +28,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.quality.day_facts import ColumnChange
 from tocsin.quality.verdict import Severity
 from tocsin.sparkjob.events import event_columns, parse_events
+from tocsin.storage.stored_path import remove_tree
 
 NEXT = DAY + timedelta(days=1)
 
@@ -97,7 +98,7 @@ def test_late_events_seal_their_day_again_and_a_roll_back_takes_them_away(spark:
     history.land([login(20, seconds=20)])
     with history.table() as table:
         tidy(history.settings, history.source, table)
-    shutil.rmtree(history.places.landed(DAY, max(second.runs)))
+    remove_tree(history.places.landed(DAY, max(second.runs)))
     with pytest.raises(Unsealable, match="roll the day back to a version that has"):
         history.seal(spark, judge)
     assert roll_back(history.settings, history.source, DAY, second.version).version == second.version
@@ -160,7 +161,7 @@ def test_a_column_that_came_went_or_changed_its_type_within_the_day(spark: Spark
         ColumnChange(column="size", was="string", now="int", events=2, lost=1),
         ColumnChange(column="gone", was="int", now=None, events=2),
     )
-    shutil.rmtree(history.places.landing)
+    remove_tree(history.places.landing)
     history.land([login(5)], source=plain)
     again = history.seal(spark).version
     assert again.base == version.version
@@ -179,7 +180,7 @@ def test_a_broken_landed_file_stops_its_day_and_no_other(damage: str, spark: Spa
     published = history.seal(spark).version
     broken = history.land([login(n, message=str(n)) for n in range(50)])
     history.land([login(1, day=NEXT)])
-    path = history.places.root / broken.files[0].path
+    path = history.settings.history_folder / broken.files[0].path
     content = path.read_bytes()
     changed = {
         "cut": content[: len(content) // 2],
@@ -205,7 +206,7 @@ def test_a_broken_landed_file_stops_its_day_and_no_other(damage: str, spark: Spa
 def test_landed_files_that_lie_there_twice_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path)
     entry = history.land([login(n, seconds=n) for n in range(10)])
-    path = history.places.root / entry.files[0].path
+    path = history.settings.history_folder / entry.files[0].path
     shutil.copy(path, path.with_name("part-00009.parquet"))
     shutil.copytree(path.parent, path.parent.with_name("run=stranger"))
     assert history.seal(spark).version.facts.rows == 10

@@ -16,6 +16,7 @@ from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.leases.lead import lead_batch
+from tocsin.storage.stored_path import find_all
 
 
 def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:
@@ -40,10 +41,10 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
             found.append(str(error))
     for day, version in sealed.items():
         found += [f"{day}: {what}" for what in _version_faults(places, day, version, checksums)]
-    expected = {path for day, version in sealed.items() for path in paths(places, day, version)}
+    expected = {str(path) for day, version in sealed.items() for path in paths(places, day, version)}
     found += [f"{path} is published, but missing in the catalogue" for path in sorted(expected - counted.keys())]
-    broken = [places.version(day, name) for day, name in published.items() if day not in sealed]
-    strangers = [path for path in sorted(counted.keys() - expected) if path.parent not in broken]
+    broken = [str(places.version(day, name)) for day, name in published.items() if day not in sealed]
+    strangers = [path for path in sorted(counted.keys() - expected) if path.rpartition("/")[0] not in broken]
     found += [f"{path} is in the catalogue, but not part of a published version" for path in strangers]
     first = kept_from(source)
     files = [(entry, file) for entry in ledger.entries for file in entry.files if file.day >= first]
@@ -95,7 +96,7 @@ def _version_faults(places: Places, day: date, version: DayVersion, checksums: b
         if fault is not None:
             yield fault
     names = {file.name for file in version.files}
-    for path in sorted(folder.glob("[!._]*")):
+    for path in find_all(folder, "[!._]*"):
         if path.name not in names:
             yield f"{path} does not belong there; Spark would read it"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,8 @@ from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
+from tocsin.storage.s3_store import file_io_of
+from tocsin.storage.stored_path import StoredPath
 
 NAMESPACE = "tocsin"
 KEPT = timedelta(days=7)
@@ -72,9 +75,12 @@ class DayTable:
     def __init__(self, settings: Settings, source: Source) -> None:
         self.places = Places.of(settings, source.name)
         self._name, self._source = f"{NAMESPACE}.{source.name}", source
-        self.places.root.mkdir(parents=True, exist_ok=True)
-        address = settings.history.catalog or f"sqlite:///{self.places.root / 'catalog.db'}"
-        self._catalog = _reached(lambda: SqlCatalog(NAMESPACE, uri=address, warehouse=str(self.places.root)))
+        root = self.places.root
+        if isinstance(root, Path):
+            root.mkdir(parents=True, exist_ok=True)
+        own = file_io_of(settings.storage) if settings.storage.has_remote_history else {}
+        address = settings.history_catalog
+        self._catalog = self._reached(lambda: SqlCatalog(NAMESPACE, uri=address, warehouse=str(root), **own))
 
     def __enter__(self) -> DayTable:
         return self
@@ -93,13 +99,13 @@ class DayTable:
         days = {key.removeprefix(_POINTER): name for key, name in pointers.items() if key.startswith(_POINTER)}
         return {date.fromisoformat(day): days[day] for day in sorted(days)}
 
-    def files(self, branch: str = "main") -> dict[Path, int]:
-        """Files that the table holds on a branch, and their rows."""
+    def files(self, branch: str = "main") -> dict[str, int]:
+        """Files that the table holds on a branch, by path or URI, and their rows."""
         table = self._table()
         if table is None or branch not in table.refs():
             return {}
-        tasks = _reached(lambda: table.scan().use_ref(branch).plan_files())
-        return {Path(task.file.file_path): task.file.record_count for task in tasks}
+        tasks = self._reached(lambda: table.scan().use_ref(branch).plan_files())
+        return {task.file.file_path: task.file.record_count for task in tasks}
 
     def audits(self) -> set[str]:
         """Branches of versions that were staged and neither published nor dropped."""
@@ -126,14 +132,14 @@ class DayTable:
             what = "; ".join(faults)
             raise ConfigError.one(f"sources/{self._source.name}.toml", f"{what}: give the new column another name")
 
-    def stage(self, day: date, version: str, files: Iterable[Path], properties: dict[str, str]) -> str:
+    def stage(self, day: date, version: str, files: Iterable[StoredPath], properties: dict[str, str]) -> str:
         """Put a version on a branch of its own, where nothing that counts is; returns the branch."""
         branch, paths = audit_branch(day, version), [str(path) for path in files]
         if paths and branch not in self._existing().refs():
             self._commit(lambda _, tx: tx.add_files(paths, properties, branch=branch, check_duplicate_files=False))
         return branch
 
-    def publish(self, day: date, version: str, files: Iterable[Path], properties: dict[str, str]) -> None:
+    def publish(self, day: date, version: str, files: Iterable[StoredPath], properties: dict[str, str]) -> None:
         """Let `version` count for `day`, in one commit; its audit branch is dropped with it."""
         paths = [str(path) for path in files]
 
@@ -166,18 +172,12 @@ class DayTable:
         """Forget what the table was before that moment. Its files stay; `metadata_in_use` names those still needed."""
         table = self._table()
         if table is not None:
-            _retried(lambda: table.refresh().maintenance.expire_snapshots().older_than(before).commit())
+            self._retried(lambda: table.refresh().maintenance.expire_snapshots().older_than(before).commit())
 
-    def metadata_in_use(self) -> set[Path]:
-        """Files of metadata that the table needs as it is now."""
+    def metadata_in_use(self) -> set[str]:
+        """Files of metadata that the table needs as it is now, by path or URI."""
         table = self._table()
-        if table is None:
-            return set()
-        used = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-        for snapshot in table.metadata.snapshots:
-            used.add(snapshot.manifest_list)
-            used |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
-        return {Path(location.removeprefix("file://")) for location in used}
+        return set() if table is None else self._reached(lambda: _metadata_of(table))
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class DayTable:
             with table.transaction() as transaction:
                 change(table, transaction)
 
-        _retried(attempt)
+        self._retried(attempt)
 
     def _table(self) -> Table | None:
         def load() -> Table | None:
@@ -196,7 +196,7 @@ class DayTable:
             except NoSuchTableError:
                 return None
 
-        return _reached(load)
+        return self._reached(load)
 
     def _existing(self) -> Table:
         """The table, with all columns that the source declares; made if there is none yet."""
@@ -231,6 +231,27 @@ class DayTable:
                     update.update_column(field.name, field.field_type)
         return table
 
+    def _retried(self, attempt: Callable[[], _Result]) -> _Result:
+        """Run `attempt`, again whenever somebody else has committed in between."""
+        for number in range(_ATTEMPTS):
+            try:
+                return self._reached(attempt)
+            except (CommitFailedException, ValidationException):
+                pass
+            except ValueError as error:  # what pyiceberg says when another branch has moved on meanwhile
+                if "sequence number" not in str(error):
+                    raise
+            time.sleep(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2**number))
+        raise TransientError("other programs keep publishing at the same time")
+
+    def _reached(self, question: Callable[[], _Result]) -> _Result:
+        place = self.places.table
+        try:
+            with nullcontext() if isinstance(place, Path) else place.store.answering(place.key):
+                return question()
+        except DBAPIError as error:
+            raise TransientError(f"the catalogue of history does not answer: {error.orig}") from error
+
 
 def audit_branch(day: date, version: str) -> str:
     """The branch on which a version waits for its verdict."""
@@ -249,25 +270,12 @@ def _drop(transaction: Transaction, branch: str) -> None:
         ManageSnapshots(transaction).remove_branch(branch).commit()
 
 
-def _retried(attempt: Callable[[], _Result]) -> _Result:
-    """Run `attempt`, again whenever somebody else has committed in between."""
-    for number in range(_ATTEMPTS):
-        try:
-            return _reached(attempt)
-        except (CommitFailedException, ValidationException):
-            pass
-        except ValueError as error:  # what pyiceberg says when another branch has moved on meanwhile
-            if "sequence number" not in str(error):
-                raise
-        time.sleep(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2**number))
-    raise TransientError("other programs keep publishing at the same time")
-
-
-def _reached(question: Callable[[], _Result]) -> _Result:
-    try:
-        return question()
-    except DBAPIError as error:
-        raise TransientError(f"the catalogue of history does not answer: {error.orig}") from error
+def _metadata_of(table: Table) -> set[str]:
+    used = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        used.add(snapshot.manifest_list)
+        used |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+    return used
 
 
 def _declared(kind: str) -> str:

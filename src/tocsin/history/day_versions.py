@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from pathlib import Path
 
 import structlog
 from pydantic import BaseModel, ValidationError
@@ -13,6 +12,7 @@ from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import DayFacts
 from tocsin.runtime import state_file
+from tocsin.storage.stored_path import StoredPath
 
 log = structlog.get_logger()
 
@@ -121,7 +121,7 @@ def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
     return found
 
 
-def paths(places: Places, day: date, version: DayVersion) -> Sequence[Path]:
+def paths(places: Places, day: date, version: DayVersion) -> Sequence[StoredPath]:
     """The files of a version that hold rows."""
     folder = places.version(day, version.version)
     return [folder / file.name for file in version.files if file.rows]

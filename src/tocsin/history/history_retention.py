@@ -5,12 +5,10 @@ Expiring snapshots of an Iceberg table removes no file, so everything is removed
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import structlog
 
@@ -24,6 +22,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality import unsealed_days
 from tocsin.runtime.lock import LockHeld
+from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
 _UNCOMMITTED_SECONDS = 3600.0
 """A file of metadata that no commit names may belong to a commit under way, for so long."""
@@ -98,7 +97,8 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
         if not any(branch.endswith(f"{day}-{name}") for day, name in _waiting(held, gone)):
             table.drop_audit(branch)
     table.expire(now - KEPT)
-    _remove(places.version(day, name) for day, name in gone.versions)
+    for kept in (places, Places(settings.history_folder, source.name)):
+        _remove(kept.version(day, name) for day, name in gone.versions)
     _sweep_metadata(table)
     _tidy_landing(settings, places, gone, held)
     unsealed_days.forget(settings.state, source.name, oldest_kept(now, held.kept).date())
@@ -152,16 +152,16 @@ def _forget(places: Places, ledger: LandingLedger, edge: datetime) -> None:
 
 def _sweep_metadata(table: DayTable) -> None:
     """Remove metadata of commits that never were, or are forgotten."""
-    used = {path.name for path in table.metadata_in_use()}
+    used = {location.rpartition("/")[2] for location in table.metadata_in_use()}
     for path in (table.places.table / "metadata").glob("*"):
-        if path.name not in used and time.time() - path.stat().st_mtime > _UNCOMMITTED_SECONDS:
+        if path.name not in used and time.time() - modified_at(path) > _UNCOMMITTED_SECONDS:
             path.unlink(missing_ok=True)
 
 
-def _remove(folders: Iterable[Path]) -> None:
+def _remove(folders: Iterable[StoredPath]) -> None:
     for folder in folders:
         # First what says that it is whole: a folder that is half removed must not be taken for a version.
         (folder / VERSION_FILE).unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         if folder.parent.exists() and not any(folder.parent.iterdir()):
-            folder.parent.rmdir()
+            remove_tree(folder.parent)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+
+from tocsin.storage.stored_path import StoredPath, open_stored, size_of
 
 
-def digest(path: Path) -> str:
+def digest(path: StoredPath) -> str:
     """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_stored(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # every such file has `readinto`
 
 
-def rows_in(path: Path) -> int:
+def rows_in(path: StoredPath) -> int:
     """Read the number of rows from its footer.
 
     Raises:
@@ -21,18 +22,19 @@ def rows_in(path: Path) -> int:
     from pyarrow import ArrowException, parquet
 
     try:
-        return int(parquet.read_metadata(path).num_rows)
+        with open_stored(path) as file:
+            return int(parquet.read_metadata(file).num_rows)
     except ArrowException as error:
         raise OSError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
 
 
-def fault(path: Path, *, size: int, rows: int, sha256: str | None = None) -> str | None:
+def fault(path: StoredPath, *, size: int, rows: int, sha256: str | None = None) -> str | None:
     """Find what is wrong with a file that was written with `size` bytes and `rows` rows; None when nothing is.
 
     With `sha256` every byte of it is compared.
     """
     try:
-        found = path.stat().st_size
+        found = size_of(path)
         if found != size:
             return f"{path} has {found} bytes, not {size}"
         if (count := rows_in(path)) != rows:

@@ -2,7 +2,7 @@
 
 ::
 
-    <history folder>/
+    <history folder, or its URI>/
       landing/<source>/dt=2026-11-21/run=<run>/part-00000.parquet    as landed, in the order in which events came
       ledger/<source>/<run>.json                                     what each run landed; its last act
       days/<source>/dt=2026-11-21/<version>/*.parquet                sealed, one file for each bucket
@@ -21,6 +21,8 @@ from pathlib import Path
 
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
+from tocsin.storage.job_folders import folder_at
+from tocsin.storage.stored_path import StoredPath, find_all
 
 VERSION_FILE = "_version.json"
 IMPORTED = "import-"
@@ -41,7 +43,7 @@ class Places:
         table: the Iceberg table.
     """
 
-    def __init__(self, root: Path, source: str) -> None:
+    def __init__(self, root: StoredPath, source: str) -> None:
         """Name the folders; nothing is made."""
         self.root, self.source = root, source
         self.landing, self.ledger = root / "landing" / source, root / "ledger" / source
@@ -50,32 +52,46 @@ class Places:
     @classmethod
     def of(cls, settings: Settings, source: str) -> Places:
         """The folders of `source` in this installation."""
-        return cls(settings.history_folder, source)
+        return cls(history_root(settings), source)
 
-    def landed(self, day: date, run: str) -> Path:
+    def within(self, path: StoredPath) -> Path:
+        """Name `path`, which lies in `root`, relative to it."""
+        return Path(str(path).removeprefix(f"{self.root}/"))
+
+    def landed(self, day: date, run: str) -> StoredPath:
         """Folder of what `run` landed for `day`."""
         return self.landing / f"{_DAY}{day}" / f"{_RUN}{run}"
 
-    def version(self, day: date, version: str) -> Path:
+    def version(self, day: date, version: str) -> StoredPath:
         """Folder of one version of a sealed day."""
         return self.days / f"{_DAY}{day}" / version
 
-    def refused(self, run: str) -> Path:
+    def refused(self, run: str) -> StoredPath:
         """File of the rows that an import could not use."""
         return self.root / "refused" / self.source / f"{run}.jsonl"
 
-    def landed_folders(self) -> Iterator[tuple[date, str, Path]]:
+    def landed_folders(self) -> Iterator[tuple[date, str, StoredPath]]:
         """Day, run and folder of all that lies in landing, whether the ledger knows it or not."""
         for day, folder in _days(self.landing):
-            for path in sorted(folder.glob(f"{_RUN}*")):
+            for path in find_all(folder, f"{_RUN}*"):
                 yield day, path.name.removeprefix(_RUN), path
 
-    def version_folders(self) -> Iterator[tuple[date, str, Path]]:
+    def version_folders(self) -> Iterator[tuple[date, str, StoredPath]]:
         """Day, version and folder of all versions that lie there, whole or not."""
         for day, folder in _days(self.days):
-            for path in sorted(folder.iterdir()):
+            for path in find_all(folder, "*"):
                 if path.is_dir():
                     yield day, path.name, path
+
+
+def history_root(settings: Settings) -> StoredPath:
+    """Find the folder of all history: on a disk, or in the object store that `storage.history` names.
+
+    Raises:
+        ConfigError: the file of credentials cannot be read.
+    """
+    uri = settings.storage.history
+    return settings.history_folder if uri is None else folder_at(settings, uri)
 
 
 @contextmanager
@@ -88,7 +104,7 @@ def writing_history(settings: Settings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{settings.history_folder} cannot be used: {error.strerror or error}"
+        what = f"{history_root(settings)} cannot be used: {error.strerror or error}"
         raise TransientError(f"{what}; published days are complete: make room and run this again") from error
 
 
@@ -119,6 +135,6 @@ def _moment(name: str) -> datetime:
     return datetime.strptime(name, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=UTC)
 
 
-def _days(folder: Path) -> Iterator[tuple[date, Path]]:
-    for path in sorted(folder.glob(f"{_DAY}*")):
+def _days(folder: StoredPath) -> Iterator[tuple[date, StoredPath]]:
+    for path in find_all(folder, f"{_DAY}*"):
         yield date.fromisoformat(path.name.removeprefix(_DAY)), path

@@ -73,7 +73,8 @@ def read_sealing(settings: Settings, source: str, run_id: str) -> Sealing | None
 
 def sealed_since(settings: Settings, source: str, moment: datetime) -> dict[date, DayVersion]:
     """The latest version of each day that was sealed at `moment` (UTC) or later, published or not."""
-    latest = {day: versions[-1] for day, versions in whole_versions(Places.of(settings, source)).items()}
+    on_this_machine = Places(settings.history_folder, source)
+    latest = {day: versions[-1] for day, versions in whole_versions(on_this_machine).items()}
     return {day: version for day, version in sorted(latest.items()) if version.sealed_at >= moment}
 
 

@@ -178,22 +178,6 @@ class ConditionSettings(SettingBlock):
     silent_after: Duration = timedelta(hours=6)
 
 
-class HistorySettings(SettingBlock):
-    """The history of events beyond Kafka.
-
-    Attributes:
-        folder: of landed files, sealed days and their tables; `history` in the state folder when None.
-        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in that folder when None.
-        buckets: files of a sealed day, each with its share of the keys. Days sealed before a change keep theirs.
-        grace: how long after its end a day is waited for before it is sealed.
-    """
-
-    folder: Path | None = None
-    catalog: str | None = None
-    buckets: int = Field(default=32, ge=1, le=1024)
-    grace: Duration = timedelta(hours=1)
-
-
 class ListenSettings(SettingBlock):
     """Where a server of ours listens.
 

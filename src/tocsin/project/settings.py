@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import Names, file_name
+from tocsin.project.blocks.history_settings import SERVER, HistorySettings
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
@@ -28,7 +29,6 @@ from tocsin.project.setting_blocks import (
     AlertSettings,
     ConditionSettings,
     DrainSettings,
-    HistorySettings,
     KafkaSettings,
     LogSettings,
     MetricsSettings,
@@ -74,12 +74,19 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        if self.storage.checkpoints is not None and self.instance == _UNNAMED:
-            what = "storage.checkpoints needs `instance`, a name for this installation: it marks the folder as its own"
-            raise ValueError(what)
-        if self.storage.is_remote and self.spark.master != LOCAL:
-            what = f"storage.checkpoints on {S3} cannot be used with spark.master = '{self.spark.master}': executors "
-            what += f"have neither archives nor credentials for it; name a folder that they share, {FILE}/shared/folder"
+        for name, uri in (("checkpoints", self.storage.checkpoints), ("history", self.storage.history)):
+            if uri is not None and self.instance == _UNNAMED:
+                what = f"storage.{name} needs `instance`, a name for this installation: it marks the folder as its own"
+                raise ValueError(what)
+            if uri is not None and uri.startswith(S3) and self.spark.master != LOCAL:
+                what = f"storage.{name} on {S3} cannot be used with spark.master = '{self.spark.master}': executors "
+                what += "have neither archives nor credentials for it; "
+                raise ValueError(f"{what}name a folder that they share, {FILE}/shared/folder")
+        if self.storage.history is not None and self.history.folder is not None:
+            raise ValueError("storage.history and history.folder both say where history lies; leave one out")
+        if self.storage.has_remote_history and not self.history.has_server:
+            what = f"storage.history on {S3} needs a catalogue that all machines share, in PostgreSQL: set "
+            what += "history.catalog_file, or history.catalog, to an address such as postgresql+psycopg://db/tocsin"
             raise ValueError(what)
         return self
 
@@ -121,9 +128,27 @@ class Settings(BaseSettings):
 
     @property
     def history_folder(self) -> Path:
-        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project."""
+        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project.
+
+        Where these lie in an object store, it is the folder of what stays on this machine.
+        """
+        if self.storage.history is not None and not self.storage.has_remote_history:
+            return Path(self.storage.history.removeprefix(FILE))
         folder = self.history.folder
         return self.state / "history" if folder is None else self.project / folder
+
+    @property
+    def history_catalog(self) -> str:
+        """SQLAlchemy address of the Iceberg catalogue of history.
+
+        Raises:
+            ConfigError: the file that holds it cannot be read, or it is a file's, while history is in an object store.
+        """
+        address = self.history.address(self.history_folder)
+        if self.storage.has_remote_history and not address.startswith(SERVER):
+            what = f"must hold an address in PostgreSQL, since storage.history is on {S3}"
+            raise ConfigError.one(str(self.history.catalog_file), what, key="history.catalog_file")
+        return address
 
     @property
     def drain_credentials(self) -> Path | None:

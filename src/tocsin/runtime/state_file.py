@@ -72,11 +72,7 @@ def load(path: Path | StoredFile, kind: type[_Value]) -> _Value:
 
 def write(path: Path | StoredFile, kind: type[_Value], value: _Value) -> None:
     """Write `value` of type `kind` to `path` as JSON; errors as for `write_whole`."""
-    content = _adapter(cast(Hashable, kind)).dump_json(value, indent=1)
-    if isinstance(path, Path):
-        write_whole(path, content)
-    else:
-        path.write_whole(content)
+    write_whole(path, _adapter(cast(Hashable, kind)).dump_json(value, indent=1))
 
 
 @functools.cache
@@ -95,7 +91,7 @@ def stamps(paths: Iterable[Path]) -> Stamps:
     return frozenset(found)
 
 
-def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+def write_whole(path: Path | StoredFile, content: str | bytes, *, mode: int = 0o666) -> None:
     """Put `content` (text as UTF-8) in the place of what `path` held; it is on the disk when this returns.
 
     Any number of processes and threads may do so at once: the last one wins. The folder is made when it is missing.
@@ -103,17 +99,21 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     Args:
         path: of the file.
         content: all that it will hold.
-        mode: its permissions, less those that the umask takes away.
+        mode: its permissions on a disk, less those that the umask takes away.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left behind.
             A retry helps once there is room.
     """
+    data = content.encode() if isinstance(content, str) else content
+    if not isinstance(path, Path):
+        path.write_whole(data)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

@@ -25,6 +25,7 @@ from tocsin.sparkjob.session import (
     scratch_folder,
     start_session,
 )
+from tocsin.storage.s3a import prepare_s3a
 
 
 @contextmanager
@@ -56,7 +57,8 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
 def _batch_session(settings: Settings, job: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark, builder = settings.spark, SparkSession.builder.appName(job)
-    options = engine_options(settings, scratch_folder(settings, job))
+    options = engine_options(settings, scratch := scratch_folder(settings, job))
+    options |= prepare_s3a(settings.storage, settings.storage.history, scratch)
     # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
     # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
     options["spark.sql.parquet.filterPushdown"] = "false"

@@ -60,10 +60,10 @@ def streaming_session(
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    scratch = scratch_folder(settings, job)
     _import_lightly()
+    scratch = scratch_folder(settings, job)
     options = _jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
-    options |= prepare_s3a(settings.storage, scratch)
+    options |= prepare_s3a(settings.storage, settings.storage.checkpoints, scratch)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)

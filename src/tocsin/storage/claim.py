@@ -1,4 +1,4 @@
-"""Let one installation use a folder of checkpoints: two would write each other's state.
+"""Let one installation use a folder of checkpoints or of history: two would write each other's state.
 
 Each looks for other marks, and writes none where there is one. Then it writes its own and looks again, so of two that
 begin at once at least one finds the other.
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.storage.job_folders import checkpoint_root, stored_elsewhere
+from tocsin.storage.job_folders import folder_at, stored_elsewhere
 from tocsin.storage.stored_path import StoredPath, remove_tree
 
 _MARKS = "owners"
@@ -37,9 +37,18 @@ def claim(settings: Settings) -> None:
         TransientError: the store does not answer; a retry helps.
         OSError: the folder cannot be written.
     """
-    if settings.storage.checkpoints is None:
+    _claim(settings, settings.storage.checkpoints, "storage.checkpoints")
+
+
+def claim_history(settings: Settings) -> None:
+    """Mark the folder that `storage.history` names, likewise; errors as of `claim`."""
+    _claim(settings, settings.storage.history, "storage.history")
+
+
+def _claim(settings: Settings, uri: str | None, key: str) -> None:
+    if uri is None:
         return
-    marks, own = checkpoint_root(settings) / _MARKS, f"{settings.instance}.json"
+    marks, own = folder_at(settings, uri) / _MARKS, f"{settings.instance}.json"
     mark = OwnerMark(
         instance=settings.instance, host=socket.gethostname(), state=str(settings.state), at=datetime.now(UTC)
     )
@@ -56,7 +65,7 @@ def claim(settings: Settings) -> None:
         who += f" (its last job started at {other.at:%Y-%m-%d %H:%M} UTC on {other.host}, state folder {other.state})"
     what = f"belongs to installation {who}, this is '{settings.instance}'; choose another prefix"
     what += f", or remove {marks / found} if that one is gone"
-    raise ConfigError.one(settings.storage.checkpoints, what, key="storage.checkpoints")
+    raise ConfigError.one(uri, what, key=key)
 
 
 def _other(marks: StoredPath, own: str) -> str | None:

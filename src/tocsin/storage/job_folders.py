@@ -42,8 +42,15 @@ def checkpoint_root(settings: Settings) -> StoredPath:
         ConfigError: the file of credentials cannot be read.
     """
     uri = settings.storage.checkpoints
-    if uri is None:
-        return settings.checkpoint("any").parent
+    return settings.checkpoint("any").parent if uri is None else folder_at(settings, uri)
+
+
+def folder_at(settings: Settings, uri: str) -> StoredPath:
+    """Find the folder that a setting names by `uri`.
+
+    Raises:
+        ConfigError: the file of credentials cannot be read.
+    """
     if uri.startswith(S3):
         return ObjectPath(s3_store(settings.storage), uri.removeprefix(S3))
     return Path(uri.removeprefix(FILE))

@@ -7,15 +7,11 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.project.blocks.storage_settings import S3, StorageSettings
 from tocsin.storage.stored_path import StoredEntry
-
-KEY = "storage.checkpoints"
-CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"
-"""The variable by which a JVM is told of the file of `storage.s3_credentials_file`."""
 
 _CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 3, 10, 3
 # In the words of the client, which gives no code.
@@ -40,6 +36,7 @@ class S3Store:
         """
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
+        self._storage = storage
         scheme, _, address = (storage.s3_endpoint or "").partition("://")
         options = {"endpoint_override": address, "scheme": scheme} if address else {}
         self._files = S3FileSystem(
@@ -56,7 +53,7 @@ class S3Store:
         """See `ObjectStore`."""
         from pyarrow.fs import FileSelector
 
-        with _translated(key):
+        with self.answering(key):
             found = self._files.get_file_info(FileSelector(key, allow_not_found=True))
         return [_entry(info) for info in found]
 
@@ -64,36 +61,76 @@ class S3Store:
         """See `ObjectStore`."""
         from pyarrow.fs import FileType
 
-        with _translated(key):
+        with self.answering(key):
             (info,) = self._files.get_file_info([key])
         return None if info.type is FileType.NotFound else _entry(info)
 
     def read(self, key: str) -> bytes:
         """See `ObjectStore`."""
-        with _translated(key), self._files.open_input_stream(key) as stream:
+        with self.answering(key), self._files.open_input_stream(key) as stream:
             content: bytes = stream.read()
         return content
 
+    @contextlib.contextmanager
+    def opened(self, key: str) -> Iterator[BinaryIO]:
+        """See `ObjectStore`."""
+        with self.answering(key), self._files.open_input_file(key) as file:
+            yield file
+
     def write(self, key: str, content: bytes) -> None:
         """See `ObjectStore`."""
-        with _translated(key), self._files.open_output_stream(key) as stream:
+        with self.answering(key), self._files.open_output_stream(key) as stream:
             stream.write(content)
 
     def remove(self, key: str) -> None:
         """See `ObjectStore`."""
-        with _translated(key), contextlib.suppress(FileNotFoundError):
+        with self.answering(key), contextlib.suppress(FileNotFoundError):
             self._files.delete_file(key)
 
     def remove_folder(self, key: str) -> None:
         """See `ObjectStore`."""
-        with _translated(key), contextlib.suppress(FileNotFoundError):
+        with self.answering(key), contextlib.suppress(FileNotFoundError):
             self._files.delete_dir(key)
+
+    @contextlib.contextmanager
+    def answering(self, key: str) -> Iterator[None]:
+        """Say what to do about a refusal of the store in the block, and that a retry helps where it did not answer.
+
+        Raises:
+            ConfigError: it refused.
+            TransientError: it did not answer.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            uri, text = f"{S3}{key}", str(error)
+            for words, what in _REFUSALS.items():
+                if words in text:
+                    raise ConfigError.one(uri, what, key=self._storage.setting_of(uri)) from error
+            raise TransientError(f"{uri}: the object store did not answer: {text[:300]}") from error
 
 
 @functools.cache
 def s3_store(storage: StorageSettings) -> S3Store:
     """Open the store of `storage`, once in each process."""
     return S3Store(storage)
+
+
+def file_io_of(storage: StorageSettings) -> dict[str, str]:
+    """Give the properties by which pyiceberg uses the store of `storage`; a catalogue does not keep them.
+
+    Raises:
+        ConfigError: the file of credentials cannot be read.
+    """
+    names = {"access_key": "access-key-id", "secret_key": "secret-access-key", "session_token": "session-token"}
+    keys = {names[name]: value for name, value in read_credentials(storage.s3_credentials_file).items()}
+    options = {"region": storage.s3_region, "connect-timeout": str(_CONNECT_SECONDS)} | keys
+    options["request-timeout"] = str(_ANSWER_SECONDS)
+    if storage.s3_endpoint is not None:
+        options["endpoint"] = storage.s3_endpoint
+    return {f"s3.{name}": value for name, value in options.items()}
 
 
 def read_credentials(path: Path | None) -> dict[str, str]:
@@ -121,20 +158,6 @@ def read_credentials(path: Path | None) -> dict[str, str]:
 def _entry(info: Any) -> StoredEntry:
     from pyarrow.fs import FileType
 
-    is_folder = info.type is FileType.Directory
-    return StoredEntry(info.base_name, is_folder, 0.0 if is_folder or info.mtime is None else info.mtime.timestamp())
-
-
-@contextlib.contextmanager
-def _translated(key: str) -> Iterator[None]:
-    """Say what to do about a refusal of the store, and that a retry helps where it did not answer."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        text = str(error)
-        for words, what in _REFUSALS.items():
-            if words in text:
-                raise ConfigError.one(f"s3a://{key}", what, key=KEY) from error
-        raise TransientError(f"s3a://{key}: the object store did not answer: {text[:300]}") from error
+    if info.type is FileType.Directory:
+        return StoredEntry(info.base_name, True, 0.0, 0)
+    return StoredEntry(info.base_name, False, 0.0 if info.mtime is None else info.mtime.timestamp(), info.size)

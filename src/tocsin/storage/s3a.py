@@ -6,27 +6,39 @@ import os
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.storage_settings import StorageSettings
+from tocsin.project.blocks.storage_settings import S3, StorageSettings
 from tocsin.provision.paths import here
-from tocsin.storage.s3_store import CREDENTIALS
+
+CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"
+"""The variable by which a JVM is told of the file of `storage.s3_credentials_file`."""
 
 _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 
-def prepare_s3a(storage: StorageSettings, scratch: Path) -> dict[str, str]:
+def archives_of_s3a(setting: str) -> list[str]:
+    """List the archives of s3a.
+
+    Raises:
+        ConfigError: they are not installed, and `setting` needs them.
+    """
+    folder = here().jars("s3")
+    archives = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not archives:
+        raise ConfigError.one(folder, "holds no archives of s3a; run: make setup-s3", key=setting)
+    return archives
+
+
+def prepare_s3a(storage: StorageSettings, uri: str | None, scratch: Path) -> dict[str, str]:
     """Put the archives of s3a on the class path of the JVM that starts next; returns the options of its session.
 
-    Nothing happens, and nothing is returned, where checkpoints lie on a disk. What is to be sent waits in `scratch`.
+    Nothing happens, and nothing is returned, where `uri` lies on a disk. What is to be sent waits in `scratch`.
 
     Raises:
         ConfigError: the archives are not installed; a retry does not help.
     """
-    if not storage.is_remote:
+    if uri is None or not uri.startswith(S3):
         return {}
-    folder = here().jars("s3")
-    archives = sorted(str(jar) for jar in folder.glob("*.jar"))
-    if not archives:
-        raise ConfigError.one(folder, "holds no archives of s3a; run: make setup-s3", key="storage.checkpoints")
+    archives = archives_of_s3a(storage.setting_of(uri))
     # Behind Spark's own archives: in front of them, as extraClassPath is, the AppCDS archive would not fit any more.
     os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(archives)
     if storage.s3_credentials_file is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fnmatch
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from pathlib import Path, PurePath
+from typing import BinaryIO, NamedTuple, Protocol
 
 
 class StoredEntry(NamedTuple):
@@ -21,11 +22,13 @@ class StoredEntry(NamedTuple):
         name: without the folder.
         is_folder: whether it is one.
         modified: when it was written, in seconds since 1970; 0 for a folder.
+        size: bytes; 0 for a folder.
     """
 
     name: str
     is_folder: bool
     modified: float
+    size: int
 
 
 class ObjectStore(Protocol):
@@ -43,6 +46,9 @@ class ObjectStore(Protocol):
     def read(self, key: str) -> bytes:
         """Read the object `key`; a FileNotFoundError if there is none."""
 
+    def opened(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """Open the object `key` to read parts of it in the block; a FileNotFoundError if there is none."""
+
     def write(self, key: str, content: bytes) -> None:
         """Put `content` in the place of the object `key`."""
 
@@ -51,6 +57,9 @@ class ObjectStore(Protocol):
 
     def remove_folder(self, key: str) -> None:
         """Remove the folder `key` with all in it; nothing happens if there is none."""
+
+    def answering(self, key: str) -> AbstractContextManager[None]:
+        """Turn the errors of another client, which uses the store in the block about `key`, into those of this one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class ObjectPath:
     def __str__(self) -> str:
         return f"s3a://{self.key}"
 
-    def __truediv__(self, name: str) -> ObjectPath:
+    def __truediv__(self, name: str | PurePath) -> ObjectPath:
         return ObjectPath(self.store, f"{self.key}/{name}")
 
     @property
@@ -108,7 +117,7 @@ class ObjectPath:
         """Read all of a file; a FileNotFoundError if there is none."""
         return self.store.read(self.key)
 
-    def read_text(self, encoding: str) -> str:
+    def read_text(self, encoding: str = "utf-8") -> str:
         """Read all of a file as text."""
         return self.read_bytes().decode(encoding)
 
@@ -132,6 +141,49 @@ def remove_tree(folder: StoredPath) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         folder.store.remove_folder(folder.key)
+
+
+def find_all(folder: StoredPath, pattern: str) -> list[StoredPath]:
+    """List what lies in `folder` by `pattern`, in the order of the names."""
+    return sorted(folder.glob(pattern), key=str)
+
+
+def open_stored(path: StoredPath) -> AbstractContextManager[BinaryIO]:
+    """Open a file to read it in the block, from any place of it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the disk cannot be read; a store gives a ConfigError or a TransientError, in the block too.
+    """
+    return path.open("rb") if isinstance(path, Path) else path.store.opened(path.key)
+
+
+def move_in(file: Path, target: StoredPath) -> None:
+    """Move a `file` of a disk to `target`; a store has it whole or not at all.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    if isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(file, target)
+    else:
+        target.write_whole(file.read_bytes())
+        file.unlink()
+
+
+def size_of(path: StoredPath) -> int:
+    """Read how many bytes a file has.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if isinstance(path, Path):
+        return path.stat().st_size
+    found = path.store.find(path.key)
+    if found is None or found.is_folder:
+        raise FileNotFoundError(str(path))
+    return found.size
 
 
 def modified_at(path: StoredPath) -> float:

@@ -21,6 +21,8 @@ from tocsin.history.places import Places, begin, stamp
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
+from tocsin.runtime.state_file import write_whole
+from tocsin.storage.stored_path import size_of
 
 ROOT = Path(__file__).parents[3]
 LOGINS = read_source(ROOT / "sources" / "logins.toml").model_copy(update={"history_days": 3650})
@@ -71,10 +73,10 @@ def seal_day(settings: Settings, day: date, logins: Iterable[dict[str, Any]]) ->
 def _publish(settings: Settings, rows: pa.Table, given: dict[str, Any]) -> DayVersion:
     """Write `rows`, which are sorted, as a version with one bucket: only Spark's hash says which of several it is."""
     places, facts = Places.of(settings, "logins"), given["facts"]
-    folder = places.version(facts.day, facts.version)
-    folder.mkdir(parents=True)
-    path = folder / "part-00000_00000.c000.zstd.parquet"
-    parquet.write_table(rows, path, store_schema=False)
+    path = places.version(facts.day, facts.version) / "part-00000_00000.c000.zstd.parquet"
+    sink = pa.BufferOutputStream()
+    parquet.write_table(rows, sink, store_schema=False)
+    write_whole(path, sink.getvalue().to_pybytes())
     is_published = given["severity"] != "critical"
     version = DayVersion(
         version=facts.version,
@@ -83,7 +85,7 @@ def _publish(settings: Settings, rows: pa.Table, given: dict[str, Any]) -> DayVe
         buckets=1,
         columns=columns_of(LOGINS),
         base=None,
-        files=(SealedFile(name=path.name, rows=rows.num_rows, bytes=path.stat().st_size, sha256=digest(path)),),
+        files=(SealedFile(name=path.name, rows=rows.num_rows, bytes=size_of(path), sha256=digest(path)),),
         report="quality/logins/report.html",
         published_at=given["sealed_at"] if is_published else None,
         **given,

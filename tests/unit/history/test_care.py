@@ -14,6 +14,8 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.places import VERSION_FILE, Places
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
+from tocsin.runtime.state_file import write_whole
+from tocsin.storage.stored_path import remove_tree
 
 
 @pytest.fixture
@@ -42,12 +44,12 @@ def _turn_a_byte(path: Path) -> None:
 
 def _sealed(places: Places) -> Path:
     (path,) = places.version(DAY, "v2").glob("*.parquet")
-    return path
+    return Path(str(path))
 
 
 def _landed(places: Places, run: str) -> Path:
     (path,) = places.landed(DAY, run).glob("*.parquet")
-    return path
+    return Path(str(path))
 
 
 def _forget(places: Places) -> None:
@@ -59,7 +61,7 @@ DAMAGES: dict[str, tuple[Callable[[Places], object], str]] = {
     "cut": (lambda p: _cut(_sealed(p)), "bytes, not"),
     "gone": (lambda p: _sealed(p).unlink(), "is gone"),
     "stranger": (lambda p: shutil.copy(_sealed(p), _sealed(p).with_name("b.parquet")), "does not belong there"),
-    "version": (lambda p: (p.version(DAY, "v2") / VERSION_FILE).write_text("{"), "seal 2026-11-19 again"),
+    "version": (lambda p: write_whole(p.version(DAY, "v2") / VERSION_FILE, "{"), "seal 2026-11-19 again"),
     "landed": (lambda p: _cut(_landed(p, "r1")), "bytes, not"),
     "garbage": (lambda p: _landed(p, "r1").write_bytes(b"x" * _landed(p, "r1").stat().st_size), "not a Parquet file"),
     "table": (_forget, "missing in the catalogue"),
@@ -68,7 +70,7 @@ DAMAGES: dict[str, tuple[Callable[[Places], object], str]] = {
 
 def test_what_is_whole_has_no_fault_also_when_landed_files_are_removed(settings: Settings, places: Places) -> None:
     assert verify(settings, LOGINS, checksums=True) == []
-    shutil.rmtree(places.landed(DAY, "r1"))
+    remove_tree(places.landed(DAY, "r1"))
     assert verify(settings, LOGINS, checksums=True) == []
 
 
@@ -89,14 +91,14 @@ def test_one_changed_byte_is_seen_with_checksums_alone(settings: Settings, place
 
 def test_events_that_are_neither_landed_nor_published_are_missed(settings: Settings, places: Places) -> None:
     landed(settings, "r3", 1, at=7)
-    shutil.rmtree(places.landed(DAY, "r3"))
+    remove_tree(places.landed(DAY, "r3"))
     (fault,) = verify(settings, LOGINS)
     assert "is gone, and no published version has its 1 events" in fault
 
 
 def test_landed_files_of_days_that_are_no_longer_history_may_be_gone(settings: Settings, places: Places) -> None:
     landed(settings, "r3", 1, at=7)
-    shutil.rmtree(places.landed(DAY, "r3"))
+    remove_tree(places.landed(DAY, "r3"))
     assert verify(settings, LOGINS.model_copy(update={"history_days": 60})) != []
     assert verify(settings, LOGINS.model_copy(update={"history_days": (datetime.now(UTC).date() - DAY).days - 1})) == []
 
@@ -119,7 +121,7 @@ def test_a_version_that_cannot_count_is_refused(settings: Settings, places: Plac
         with pytest.raises(ConfigError, match=told):
             roll_back(settings, LOGINS, DAY, to)
     (path,) = places.version(DAY, "v1").glob("*.parquet")
-    _cut(path)
+    _cut(Path(str(path)))
     with pytest.raises(ConfigError, match="bytes, not"):
         roll_back(settings, LOGINS, DAY)
     with DayTable(settings, LOGINS) as table:

@@ -169,6 +169,35 @@ def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path)
     assert load_settings(tmp_path).storage.checkpoints == "s3a://bucket/tocsin"
 
 
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("", r"storage.history on s3a:// needs a catalogue that all machines share, in PostgreSQL"),
+        ('[history]\ncatalog = "sqlite:////shared/catalog.db"\n', r"needs a catalogue that all machines share"),
+        ('[history]\nfolder = "/data"\n', r"storage.history and history.folder both say where history lies"),
+        (
+            '[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"\n',
+            r"storage.history on s3a:// cannot be used",
+        ),
+    ],
+)
+def test_a_history_in_a_store_needs_what_goes_with_it(lines: str, what: str, tmp_path: Path) -> None:
+    (file := tmp_path / "tocsin.toml").write_text(f'instance = "prod"\n[storage]\nhistory = "s3a://b-1/h"\n{lines}')
+    with pytest.raises(ConfigError, match=what):
+        load_settings(tmp_path)
+    file.write_text('[storage]\nhistory = "s3a://bucket/h"\n')
+    with pytest.raises(ConfigError, match=r"storage.history needs `instance`"):
+        load_settings(tmp_path)
+
+
+def test_history_on_a_disk_may_be_named_by_a_uri(tmp_path: Path) -> None:
+    for uri in ("file:/data/history", "file:///data/history/"):
+        (tmp_path / "tocsin.toml").write_text(f'instance = "prod"\n[storage]\nhistory = "{uri}"\n')
+        found = load_settings(tmp_path)
+        assert found.history_folder == Path("/data/history")
+        assert found.history_catalog == "sqlite:////data/history/catalog.db"
+
+
 def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent: smtp\.password_file: cannot be read"):
         SmtpSettings(password_file=tmp_path / "absent").password()

@@ -26,12 +26,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_checkpoint_on_a_disk_needs_nothing(home: Path) -> None:
     for uri in (None, "file:/mnt/shared"):
-        assert prepare_s3a(StorageSettings(checkpoints=uri), home) == {}
+        assert prepare_s3a(StorageSettings(checkpoints=uri), uri, home) == {}
 
 
 def test_missing_archives_are_said_with_what_to_run(home: Path) -> None:
-    with pytest.raises(ConfigError, match=r"storage.checkpoints: holds no archives of s3a; run: make setup-s3"):
-        prepare_s3a(StorageSettings(checkpoints="s3a://bucket/tocsin"), home)
+    uri = "s3a://bucket/tocsin"
+    for name in ("checkpoints", "history"):
+        with pytest.raises(ConfigError, match=rf"storage.{name}: holds no archives of s3a; run: make setup-s3"):
+            prepare_s3a(StorageSettings(**{name: uri}), uri, home)
 
 
 def test_keys_reach_the_jvm_by_the_path_of_their_file(home: Path, tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_keys_reach_the_jvm_by_the_path_of_their_file(home: Path, tmp_path: Path
     storage = StorageSettings(
         checkpoints="s3a://bucket/tocsin", s3_endpoint="http://127.0.0.1:9000", s3_credentials_file=keys
     )
-    options = prepare_s3a(storage, tmp_path)
+    options = prepare_s3a(storage, storage.checkpoints, tmp_path)
     assert options["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
     assert options["spark.hadoop.fs.s3a.buffer.dir"] == str(tmp_path / "s3a")
     assert not [value for value in options.values() if value in ("one", "hush")]

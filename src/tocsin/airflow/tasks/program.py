@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -18,6 +19,7 @@ from tocsin.project.settings import load_settings
 from tocsin.provision.java import use_archive
 from tocsin.provision.paths import here
 from tocsin.runtime.process_exit import ExitCode
+from tocsin.storage.s3a import prepare_s3a
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -63,6 +65,8 @@ class Program(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
+        storage = load_settings().storage
+        prepare_s3a(storage, storage.history, Path())  # by the environment; the program gives its session the options
         self.conf = {"spark.driver.extraJavaOptions": " ".join(_java_options())}
         try:
             super().execute(context)

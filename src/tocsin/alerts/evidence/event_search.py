@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +21,7 @@ from tocsin.model.sizes import shortened
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.replay.recorded import LATEST, find_range, read_range
+from tocsin.storage.stored_path import StoredPath, open_stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def find_events(settings: Settings, source: Source, wanted: EventSearch) -> Foun
         return FoundEvents(source=source.name, place="", count=0, events=[], note=str(error))
 
 
-def _sealed_files(settings: Settings, source: Source, wanted: EventSearch) -> list[Path] | None:
+def _sealed_files(settings: Settings, source: Source, wanted: EventSearch) -> list[StoredPath] | None:
     """List the files of the days of the range; None if one of them is not published."""
     last = (wanted.end - timedelta(microseconds=1)).date()
     count = (last - wanted.start.date()).days + 1
@@ -90,17 +90,18 @@ def _sealed_files(settings: Settings, source: Source, wanted: EventSearch) -> li
     return [path for day in days for path in paths(places, day, versions[day])]
 
 
-def _in_files(files: list[Path], wanted: EventSearch) -> Iterator[dict[str, Any]]:
+def _in_files(files: list[StoredPath], wanted: EventSearch) -> Iterator[dict[str, Any]]:
     from pyarrow import ArrowException, compute, parquet
 
     time = compute.field("event_time")
     within = (time >= wanted.start) & (time < wanted.end)
     for path in files:
         try:
-            rows = parquet.read_table(path, filters=within, partitioning=None)
+            with open_stored(path) as file:
+                rows = parquet.read_table(file, filters=within, partitioning=None)
         except ArrowException as error:
             what = f"cannot be read ({str(error).splitlines()[0]}); run `tocsin history verify`"
-            raise ConfigError.one(path, what) from error
+            raise ConfigError.one(str(path), what) from error
         for batch in rows.to_batches():
             yield from batch.to_pylist()
 

@@ -6,8 +6,8 @@ so a run that is killed has landed nothing, and the next one sweeps up what it l
 
 from __future__ import annotations
 
-import os
-import shutil
+import contextlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -27,15 +27,17 @@ from tocsin.history.land.landing_ledger import (
     read_ledger,
     record,
 )
-from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, stamp
 from tocsin.kafka.topics import QUARANTINE_DAYS
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.leases.lead import lead_batch
 from tocsin.runtime.lock import Lock
+from tocsin.runtime.state_file import write_whole
+from tocsin.storage.claim import claim_history
+from tocsin.storage.stored_path import remove_tree
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +78,8 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
                 entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
             record(places, entry)
         except BaseException:
-            sweep(places, ledger)
+            with contextlib.suppress(TransientError):  # a store that is away: the next run sweeps
+                sweep(places, ledger)
             raise
     _tell(entry)
     return entry
@@ -107,7 +110,7 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
                     where, f"read events that {before.topic} no longer has; the files that are left stay"
                 )
             for day in {file.day for file in before.files}:
-                shutil.rmtree(places.landed(day, run), ignore_errors=True)
+                remove_tree(places.landed(day, run))
             entry = _land(reader, LandingWriter(places, run, source), source, {})
         entry = entry.model_copy(update={"partitions": before.partitions, "quarantined": before.quarantined})
         record(places, entry)
@@ -175,7 +178,9 @@ def landing_lock(settings: Settings, source: str) -> Lock:
 
     Raises:
         LockHeld: another process has it.
+        ConfigError: another installation writes history there.
     """
+    claim_history(settings)
     return lead_batch(settings, settings.checkpoint(landing_job(source)) / "lock")
 
 
@@ -185,7 +190,7 @@ def sweep(places: Places, ledger: LandingLedger) -> None:
     for _, run, folder in places.landed_folders():
         if run not in runs:
             log.info("leftovers of an interrupted run removed", folder=str(folder))
-            shutil.rmtree(folder)
+            remove_tree(folder)
 
 
 class LandingWriter:
@@ -208,28 +213,27 @@ class LandingWriter:
             OSError: the disk is full or cannot be written.
         """
         for day, events in _by_day(table):
-            folder = self._places.landed(day, self.run)
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"part-{self._count:05d}.parquet"
+            path = self._places.landed(day, self.run) / f"part-{self._count:05d}.parquet"
             self._count += 1
-            _write(events.drop_columns([PARTITION]), path)
-            self.files.append(self._landed_file(path, day, events))
+            content = _parquet(events.drop_columns([PARTITION]))
+            write_whole(path, content)
+            self.files.append(self._landed_file(self._places.within(path), day, events, content))
 
-    def _landed_file(self, path: Path, day: date, events: pa.Table) -> LandedFile:
+    def _landed_file(self, path: Path, day: date, events: pa.Table, content: bytes) -> LandedFile:
         from pyarrow import compute
 
         counts = compute.value_counts(events[PARTITION].combine_chunks()).to_pylist()
         delay = compute.subtract(events["ingested_at"], events["event_time"])
         late = compute.sum(compute.greater(delay, self._lateness)).as_py() or 0
         return LandedFile(
-            path=path.relative_to(self._places.root),
+            path=path,
             day=day,
             rows={count["values"]: count["counts"] for count in counts},
             late=late,
             newest_event=compute.max(events["event_time"]).as_py(),
             newest_append=compute.max(events["ingested_at"]).as_py(),
-            bytes=path.stat().st_size,
-            sha256=digest(path),
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
         )
 
 
@@ -273,14 +277,16 @@ def _by_day(table: pa.Table) -> Iterator[tuple[date, pa.Table]]:
         yield moment.date(), table.filter(compute.equal(days, moment))
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _parquet(table: pa.Table) -> bytes:
+    """Make a Parquet file: whole in memory, so that a store gets it in one piece."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    with path.open("wb") as file:
-        # Without Arrow's own schema beside Parquet's: it would be a second truth.
-        parquet.write_table(table, file, compression="zstd", compression_level=1, store_schema=False)
-        file.flush()
-        os.fsync(file.fileno())
+    sink = pa.BufferOutputStream()
+    # Without Arrow's own schema beside Parquet's: it would be a second truth.
+    parquet.write_table(table, sink, compression="zstd", compression_level=1, store_schema=False)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _tell(entry: Entry) -> None:

@@ -18,6 +18,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import Hole, PartitionFacts
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.stored_path import StoredPath, find_all
 
 
 class BrokenLedger(TocsinError):
@@ -230,7 +231,7 @@ def read_ledger(places: Places) -> LandingLedger:
     Raises:
         BrokenLedger: an entry is not what `record` has written.
     """
-    paths = sorted(places.ledger.glob("[!.]*.json"))
+    paths = find_all(places.ledger, "[!.]*.json")
     entries = [_read(path) for path in paths]
     return LandingLedger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
 
@@ -249,7 +250,7 @@ def forget(places: Places, entry: Entry) -> None:
     (places.ledger / f"{entry.run}.json").unlink(missing_ok=True)
 
 
-def _read(path: Path) -> Entry:
+def _read(path: StoredPath) -> Entry:
     try:
         return Entry.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

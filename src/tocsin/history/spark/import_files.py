@@ -31,6 +31,7 @@ from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.session import scratch_folder
+from tocsin.storage.stored_path import StoredPath, move_in
 
 PARTITION = -1
 """The partition under which the ledger counts imported rows."""
@@ -52,7 +53,7 @@ class Imported:
     """
 
     entry: Entry
-    refused: Path | None
+    refused: StoredPath | None
     reasons: dict[str, int]
     known: bool = False
 
@@ -174,9 +175,7 @@ class _Work:
             folder = self.scratch / "refused"
             bad.orderBy("offset").coalesce(1).select(F.to_json(shown)).write.text(str(folder))
             (written,) = folder.glob("part-*.txt")
-            target = self.places.refused(self.run)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(written, target)
+            move_in(written, self.places.refused(self.run))
         return {row["reason"]: row["count"] for row in counts}
 
     def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
@@ -193,11 +192,11 @@ class _Work:
         """Move what Spark has written to its place in landing."""
         for folder in sorted((self.scratch / "good").glob(f"{_DAY}=*")):
             day = date.fromisoformat(folder.name.removeprefix(f"{_DAY}="))
-            target = self.places.landed(day, self.run)
-            target.mkdir(parents=True, exist_ok=True)
             for path in sorted(folder.glob("*.parquet")):
-                shutil.move(path, target / path.name)
-                yield _landed_file(self.places, day, target / path.name)
+                target = self.places.landed(day, self.run) / path.name
+                landed = _landed_file(path, self.places.within(target), day)
+                move_in(path, target)
+                yield landed
 
 
 def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:
@@ -212,10 +211,11 @@ def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[dat
     return dict(sorted(counts.items()))
 
 
-def _landed_file(places: Places, day: date, path: Path) -> LandedFile:
+def _landed_file(path: Path, target: Path, day: date) -> LandedFile:
+    """Describe the file `path` that becomes `target` in history."""
     times = parquet.read_table(path, columns=["event_time", "ingested_at"], partitioning=None)
     return LandedFile(
-        path=path.relative_to(places.root),
+        path=target,
         day=day,
         rows={PARTITION: rows_in(path)},
         late=0,

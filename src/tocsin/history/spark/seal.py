@@ -5,9 +5,9 @@ A seal writes a new folder, so whatever goes wrong with it, what is published st
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
-import shutil
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
@@ -28,14 +28,15 @@ from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import Places, stamp
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.errors import TocsinError
+from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.failures import is_unwritable, refusal
+from tocsin.sparkjob.failures import is_store, is_unwritable, refusal, root_cause
+from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, remove_tree, size_of
 
 log = structlog.get_logger()
 
@@ -109,15 +110,18 @@ class Sealer:
             rows = sum(file.total for file in ledger.files(day))
             self._write(self._events(day, inputs), folder, rows)
             version = self._describe(day, name, ledger, inputs)
-            write_version(self.places, day, version)
+            self._note(day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
-            shutil.rmtree(folder, ignore_errors=True)
-            if is_unwritable(str(error)) or refusal(self.places.root):
+            _discard(folder)
+            if is_unwritable(str(error)) or (isinstance(self.places.root, Path) and refusal(self.places.root)):
                 raise OSError(errno.ENOSPC, f"no room, or no permission, to seal {self.source.name} {day}") from error
+            if isinstance(self.places.root, ObjectPath) and is_store(str(error)):
+                what = f"{self.source.name} {day}: the object store did not answer, or refused"
+                raise TransientError(f"{what}: {root_cause(error)}") from error
             reason = str(error).splitlines()[0][:500]
             raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {reason}") from error
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            _discard(folder)
             raise
         return self._judge(day, version)
 
@@ -158,7 +162,7 @@ class Sealer:
 
     # --- what comes out -----------------------------------------------------------------------------------------------
 
-    def _write(self, events: DataFrame, folder: Path, rows: int) -> None:
+    def _write(self, events: DataFrame, folder: StoredPath, rows: int) -> None:
         """Write one sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
         key, buckets = self.source.key, self.settings.history.buckets
         table = f"sealing_{folder.name}"
@@ -173,7 +177,7 @@ class Sealer:
 
     def _describe(self, day: date, name: str, ledger: LandingLedger, inputs: _Inputs) -> DayVersion:
         base, earlier = inputs.base, inputs.earlier
-        files = [_sealed(path) for path in sorted(self.places.version(day, name).glob("[!._]*.parquet"))]
+        files = [_sealed(path) for path in find_all(self.places.version(day, name), "[!._]*.parquet")]
         landed, rows = ledger.files(day), sum(file.rows for file in files)
         total = sum(file.total for file in landed)
         facts = DayFacts(
@@ -206,6 +210,12 @@ class Sealer:
             files=tuple(files),
         )
 
+    def _note(self, day: date, version: DayVersion) -> None:
+        """Say what a version holds; for Airflow, which has no client of an object store, on this machine too."""
+        write_version(self.places, day, version)
+        if isinstance(self.places.root, ObjectPath):
+            write_version(Places(self.settings.history_folder, self.source.name), day, version)
+
     def _judge(self, day: date, version: DayVersion) -> SealedDay:
         """Stage, judge and publish."""
         files = paths(self.places, day, version)
@@ -215,13 +225,13 @@ class Sealer:
         verdict = self.gate.judge(day, sealed, version.facts)
         report = None if verdict.report is None else str(verdict.report)
         judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
-        write_version(self.places, day, judged)
+        self._note(day, judged)
         if not verdict.publishable:
             log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
             return SealedDay(day, judged, verdict)
         self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
         judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
-        write_version(self.places, day, judged)
+        self._note(day, judged)
         tell = log.warning if verdict.severity is Severity.WARNING else log.info
         tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
         return SealedDay(day, judged, verdict)
@@ -256,5 +266,11 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
         )
 
 
-def _sealed(path: Path) -> SealedFile:
-    return SealedFile(name=path.name, rows=rows_in(path), bytes=path.stat().st_size, sha256=digest(path))
+def _discard(folder: StoredPath) -> None:
+    """Remove what a seal has written that failed; what a store keeps that is away, retention removes."""
+    with contextlib.suppress(TransientError):
+        remove_tree(folder)
+
+
+def _sealed(path: StoredPath) -> SealedFile:
+    return SealedFile(name=path.name, rows=rows_in(path), bytes=size_of(path), sha256=digest(path))

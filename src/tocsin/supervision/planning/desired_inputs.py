@@ -159,7 +159,8 @@ def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | 
 
 def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> Inputs:
     """Give the settings of a Spark job, all `but` some, and of where its checkpoint lies."""
-    return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | inputs_of("storage", settings.storage)
+    stored = inputs_of("storage", settings.storage, but={"history"})
+    return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | stored
 
 
 def _source(source: Source, *, only: set[str] | None = None, but: set[str] | None = None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
 from tocsin.history.land.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record
 from tocsin.history.places import Places, stamp
 from tocsin.quality.day_facts import Hole
+from tocsin.runtime.state_file import write_whole
 
 HOUR = timedelta(hours=1)
 
@@ -34,14 +35,14 @@ def test_what_was_recorded_is_read_imports_first_then_runs_in_their_order(places
 def test_an_entry_that_cannot_be_read_stops_everything_and_is_named(places: Places) -> None:
     record(places, entry("r1", DAY))
     path = places.ledger / "r1.json"
-    path.write_text(path.read_text()[:50])
+    write_whole(path, path.read_text()[:50])
     with pytest.raises(BrokenLedger, match=r"r1\.json cannot be read"):
         read_ledger(places)
 
 
 def test_a_draft_of_an_entry_is_none(places: Places) -> None:
     record(places, entry("r1", DAY))
-    (places.ledger / ".r2.json.abcd").write_text("{")
+    write_whole(places.ledger / ".r2.json.abcd", "{")
     assert len(read_ledger(places).entries) == 1
 
 
