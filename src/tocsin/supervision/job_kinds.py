@@ -30,7 +30,7 @@ from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.planning import desired_inputs
 
 _SPARK = ("kafka", "storage", "quality", "tables", "sparkjob", "ingest")
-_ALERTS = ("kafka", "quality", "history", "backfill", "alerts")
+_ALERTS = ("kafka", "quality", "storage", "history", "backfill", "alerts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ KINDS = {
         JobKind(
             word=EXPORTER,
             program="tocsin.metrics",
-            rooms=(*_ALERTS, "storage", "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
+            rooms=(*_ALERTS, "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
             desired=desired_inputs.exporter,
             title="Answers Prometheus",
             wanted=lambda settings: settings.metrics.enabled,
