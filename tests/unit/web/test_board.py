@@ -390,6 +390,7 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
     place.page.board({})
     assert time.process_time() - began < 0.5, "nothing that has not changed is read again"
     looks.clear()
+    monkeypatch.setattr("tocsin.web.board._LOOK_SECONDS", 60.0)  # twenty pages may take long on a busy machine
     for _ in range(20):
         place.page.board({})
-    assert len(looks) <= 1, "all who look share one look"
+    assert looks == [], "all who look share one look"
