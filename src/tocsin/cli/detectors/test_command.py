@@ -101,7 +101,9 @@ def _show(report: TestReport) -> None:
     cases = [case for one in report.detectors for case in one.cases]
     failed = [case for case in cases if case.problems]
     said = f"{counted(len(cases), 'case')} of {counted(len(report.detectors), 'detector')}"
-    said += f", {len(failed)} failed" if failed else " passed"
+    undecided = sum(bool(one.faults) for one in report.detectors)
+    said += f", {len(failed)} failed" if failed else "" if undecided else " passed"
+    said += f", {counted(undecided, 'detector')} not decided" if undecided else ""
     line(f"{said}, in {report.seconds:.1f} s{'' if report.was_warm else ' with the start of Spark'}")
 
 
@@ -114,7 +116,9 @@ def _show_detector(outcome: DetectorOutcome) -> None:
         line(text, style="bold red" if text.startswith("FAILED") else "")
     taken = [one.way for one in outcome.ways if not one.skipped]
     passed = len(outcome.cases) - len(outcome.failed)
-    if outcome.cases:
+    if outcome.faults and outcome.cases:
+        line(f"{outcome.detector}: not decided, since a way broke off", style="red")
+    elif outcome.cases:
         generated = sum(case.is_generated for case in outcome.cases)
         more = f", {generated} of them made from the limits" if generated else ""
         made = sum(case.is_random for case in outcome.cases)
