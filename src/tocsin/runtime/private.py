@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError
-from tocsin.runtime.state_file import claim_form
 
 UMASK = 0o077
 RESTORING = "restore.unfinished"
@@ -24,6 +23,8 @@ def protect(state: Path) -> None:
         ConfigError: a restore has left the folder half filled, or a later release has written there; nothing may begin
             on it.
     """
+    from tocsin.runtime.state_file import claim_form  # noqa: PLC0415 - `tocsin --help` needs no pydantic
+
     if (state / RESTORING).exists():
         what = "a restore has not finished; run `tocsin restore` with the same backup again"
         raise ConfigError.one(state / RESTORING, what)
