@@ -187,7 +187,8 @@ def test_jobs_and_history_run_beside_servers_that_others_have_started(
     kafka = {"BOOTSTRAP_SERVERS": stack.settings.kafka.bootstrap_servers, "TOPIC_PREFIX": "other."}
     try:
         other.unattended(**{f"TOCSIN_KAFKA__{name}": value for name, value in kafka.items()})
-        await_that(lambda: other.ended() or "notifier: running" in other.said(), 60, other.said)
+        told = ("indexer: running", "notifier: running")
+        await_that(lambda: other.ended() or all(text in other.said() for text in told), 60, other.said)
         assert "topics: ready" in other.said()
         assert other.report("indexer").state is JobState.RUNNING
         again = Stack(tmp_path_factory.mktemp("again"), sources=False)
