@@ -203,7 +203,7 @@ def faults_of_sharing(settings: Settings) -> list[Fault]:
         what = "must be set beside [leases]: a machine that takes a job over finds none of its state otherwise; "
         what += f"name {S3}bucket/prefix, or a folder that all machines share, {FILE}/shared/folder"
         faults.append(Fault(where, what, key="storage.checkpoints"))
-    if not settings.alerts_database.startswith("postgresql"):
+    if not settings.alerts_database.startswith(SERVER):
         what = "must name a PostgreSQL beside [leases]: each machine has an alerts DB of its own otherwise, and sends "
         what += "mails of its own"
         faults.append(Fault(where, what, key="alerts.database_file"))

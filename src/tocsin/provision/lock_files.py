@@ -13,15 +13,8 @@ from tocsin.provision import jars, node, python_env
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import run
 
-_PYTHON = (
-    "uv",
-    "build",
-    "python",
-    "dev",
-    "airflow",
-    "bench",
-    "containers",
-)  # python before dev, which is constrained by it
+# python before dev, which is constrained by it
+_PYTHON = ("uv", "build", "python", "dev", "airflow", "bench", "containers")
 
 
 def lock(paths: Paths, upgrade: bool) -> None:
