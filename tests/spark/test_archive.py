@@ -29,10 +29,10 @@ BATCH = """
 import sys
 from pathlib import Path
 from tocsin.project.settings import Settings
-from tocsin.sparkjob import session
+from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.engine import jvm
 
-with session.running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:
+with running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:
     assert spark.range(10).groupBy().sum().first()[0] == 45
 jvm.end()
 """
