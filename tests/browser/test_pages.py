@@ -120,6 +120,7 @@ def test_pause_stops_and_unpause_starts_by_keyboard_too(running: Running, visits
     assert {job: running.stack.pid(job) for job in PLATFORM} == others
 
 
+@pytest.mark.long
 def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Running, visits: Visits) -> None:
     visit = visits.of("viewer")
     await_state(visit.detectors(), DETECTOR, "running")
@@ -197,6 +198,7 @@ def compared(state: Path) -> ParityReport:
     return report
 
 
+@pytest.mark.long
 def test_the_tab_tells_whether_stream_and_backfill_agree_and_the_page_marks_what_is_unexplained(
     running: Running, visits: Visits
 ) -> None:

@@ -111,6 +111,7 @@ def test_real_time_mode_agrees_and_a_second_run_finds_spark_ready(project: Path)
     assert "start of Spark" not in lines[-1]
 
 
+@pytest.mark.long
 def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> None:
     """Without Kafka; Spark is ready from the test before."""
     folder = project / "shop"

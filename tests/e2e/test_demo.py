@@ -14,6 +14,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.rig.stack import listening
 from tests.rig.waiting import await_that, awaited, patient
@@ -146,6 +147,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
     assert elsewhere <= {"detector:failed_logins"}
 
 
+@pytest.mark.long
 def test_an_example_fills_a_view_that_equals_a_recount(tmp_path: Path) -> None:
     state, seen = tmp_path / "demo", Seen()
     with running_demo(state, "--example", "routes", "--exit-when-done") as demo:

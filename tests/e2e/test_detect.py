@@ -55,6 +55,7 @@ def live(shared: LiveJob) -> LiveJob:
     return shared
 
 
+@pytest.mark.long
 def test_an_uneven_backlog_is_drained_exactly_through_a_kill(shared: LiveJob) -> None:
     """Partition 0 reaches back 10 minutes and partition 1 half a minute: without the drain most of 0 would be late."""
     job, topic = shared.job, shared.topic
@@ -176,6 +177,7 @@ def test_a_window_is_said_to_be_complete_long_before_the_boundary(unhurried: Liv
     assert len(job.findings()) == found + 2, "all that was in the topic then is found"
 
 
+@pytest.mark.long
 def test_a_draining_ingest_widens_the_delay_before_anything_late_is_read(job: DetectJob) -> None:
     topic = job.make_topics()
     job.start()

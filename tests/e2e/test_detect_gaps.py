@@ -106,6 +106,7 @@ def test_records_removed_while_it_was_away_are_a_gap_and_only_whole_windows_are_
     assert f'reason="{gap.records} records were removed before they were read; continuing after them; ' in log
 
 
+@pytest.mark.long
 def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(live: LiveJob) -> None:
     job, topic = live.job, live.topic
     folder = job.settings.checkpoint(JOB)
@@ -171,6 +172,7 @@ def test_the_oldest_raw_record_that_the_ingest_has_not_read_is_known(job: Detect
     assert unread_upstream(job.settings, feeders) is None
 
 
+@pytest.mark.long
 def test_a_new_plan_publishes_the_windows_of_an_outage_whose_events_are_not_there_yet(job: DetectJob) -> None:
     """The ingest starts after it: the first events of the outage come when it has begun long since."""
     topic = job.make_topics()

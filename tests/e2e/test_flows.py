@@ -282,6 +282,7 @@ class Changes:
         self._running.await_ready(WORDS)
 
 
+@pytest.mark.long
 def test_a_changed_flow_hands_over_and_goes_back_and_each_line_is_made_by_one_version(
     running: Installation, lines: Lines
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_deploy_of_other_code_with_the_same_plan_is_known_to_keep_the_state(de
     assert any("function detect changed: failures = events.where(" in reason for reason in shown["reasons"])
 
 
+@pytest.mark.long
 def test_another_plan_warms_up_beside_and_can_be_rolled_back(deployed: Deployment) -> None:
     """While two versions run, and whichever is in force, each finding is there once, with its score."""
     settings, before = deployed.job.settings, deployed.checkpoints()

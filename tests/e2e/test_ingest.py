@@ -284,6 +284,7 @@ def test_a_jvm_that_hangs_stops_the_heartbeat_until_it_goes_on_and_can_be_stoppe
     await_that(lambda: not jvm.is_running(), STOP_SECONDS)
 
 
+@pytest.mark.long
 def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIngest) -> None:
     """Retention that was shorter than the outage costs the records that it removed, and no others."""
     installation, topics = live.installation, live.topics

@@ -171,6 +171,7 @@ class Pair:
         return [mail["Message-ID"] for mail in self.sink.mails if "urgent" in str(mail["Subject"]).lower()]
 
 
+@pytest.mark.long
 def test_a_light_job_goes_from_machine_to_machine(tmp_path: Path) -> None:
     """Kafka is away, which does not concern the notifier."""
     with running(SinkKind.POSTGRES) as server, contextlib.ExitStack() as ends:

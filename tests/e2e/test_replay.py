@@ -181,6 +181,7 @@ def test_a_replay_that_is_killed_at_once_begins_at_its_beginning(router: Router)
     assert router.run("--to-topic", staging, "--speed", "0")["planned"]["events"] >= 199
 
 
+@pytest.mark.long
 def test_while_kafka_is_away_a_replay_ends_and_the_next_call_sends_what_is_missing(
     router: Router, broker: Broker
 ) -> None:

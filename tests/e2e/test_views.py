@@ -77,6 +77,7 @@ def test_counts_of_windows_equal_a_recount_after_a_kill(tmp_path: Path, broker: 
         assert job.await_report(lambda r: r.lag_records == 0).rows_dropped_late == 0
 
 
+@pytest.mark.long
 def test_totals_of_all_events_equal_a_recount_after_a_kill_and_in_a_rebuild(tmp_path: Path, broker: Broker) -> None:
     chance, truth = random.Random(2), Counter[str]()
     with compute_job(tmp_path, broker, "inventory", "inventory") as job:

@@ -31,6 +31,8 @@ from tocsin.model.finding import Finding
 from tocsin.model.names import INDEXER, NOTIFIER, detector_job
 from tocsin.model.sizes import RAW_BYTES
 
+pytestmark = pytest.mark.long
+
 COUNT = 4_000
 ADDRESSES = "failures_by_address"
 JOBS = (INGEST, DETECT, detector_job(ADDRESSES), INDEXER, NOTIFIER)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.raw_records import BAD, GOOD_ONES, LOGINS, TIMES, TYPED, Out, as_json, reading, source
 
 
+@pytest.mark.long
 def test_verdicts_are_the_same_under_strict_semantics(spark: SparkSession) -> None:
     read = reading(spark)
     typed = [as_json(**fields) for fields, _ in TYPED.values()]

@@ -16,10 +16,9 @@ EARLY = 1_600.0
     ("changed", "runs"),
     [
         (["src/tocsin/alerts/store/database.py", "README.md"], True),
-        (["src/tocsin/detect/spark/windows.py"], True),
         (["tests/faults/kills.py"], True),
         (["locks/python.txt"], True),
-        (["src/tocsin/cli/app.py", "docs/cli.md", "tests/unit/alerts/test_intake.py"], False),
+        (["docs/cli.md", "README.md", "tests/unit/alerts/test_intake.py"], False),
         ([], False),
         (None, True),
     ],
