@@ -9,14 +9,16 @@ import re
 import signal
 import sqlite3
 import stat
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -47,10 +49,33 @@ COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler"
 DAG = "detector__failed_logins"
 
 
+class Metrics(BaseHTTPRequestHandler):
+    """Takes what OpenTelemetry exports: a protobuf, in which names stand as they are."""
+
+    names: ClassVar[set[bytes]] = set()
+
+    def do_POST(self) -> None:
+        Metrics.names.update(re.findall(rb"airflow\.[a-z_.]+", self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def metrics_url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/api/v1/otlp/v1/metrics"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, metrics_url: str) -> Iterator[Running]:
     """A stack that meets, at its first start, a detector that is switched off and a file that is not Python."""
     stack = Stack(tmp_path_factory.mktemp("airflow"))
+    (stack.project / "tocsin.toml").write_text(f'[airflow]\nmetrics_url = "{metrics_url}"\n')
     (stack.project / "detectors" / "worse.py").write_text("def detect(:")
     ask_switches(stack.state, ["detector__failed_logins"], lambda _: True)
     try:
@@ -83,6 +108,11 @@ def test_it_comes_up_with_all_components(running: Running) -> None:
     assert found.pop("detector:worse")["state"] == "absent"
     assert sorted(found) == sorted([*COMPONENTS, "kafka", "mail", *JOBS])
     assert {one["state"] for one in found.values()} == {"running"}
+
+
+def test_its_metrics_go_where_the_settings_say(running: Running) -> None:
+    wanted = {b"airflow.scheduler_heartbeat", b"airflow.dag_processing.import_errors", b"airflow.triggers.running"}
+    await_that(lambda: wanted <= Metrics.names, 90, lambda: str(Metrics.names))
 
 
 def test_its_secrets_are_readable_for_this_user_alone(running: Running) -> None:

@@ -248,12 +248,15 @@ class AirflowSettings(SettingBlock):
         database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
             state folder, good for one person. Anything that is kept wants PostgreSQL.
         parallelism: tasks that run at once.
+        metrics_url: where its processes send their metrics, as OTLP over HTTP; nowhere if None. Of a Prometheus that
+            takes them it ends with /api/v1/otlp/v1/metrics.
     """
 
     port: int = Field(default=8080, ge=1, le=65535)
     users: dict[str, AirflowRole] = {"admin": "admin", "operator": "op", "viewer": "viewer"}
     database_file: Path | None = None
     parallelism: int = Field(default=4, ge=1, le=64)
+    metrics_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/\S*$")
 
     def database(self, folder: Path) -> str:
         """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""

@@ -98,7 +98,22 @@ class Airflow:
         }
         # Its processes rename themselves; without this they would overwrite their environment, and with it the labels.
         others = {"AIRFLOW_HOME": str(self.folder), "SPT_NOENV": "1", "MALLOC_ARENA_MAX": "2"}
-        return job_environment(self.settings, self.java_home) | own | connections | others
+        return job_environment(self.settings, self.java_home) | own | connections | others | self._metrics()
+
+    def _metrics(self) -> dict[str, str]:
+        """Give the variables of OpenTelemetry that Airflow reads; it has deprecated options of its own for them."""
+        url = self.settings.airflow.metrics_url
+        if url is None:
+            return {}
+        return {
+            "AIRFLOW__METRICS__OTEL_ON": "True",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": str(url),
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
+            # Seconds, tries included. Each task sends at its end: with the default of 10 a receiver that is away would
+            # hold it up for twenty seconds (seen in 3.3.2).
+            "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "1",
+            "OTEL_METRIC_EXPORT_INTERVAL": "15000",  # milliseconds; as often as Prometheus reads the exporter
+        }
 
     def _options(self) -> dict[str, str]:
         settings: AirflowSettings = self.settings.airflow

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tests.unit.dev.airflow_api import Health
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
@@ -87,6 +88,17 @@ def test_the_metadata_db_may_be_elsewhere(airflow: Airflow, tmp_path: Path) -> N
     address.unlink()
     with pytest.raises(ConfigError, match=r"airflow\.database_file"):
         elsewhere.environment()
+
+
+def test_its_metrics_go_nowhere_unless_asked(airflow: Airflow) -> None:
+    airflow.prepare()
+    assert not [name for name in airflow.environment() if name.startswith("OTEL_") or "METRICS__OTEL" in name]
+
+
+@pytest.mark.parametrize("address", ["prometheus:9090", "http://prometheus:9090", "ftp://prometheus/metrics", ""])
+def test_an_address_of_metrics_is_a_url_with_a_path(address: str) -> None:
+    with pytest.raises(ValidationError, match="metrics_url"):
+        AirflowSettings(metrics_url=address)
 
 
 def test_labels_come_back_from_the_environment(airflow: Airflow) -> None:
