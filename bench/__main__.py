@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, startup, views
+from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, slopes, startup, views
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -24,7 +24,7 @@ from bench.systems import compile_streams
 from tocsin.model.errors import ConfigError
 from tocsin.provision.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "start", "drain", "mail", "log_drain", "views")
+_ON_THE_RIG = ("latency", "pipeline", "six", "slopes", "start", "drain", "mail", "log_drain", "views")
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -78,6 +78,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "latency": lambda rig: _result(latency.measure(rig, plan), latency.report),
         "pipeline": lambda rig: _result(pipeline.measure(rig, plan), pipeline.report),
         "six": lambda rig: _result(six.measure(rig, plan), six.report),
+        "slopes": lambda rig: _result(slopes.measure(rig, plan), slopes.report),
         "start": lambda rig: _result(startup.measure(rig), startup.report),
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),
         "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),

@@ -77,11 +77,13 @@ class Rig:
         kafka: how to reach the broker.
         folder: everything that the measurements write.
         java: to run things with; a JDK.
+        broker: the broker's process.
     """
 
     kafka: KafkaSettings
     folder: Path
     java: Java
+    broker: Program
 
     @property
     def servers(self) -> str:
@@ -152,4 +154,4 @@ def opened(folder: Path) -> Iterator[Rig]:
     launch = kafka.launch("bench")
     with Program(launch.command, launch.log, launch.environment) as broker:
         await_that(lambda: kafka.waiting_for() is None, 60, "the broker", broker)
-        yield Rig(kafka.client, folder, java)
+        yield Rig(kafka.client, folder, java, broker)
