@@ -16,7 +16,6 @@ The cases of a detector run together, when the first of them is asked for.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from tocsin.cases.case_text import case_lines
 from tocsin.cases.worker_link import TestRequest, run_cases
 from tocsin.project.catalog import read_catalog
 from tocsin.project.code.case_code import case_names
+from tocsin.project.code.python_syntax import parse
 from tocsin.project.settings import load_settings
 
 __all__ = ["DetectorCase", "RunCase", "detector_cases", "run_case"]
@@ -65,7 +65,7 @@ def detector_cases(*names: str, project: Path | None = None) -> list[DetectorCas
     catalog = read_catalog(folder)
     found: list[DetectorCase] = []
     for name in names or sorted(catalog.detectors):
-        written = case_names(ast.parse(catalog.detector(name).path.read_text(encoding="utf-8")))
+        written = case_names(parse(catalog.detector(name).path.read_text(encoding="utf-8")))
         found += [DetectorCase(folder, name, case) for case in [*written, ""] if written]
     return found
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import Fault
 from tocsin.project.code.case_code import CASES, case_kinds
+from tocsin.project.code.python_syntax import parse
 
 
 def has_cases(spec: DetectorSpec) -> bool:
@@ -31,4 +32,4 @@ def faults_of_cases(specs: Iterable[DetectorSpec]) -> list[Fault]:
 
 
 def _tree(spec: DetectorSpec) -> ast.Module:
-    return ast.parse(spec.path.read_text(encoding="utf-8"))
+    return parse(spec.path.read_text(encoding="utf-8"))

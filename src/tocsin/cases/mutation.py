@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tocsin.model.durations import parse_duration
 from tocsin.project.code.case_code import without_cases
+from tocsin.project.code.python_syntax import parse
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -53,7 +54,7 @@ class Mutant:
 
 def mutants_of(text: str) -> list[Mutant]:
     """Make the mutants of the detector's file `text`, without its cases, in the order of their lines."""
-    tree = without_cases(ast.parse(text))
+    tree = without_cases(parse(text))
     made = [mutant for number, node in enumerate(ast.walk(tree)) for mutant in _mutate(tree, number, node)]
     lines = text.splitlines()
     noted = [one for one in made if not (one.is_border and lines[one.line - 1].rstrip().endswith(EITHER_WAY))]

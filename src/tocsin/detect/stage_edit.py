@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tocsin.model.detector import Stage
 from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.code.python_syntax import parse
 from tocsin.runtime.state_file import write_whole
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -20,7 +21,7 @@ def with_stage(content: bytes, stage: Stage) -> bytes:
     Raises:
         ValueError: the literal is not where Python says, as in a file that is not UTF-8.
     """
-    tree = ast.parse(content)
+    tree = parse(content)
     node = _stage(tree)
     starts = [0, *(found.end() for found in _LINE_END.finditer(content))]
     assert node.end_lineno is not None
@@ -29,7 +30,7 @@ def with_stage(content: bytes, stage: Stage) -> bytes:
     quote = content[first : first + 1] if content[first : first + 1] in (b'"', b"'") else b'"'
     changed = content[:first] + quote + stage.encode() + quote + content[last:]
     node.value = stage.value
-    if ast.dump(ast.parse(changed)) != ast.dump(tree):
+    if ast.dump(parse(changed)) != ast.dump(tree):
         raise ValueError("the literal of 'stage' is not where Python says")
     return changed
 

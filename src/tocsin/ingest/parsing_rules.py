@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tocsin.model.source import Source
+from tocsin.project.code.python_syntax import parse
 from tocsin.quality.suites.row_rules import RowRule, digest
 
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
@@ -112,7 +113,7 @@ def _parser() -> str:
 
 
 def _code(path: Path) -> str:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path.read_text(encoding="utf-8"))
     # Where a name comes from is no rule: a module that moves changes no version.
     tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
     for node in ast.walk(tree):

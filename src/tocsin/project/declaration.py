@@ -18,6 +18,7 @@ from tocsin.model.view import ViewSpec
 from tocsin.project import keywords
 from tocsin.project.code.case_code import without_cases
 from tocsin.project.code.outside_reads import outside_reads
+from tocsin.project.code.python_syntax import parse
 from tocsin.project.code.step_signature import ON_TIMER, function_faults
 from tocsin.project.keywords import DeclaredKind
 from tocsin.project.validation import faults_of
@@ -52,7 +53,7 @@ def read_view(path: Path) -> ViewSpec:
 
 def written_keywords(path: Path) -> dict[str, str]:
     """Return what the detector in `path`, which can be read, declares: each keyword with its value as it is written."""
-    call, _ = _decorator_call(ast.parse(path.read_text(encoding="utf-8")), path, keywords.DETECTOR)
+    call, _ = _decorator_call(parse(path.read_text(encoding="utf-8")), path, keywords.DETECTOR)
     values = {str(keyword.arg): keyword.value for keyword in call.keywords}
     return {
         key: node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
@@ -62,7 +63,7 @@ def written_keywords(path: Path) -> dict[str, str]:
 
 def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = parse(path.read_text(encoding="utf-8"), str(path))
     except (SyntaxError, UnicodeDecodeError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
@@ -107,7 +108,7 @@ def normalised_code(tree: ast.Module, kind: DeclaredKind) -> str:
 
     Comments, docstrings, cases with what only they use, and the decorator of `kind` are left out.
     """
-    copy = ast.parse(ast.unparse(without_cases(tree)))
+    copy = parse(ast.unparse(without_cases(tree)))
     for node in ast.walk(copy):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             node.decorator_list = [d for d in node.decorator_list if not _is_call_of(kind, d)]

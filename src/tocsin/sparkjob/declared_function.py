@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import sys
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame
 from tocsin.model.detector import Resources
 from tocsin.model.errors import ConfigError
 from tocsin.project.code.case_code import CASES, without_cases
+from tocsin.project.code.python_syntax import compile_module, parse
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.events import Prepared, SourceEvents
 from tocsin.tables.spark.joined_tables import JoinedTables
@@ -115,9 +115,9 @@ def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = Fal
     sys.modules[module.__name__] = module  # a dataclass looks up there what its annotations name
     try:
         with time_limit(path), contextlib.redirect_stdout(sys.stderr):
-            tree = ast.parse(path.read_bytes() if text is None else text, str(path))
+            tree = parse(path.read_bytes() if text is None else text, str(path))
             code = tree if with_cases else without_cases(tree)  # a mistake in a case harms no job
-            exec(compile(code, str(path), "exec"), module.__dict__)
+            exec(compile_module(code, str(path)), module.__dict__)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:

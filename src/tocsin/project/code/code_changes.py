@@ -6,6 +6,8 @@ import ast
 import difflib
 from collections.abc import Iterator
 
+from tocsin.project.code.python_syntax import parse
+
 _LONGEST = 120
 _STEPS = {
     "where": "filter", "filter": "filter", "groupBy": "grouping", "agg": "aggregate", "join": "join",
@@ -27,7 +29,7 @@ def code_changes(before: str, after: str) -> list[str]:
 
 def _parts(code: str) -> dict[str, ast.stmt]:
     """Name each statement at the top of a file."""
-    return {_name(statement): statement for statement in ast.parse(code).body}
+    return {_name(statement): statement for statement in parse(code).body}
 
 
 def _name(statement: ast.stmt) -> str:
@@ -77,7 +79,7 @@ def _steps(code: ast.AST) -> list[tuple[str, str]]:
 
 def _without_steps(code: ast.stmt) -> str:
     """Write `code` with empty steps."""
-    copy = ast.parse(ast.unparse(code))
+    copy = parse(ast.unparse(code))
     for node in ast.walk(copy):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STEPS:
             node.args, node.keywords = [], []

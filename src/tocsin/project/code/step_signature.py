@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin.model.errors import Fault
+from tocsin.project.code.python_syntax import parse_expression
 
 STEP, ON_TIMER, TIMER = "step", "on_timer", "timer"
 _PLAIN = {"str", "int", "float", "bool", "datetime"}
@@ -105,7 +106,7 @@ def _is_dataclass(node: ast.expr) -> bool:
 def _is_storable(node: ast.expr) -> bool:
     """Return whether a state can hold values of the type that `node` names."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return _is_storable(ast.parse(node.value, mode="eval").body)
+        return _is_storable(parse_expression(node.value))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         some = [side for side in (node.left, node.right) if ast.unparse(side) != "None"]
         return len(some) == 1 and _is_storable(some[0])

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tocsin.model.errors import nearest
+from tocsin.project.code.python_syntax import parse_expression
 
 TIMES = {"day_start": "timestamp", "day_end": "timestamp"}
 """Midnight at the begin and at the end of the day, UTC."""
@@ -21,7 +22,7 @@ DAY_HOURS = "day_hours"
 USUAL = "usual_"
 """Before the name of a metric (with `_` for its dots): its median on the same weekday of the weeks before."""
 
-_ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant)
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant)
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _OPERATORS = (*_SUMS, ast.USub, ast.UAdd)
 
@@ -38,7 +39,7 @@ def names_in(expression: str) -> set[str]:
         ValueError: it is no sum, difference, product or quotient of names and numbers.
     """
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        tree = parse_expression(expression.strip())
     except SyntaxError:
         tree = None
     nodes = [] if tree is None else list(ast.walk(tree))
@@ -56,7 +57,7 @@ def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
         KeyError: the value of a name is not known.
         ZeroDivisionError: it divides by a value that is 0.
     """
-    return _value(ast.parse(expression.strip(), mode="eval").body, values)
+    return _value(parse_expression(expression.strip()), values)
 
 
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
