@@ -28,6 +28,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.planning import desired_inputs
+from tocsin.supervision.planning.pod_resources import with_pod
 
 _SPARK = ("kafka", "storage", "quality", "tables", "sparkjob", "ingest")
 _ALERTS = ("kafka", "quality", "storage", "history", "backfill", "alerts")
@@ -204,7 +205,7 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
         # With the login that its jobs are started with: that of another kind is none of their inputs.
         own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
         desired = kind.desired(catalog, own, _code(kind.program, kind.rooms))
-        jobs |= {kind.job(name): one for name, one in desired.items()}
+        jobs |= {kind.job(name): with_pod(one, settings, kind.word) for name, one in desired.items()}
         jobs |= {kind.job(name): UNREADABLE for name in kind.broken(catalog)}
     return jobs
 

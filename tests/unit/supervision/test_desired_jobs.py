@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
+from tocsin.project.blocks.runner_settings import PodSettings, RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired
+from tocsin.supervision.planning.input_changes import changed_inputs, in_words, remarks
 from tocsin.supervision.snapshot import look
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,6 +102,26 @@ def test_a_declared_memory_is_a_limit_and_replaces_nothing(project: Path) -> Non
     after = _jobs(project)["detector:second"]
     assert (before.memory_bytes, after.memory_bytes) == (2_012_000_000, 900_000_000)
     assert after.spec == before.spec
+
+
+def test_in_a_cluster_what_a_pod_gets_is_an_input_of_its_job(project: Path) -> None:
+    def jobs(**pods: PodSettings) -> dict[str, Desired]:
+        runner = RunnerSettings(kind="kubernetes", image="shop:1", pods=pods)
+        return _jobs(project, Settings(project=project, runner=runner))
+
+    before = jobs()
+    assert _changed(before, jobs(indexer=PodSettings(memory_mb=300))) == {"indexer"}
+    assert _changed(before, jobs(detector=PodSettings(cpu="2"))) == {DETECTOR, "detector:second"}
+    assert _changed(before, jobs(supervisor=PodSettings(cpu="2"))) == set()
+    _edit(project / "detectors" / "second.py", 'stage="live"', 'stage="live", memory="1 GB"')
+    after = jobs()
+    assert _changed(before, after) == {"detector:second"}
+    old, new = before["detector:second"], after["detector:second"]
+    assert in_words(changed_inputs(old.inputs, new.inputs), old.inputs, new.inputs) == [
+        'the requested memory of its pod changed from "1012M" to "1000M"',
+        'the memory limit of its pod changed from "2515M" to "1250M"',
+    ]
+    assert remarks(old.besides, new.besides) == []
 
 
 def test_a_job_with_many_partitions_may_have_as_many_workers_of_python(project: Path) -> None:

@@ -6,9 +6,24 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.setting_blocks import SettingBlock
 
+SUPERVISOR_POD = "supervisor"
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_PODS = ({*ROLES} - {OPERATOR}) | {SUPERVISOR_POD}
+
+
+class PodSettings(SettingBlock):
+    """What pods of one kind request; see docs/kubernetes.md for what they do without.
+
+    Attributes:
+        cpu: as Kubernetes writes it, such as "500m" or "2".
+        memory_mb: what a job of this kind usually holds; the most that it may hold follows from that.
+    """
+
+    cpu: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?m?$")
+    memory_mb: int | None = Field(default=None, ge=32)
 
 
 class RunnerSettings(SettingBlock):
@@ -22,8 +37,7 @@ class RunnerSettings(SettingBlock):
         secret: Secret whose entries are mounted as files into `secret_folder`; None for none.
         secret_folder: where they appear, so that settings such as `kafka.sasl_password_file` can name them.
         service_account: of the pods of jobs, which are given no token for the API.
-        cpu: requested for each job, as Kubernetes writes it.
-        memory_mb: the most that a job without a limit of its own may hold; others may hold a quarter more than theirs.
+        pods: by kind of job, or "supervisor": what their pods request.
         context: context of the kubeconfig; None for its current one, or for the account of the pod that asks.
         timeout_seconds: for one answer of the API.
     """
@@ -35,13 +49,14 @@ class RunnerSettings(SettingBlock):
     secret: str | None = Field(default=None, pattern=_LABEL)
     secret_folder: str = Field(default="/etc/tocsin/secrets", pattern="^/")
     service_account: str = Field(default="tocsin-job", pattern=_LABEL)
-    cpu: str = Field(default="250m", pattern=r"^[0-9]+(\.[0-9]+)?m?$")
-    memory_mb: int = Field(default=1000, ge=128)
+    pods: dict[str, PodSettings] = Field(default_factory=dict)
     context: str | None = None
     timeout_seconds: float = Field(default=10.0, gt=0, le=60)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if strange := self.pods.keys() - _PODS:
+            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(_PODS))}")
         if self.kind == "kubernetes" and not self.image:
             raise ValueError("kind kubernetes also needs image, the image that the jobs run")
         return self

@@ -11,8 +11,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import DRAIN, EXPORTER, WEB
+from tocsin.project.blocks.runner_settings import SUPERVISOR_POD
 from tocsin.project.setting_blocks import LOOPBACK, ListenSettings
 from tocsin.project.settings import Settings
+from tocsin.supervision.planning.pod_resources import pod_resources
 from tocsin.supervision.runners.job_command import setting_variables
 from tocsin.supervision.runners.job_pod import COMPONENT, CONTAINER_SECURITY, INSTANCE, POD_SECURITY, volumes_of
 from tocsin.supervision.runners.process_labels import instance_of
@@ -21,8 +23,6 @@ SUPERVISOR = "tocsin-supervisor"
 _SETTINGS = "tocsin-settings"
 # Where the image of docs/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
-# Itself, and one batch over history at a time.
-_MEMORY = "2560Mi"
 _ADDRESSES = (
     *(("alerts", "database"), ("history", "catalog"), ("leases", "database")),
     *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
@@ -141,7 +141,7 @@ def _supervisor(settings: Settings) -> Manifest:
         "image": runner.image,
         "command": ["python", "-m", "tocsin.dev.unattended"],
         "envFrom": [{"configMapRef": {"name": _SETTINGS}}],
-        "resources": {"requests": {"cpu": runner.cpu, "memory": "512Mi"}, "limits": {"memory": _MEMORY}},
+        "resources": pod_resources(settings, SUPERVISOR_POD),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,
     }

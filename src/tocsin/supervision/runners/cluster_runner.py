@@ -60,7 +60,7 @@ class ClusterRunner:
         told = process_exit.variables(self._exit(launch.labels.job))
         slot = Slot(name=free, number=secrets.randbits(31) | 1, at=time.time())
         launch = replace(launch, environment={**launch.environment, **told})
-        objects = objects_of(launch, self._settings.runner, self._settings.state.resolve(), slot)
+        objects = objects_of(launch, self._settings, slot)
         made = self._api.create(STATEFUL_SETS, objects.stateful_set)
         try:
             self._api.create(cluster_api.CONFIG_MAPS, owned(objects.environment, made))

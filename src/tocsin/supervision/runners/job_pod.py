@@ -6,12 +6,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from tocsin.model.names import JobName
 from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import NUMBER
 from tocsin.runtime.private import UMASK
+from tocsin.supervision.planning.pod_resources import pod_resources
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
@@ -90,13 +92,13 @@ def slot_names(labels: Labels) -> tuple[str, str]:
     return f"{readable}-{mark}-a", f"{readable}-{mark}-b"
 
 
-def objects_of(launch: Launch, settings: RunnerSettings, state: Path, slot: Slot) -> Objects:
-    """Write the objects that start `launch` in `slot`; `state` is where the state folder is mounted."""
+def objects_of(launch: Launch, settings: Settings, slot: Slot) -> Objects:
+    """Write the objects that start `launch` in `slot`; the state folder is mounted where it is here."""
     marks = {
         INSTANCE: launch.labels.instance,
         PROCESS: str(slot.number),
         "app.kubernetes.io/managed-by": "tocsin",
-        COMPONENT: launch.labels.job.partition(":")[0],
+        COMPONENT: JobName.parse(launch.labels.job).kind,
     }
     notes = {JOB: launch.labels.job, SPEC: launch.labels.spec, STARTED: repr(slot.at)}
     metadata = {"name": slot.name, "labels": marks, "annotations": notes}
@@ -109,7 +111,7 @@ def objects_of(launch: Launch, settings: RunnerSettings, state: Path, slot: Slot
         "selector": {"matchLabels": {PROCESS: str(slot.number)}},
         "template": {
             "metadata": {"labels": marks, "annotations": notes},
-            "spec": _pod(launch, settings, state, slot.name),
+            "spec": _pod(launch, settings, slot.name),
         },
     }
     return Objects(
@@ -141,23 +143,22 @@ def volumes_of(settings: RunnerSettings, state: str) -> tuple[list[dict[str, Any
     return volumes, mounts
 
 
-def _pod(launch: Launch, settings: RunnerSettings, state: Path, name: str) -> dict[str, Any]:
-    limit = launch.memory_bytes * 5 // 4 if launch.memory_bytes else settings.memory_mb * 1_000_000
-    volumes, mounts = volumes_of(settings, str(state))
+def _pod(launch: Launch, settings: Settings, name: str) -> dict[str, Any]:
+    volumes, mounts = volumes_of(settings.runner, str(settings.state.resolve()))
     volumes.append({"name": "once", "emptyDir": {}})
     mounts.append({"name": "once", "mountPath": _ONCE})
     container = {
         "name": CONTAINER,
-        "image": settings.image,
+        "image": settings.runner.image,
         "command": ["/bin/sh", "-c", _SCRIPT, "job", _ONCE, str(launch.log), *launch.command],
         "workingDir": str(launch.directory),
         "envFrom": [{"configMapRef": {"name": name}}, {"secretRef": {"name": name}}],
-        "resources": {"requests": {"cpu": settings.cpu, "memory": str(limit)}, "limits": {"memory": str(limit)}},
+        "resources": pod_resources(settings, JobName.parse(launch.labels.job).kind, launch.memory_bytes),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,
     }
     return {
-        "serviceAccountName": settings.service_account,
+        "serviceAccountName": settings.runner.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,

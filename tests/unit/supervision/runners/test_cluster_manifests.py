@@ -11,9 +11,10 @@ import yaml  # type: ignore[import-untyped]
 from tests.rig.stack import ROOT
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.lease_settings import LeaseSettings
-from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.blocks.runner_settings import SUPERVISOR_POD, PodSettings, RunnerSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.setting_blocks import AlertSettings, DrainSettings, KafkaSettings
-from tocsin.project.settings import Settings
+from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.runners.cluster_manifests import manifests
 from tocsin.supervision.runners.job_pod import Slot, objects_of, slot_names
 from tocsin.supervision.runners.process_labels import Labels, instance_of
@@ -44,7 +45,7 @@ def objects_of_job(settings: Settings, job: str = "detector:failed_logins", **mo
         **more,
     )
     slot = Slot(name=slot_names(launch.labels)[0], number=7, at=1.5)
-    found = objects_of(launch, settings.runner, settings.state, slot)
+    found = objects_of(launch, settings, slot)
     return [found.stateful_set, found.environment, found.secrets]
 
 
@@ -111,13 +112,50 @@ def test_all_that_does_not_fit_a_cluster_is_said_at_once(tmp_path: Path, address
     assert "hunter2" not in str(error.value)
 
 
-def test_a_job_may_hold_a_quarter_more_than_supervision_lets_it(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path)
-    limits = [
-        made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
-        for made in (objects_of_job(settings, memory_bytes=2_000_000_000)[0], objects_of_job(settings)[0])
-    ]
-    assert limits == ["2500000000", "1000000000"]
+def resources(stateful_set: Any) -> tuple[str, str, str]:
+    """CPU and memory that a pod requests, and the most memory that it may hold. Of CPU there is no limit."""
+    (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
+    (requested, (limit,)) = (container["resources"][key].values() for key in ("requests", "limits"))
+    return (*requested, limit)
+
+
+@pytest.mark.parametrize(
+    ("job", "restarted_at", "expected"),
+    [
+        ("detector:failed_logins", 2_012_000_000, ("250m", "1012M", "2515M")),
+        ("detector:failed_logins", 900_000_000, ("250m", "900M", "1125M")),  # memory="900 MB"
+        ("ingest:logins", 1_600_000_001, ("3", "1500M", "2001M")),
+        ("flow:words", 1_000_000_000, ("250m", "2000M", "2000M")),  # more than it may hold is requested
+        ("indexer", None, ("50m", "250M", "1000M")),
+        ("view:counts", None, ("0.5", "300M", "1200M")),
+        (SUPERVISOR_POD, None, ("250m", "900M", "3600M")),
+    ],
+)
+def test_a_pod_requests_what_its_kind_takes_and_the_kernel_ends_it_only_after_supervision(
+    tmp_path: Path, job: str, restarted_at: int | None, expected: tuple[str, str, str]
+) -> None:
+    asked = {"ingest": ("3", 1500), "flow": (None, 2000), "view": ("0.5", 300), SUPERVISOR_POD: (None, 900)}
+    pods = {kind: PodSettings(cpu=cpu, memory_mb=memory) for kind, (cpu, memory) in asked.items()}
+    settings = settings_of(tmp_path, runner=RunnerSettings(**RUNNER, pods=pods))
+    made = (
+        manifests(settings)[-1]
+        if job == SUPERVISOR_POD
+        else objects_of_job(settings, job, memory_bytes=restarted_at)[0]
+    )
+    assert resources(made) == expected
+    kubernetes_validate.validate(made, VERSIONS[-1], strict=True)
+
+
+def test_a_larger_heap_is_requested(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, spark=SparkSettings(heap_mb=4000))
+    made, *_ = objects_of_job(settings, memory_bytes=5_500_000_000)
+    assert resources(made)[1:] == ("4500M", "6875M")
+
+
+def test_a_kind_of_pod_that_does_not_exist_is_a_fault_that_names_the_kinds(tmp_path: Path) -> None:
+    (tmp_path / "tocsin.toml").write_text('[runner.pods.detectors]\ncpu = "1"\n')
+    with pytest.raises(ConfigError, match=r"pods\.detectors: no kind of job; the kinds are compute, detector, drain, "):
+        load_settings(tmp_path)
 
 
 def test_names_are_short_and_differ_for_each_job_and_installation(tmp_path: Path) -> None:

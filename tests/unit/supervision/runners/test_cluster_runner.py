@@ -1,20 +1,28 @@
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from tests.rig.cluster_contract import JOB, SLEEP, Cluster, ClusterContract
-from tests.rig.kube_client import SETS
+from tests.rig.cluster_contract import JOB, OBEDIENT, SLEEP, Cluster, ClusterContract
+from tests.rig.kube_client import PODS, SETS
 from tests.rig.played_kubernetes import PlayedKubernetes
+from tests.rig.samples.project import copy_project
+from tests.rig.waiting import await_that
 from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.job_report import JobState
 from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
-from tocsin.supervision.job_states import Desired
+from tocsin.supervision.job_kinds import desired_jobs
+from tocsin.supervision.job_states import Desired, Start
 from tocsin.supervision.runners.cluster_api import ClusterApi
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
 from tocsin.supervision.runners.job_pod import slot_names
+from tocsin.supervision.runners.runner import Launch
+from tocsin.supervision.supervisor import Charge, Supervisor
 
 
 def settings_of(tmp_path: Path) -> Settings:
@@ -43,6 +51,30 @@ def cluster(tmp_path: Path, played: PlayedKubernetes) -> Cluster:
 
 class TestPlayed(ClusterContract):
     """The contract, on an API in this process."""
+
+
+def test_a_declared_memory_that_changes_rolls_the_pod(cluster: Cluster) -> None:
+    project = cluster.folder / "project"
+    copy_project(project)
+    settings = cluster.settings.model_copy(update={"project": project})
+
+    def launch(start: Start) -> Launch:
+        return replace(cluster.launch(OBEDIENT, start.spec, start.job), memory_bytes=start.memory_bytes)
+
+    supervisor = Supervisor(Charge(name="jobs", state=cluster.settings.state, launch=launch), cluster.runner)
+
+    def limits() -> list[str]:
+        """After one more look, in which each process says that it is ready."""
+        supervisor.tick({JOB: desired_jobs(read_catalog(project), settings)[JOB]})
+        running = cluster.runner.list()
+        for process in running:
+            ClusterContract()._says(cluster, process, JobState.READY, beside=process is not running[0])
+        return [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in cluster.admin.items(PODS)]
+
+    await_that(lambda: limits() == ["2515M"])
+    file = project / "detectors" / "failed_logins.py"
+    file.write_text(file.read_text().replace('stage="live"', 'stage="live", memory="900 MB"'))
+    await_that(lambda: limits() == ["1125M"])
 
 
 def test_what_the_account_may_not_create_leaves_nothing(played: PlayedKubernetes, cluster: Cluster) -> None:
