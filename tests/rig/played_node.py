@@ -2,6 +2,7 @@
 
 Each container is its command as a process, with the variables of its ConfigMap and Secret. It has no image, no limits
 and no file system of its own: the folder of an `emptyDir` is another one, every other path is that of this machine.
+The files of a Secret appear where it is mounted if the test has made that folder.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class PlayedNode:
         own = pod["spec"]["containers"][0]
         try:
             environment = self._environment(own)
+            self._mount_secrets(pod["spec"], own)
         except Refused:
             waits = {"reason": "CreateContainerConfigError", "message": "its ConfigMap or its Secret is missing"}
             return self._report(pod, {"state": {"waiting": waits}}, "Pending")
@@ -94,6 +96,7 @@ class PlayedNode:
         if not container.is_ended:
             return
         if since:
+            container.kill()
             self._report(pod, container.status(), "Succeeded")
             self._remove(pod)
         else:
@@ -110,9 +113,21 @@ class PlayedNode:
             if "configMapRef" in source:
                 found |= self._client.ask("GET", f"{CONFIG_MAPS}/{source['configMapRef']['name']}").get("data") or {}
             else:
-                secret = self._client.ask("GET", f"{SECRETS}/{source['secretRef']['name']}").get("data") or {}
-                found |= {name: base64.b64decode(value).decode() for name, value in secret.items()}
+                found |= {name: value.decode() for name, value in self._secret(source["secretRef"]["name"]).items()}
         return found
+
+    def _mount_secrets(self, spec: Any, container: Any) -> None:
+        places = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+        for volume in spec["volumes"]:
+            if "secret" in volume and (folder := places[volume["name"]]).is_dir():
+                for name, value in self._secret(volume["secret"]["secretName"]).items():
+                    (folder / name).unlink(missing_ok=True)
+                    (folder / name).write_bytes(value)
+                    (folder / name).chmod(volume["secret"]["defaultMode"])
+
+    def _secret(self, name: str) -> dict[str, bytes]:
+        found = self._client.ask("GET", f"{SECRETS}/{name}").get("data") or {}
+        return {key: base64.b64decode(value) for key, value in found.items()}
 
     def _report(self, pod: Any, status: Any, phase: str) -> None:
         own = {"name": "job", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, **status}

@@ -26,7 +26,7 @@ INSTANCE, PROCESS, COMPONENT = "tocsin/instance", "tocsin/process", "app.kuberne
 JOB, SPEC, STARTED = "tocsin/job", "tocsin/spec", "tocsin/started-at"
 """Annotations: what labels cannot hold, and the second of the start by the supervisor's clock."""
 # Longer than the policy waits before it ends a job by force.
-_GRACE_SECONDS = 30
+GRACE_SECONDS = 30
 _ONCE = "/run/tocsin-once"
 _LONGEST_NAME = 40  # and a hash; the controller makes labels of the name with 11 characters more, of 63
 # Settings that may hold a password.
@@ -161,7 +161,7 @@ def _pod(launch: Launch, settings: Settings, name: str) -> dict[str, Any]:
         "serviceAccountName": settings.runner.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": volumes,
