@@ -118,8 +118,8 @@ def test_in_a_cluster_what_a_pod_gets_is_an_input_of_its_job(project: Path) -> N
     assert _changed(before, after) == {"detector:second"}
     old, new = before["detector:second"], after["detector:second"]
     assert in_words(changed_inputs(old.inputs, new.inputs), old.inputs, new.inputs) == [
-        'the requested memory of its pod changed from "1012M" to "1000M"',
-        'the memory limit of its pod changed from "2515M" to "1250M"',
+        "the requested memory of its pod changed from 1012M to 1000M",
+        "the memory limit of its pod changed from 2515M to 1250M",
     ]
     assert remarks(old.besides, new.besides) == []
 
