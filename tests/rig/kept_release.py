@@ -1,14 +1,17 @@
 """Keep the state that a release leaves behind, so that the tests of every later one can go on with it.
 
 `python -m tests.rig.kept_release` writes `releases/<version>.tar.gz` beside this file: a detector that has counted 60
-failed logins in a window that is open, the alert of that, the versions that ran, and what landed.
+failed logins in a window that is open, the alert of that, the versions that ran, and what landed; and 60 lines that an
+ingest has parsed, a flow has made words of, and a view has counted.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 import tempfile
+from collections import defaultdict
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,20 +22,39 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import Topic, text
 from tests.rig.installation import READY_SECONDS, Installation
 from tests.rig.observed import DETECT, SOURCE
-from tests.rig.samples.project import copy_project
+from tests.rig.samples.project import ROOT, copy_project
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
 from tocsin.history.land.landing import land
+from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.topic_set import partition_of
-from tocsin.model.names import INDEXER
+from tocsin.model.names import INDEXER, compute_job, flow_job, ingest_job, view_job
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
 from tocsin.recovery.state_parts import copy_folder
 from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_store import RowStore, store_path
 
 RELEASES = Path(__file__).parent / "releases"
 FOLDER = "release"
-"""Its name is the prefix of the topics that the checkpoint reads."""
+"""Its name is the prefix of the topics that the checkpoints read."""
 COUNTED = 60
-_KEPT = ("alerts.db", "checkpoints", "history", "form.json")
+LINES, WORDS, VIEW = "lines", "words", "word_totals"
+JOBS = (DETECT, INDEXER, ingest_job(LINES), flow_job(WORDS), compute_job(VIEW), view_job(VIEW))
+_KEPT = ("alerts.db", "checkpoints", "history", "views", "form.json")
+_TOTALS = f'''"""How often each word has occurred."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tocsin import view
+
+
+@view(source="{WORDS}", key="word", window=None, owner="platform@example.com", stage="live")
+def view(events: DataFrame) -> DataFrame:
+    return events.groupBy("word").agg(F.count("*").alias("count"))
+'''
 
 
 @dataclass(frozen=True)
@@ -41,13 +63,13 @@ class KeptRelease:
 
     Attributes:
         tocsin: the release.
-        moment: event time of all that was counted, UTC.
-        offsets: of the events topic, by partition: all before has been read.
+        moment: event time of all that the detector has counted, UTC.
+        offsets: by topic and partition: all before has been read.
     """
 
     tocsin: str
     moment: str
-    offsets: dict[str, int]
+    offsets: dict[str, dict[str, int]]
 
     @property
     def event_time(self) -> datetime:
@@ -59,16 +81,44 @@ def unpack(archive: Path, installation: Installation) -> KeptRelease:
     folder = installation.settings.state.parent
     with tarfile.open(archive) as kept:
         kept.extractall(folder, filter="data")
+    installation.catalog = read_catalog(installation.settings.project)
     return KeptRelease(**json.loads((folder / "kept.json").read_text()))
+
+
+def send_lines(installation: Installation, count: int, word: str) -> None:
+    """Send lines of one word."""
+    with LineProducer(installation.settings, installation.catalog.source(LINES)) as producer:
+        for _ in range(count):
+            producer.send(f"{text(datetime.now(UTC))} writer {word}".encode())
+
+
+def totals(settings: Settings) -> dict[str, int]:
+    """Count by word, as readers of the view see it."""
+    path = store_path(settings, VIEW)
+    if not path.exists():
+        return {}
+    with closing(ViewReader(path)) as reader:
+        return {str(row.key["word"]): row.values["count"] for row in reader.page(PageQuery()).rows}
+
+
+def _declare(project: Path) -> None:
+    copy_project(project)  # with the limits that are shipped
+    example = ROOT / "examples" / "words"
+    for path in (f"sources/{LINES}.toml", f"sources/{WORDS}.toml", f"flows/{WORDS}.py"):
+        (project / path).parent.mkdir(exist_ok=True)
+        shutil.copy(example / path, project / path)
+    (project / "views").mkdir()
+    (project / "views" / f"{VIEW}.py").write_text(_TOTALS)
 
 
 def _keep(folder: Path, installation: Installation) -> KeptRelease:
     """Let the jobs run, and leave their project and state in `folder`."""
     settings = installation.settings
-    copy_project(settings.project)  # with the limits that are shipped
+    _declare(settings.project)
+    installation.catalog = read_catalog(settings.project)
     installation.make_topics()
-    installation.start(DETECT, INDEXER)
-    installation.await_ready(DETECT, INDEXER)
+    installation.start(*JOBS)
+    installation.await_ready(*JOBS)
     # Days ago: whoever goes on with this will do so later still.
     moment = (datetime.now(UTC) - timedelta(days=3)).replace(hour=12, minute=0, second=1, microsecond=0)
     topic = Topic(settings)
@@ -76,23 +126,33 @@ def _keep(folder: Path, installation: Installation) -> KeptRelease:
         topic.event("ann", moment, datetime.now(UTC), 0)
     topic.tick(moment)
     topic.flush()
+    send_lines(installation, COUNTED, "tocsin")
+    send_lines(installation, 1, "bell")  # which no later line changes: only the read model has it
     with closing(open_store(settings)) as database:
         await_that(lambda: list_alerts(database, AlertFilter()), READY_SECONDS)
     offsets = {"0": COUNTED + 1, "1": 1}
-    await_that(lambda: _committed(installation) == offsets, READY_SECONDS, lambda: _committed(installation))
+    name = settings.names.events(SOURCE)
+    await_that(lambda: _reached(settings)[name] == offsets, READY_SECONDS, lambda: _reached(settings))
+    await_that(lambda: totals(settings) == {"tocsin": COUNTED, "bell": 1}, READY_SECONDS, lambda: totals(settings))
     land(settings, installation.catalog.source(SOURCE))
-    for job in (DETECT, INDEXER):
+    for job in JOBS:
         assert installation.stop(job) == 0
     copy_folder(settings.state, folder / "state")
     copy_folder(settings.project, folder / "project")
-    return KeptRelease(version("tocsin"), text(moment), offsets)
+    return KeptRelease(version("tocsin"), text(moment), dict(_reached(settings)))
 
 
-def _committed(installation: Installation) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for query in installation.settings.checkpoint(DETECT).glob("*/query"):
-        places |= {str(partition_of(place)[1]): end for place, end in (read_committed(query) or {}).items()}
-    return places
+def _reached(settings: Settings) -> defaultdict[str, dict[str, int]]:
+    """The next offset of each partition, by topic, as the checkpoints and the read model have it."""
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for query in (settings.state / "checkpoints").rglob("query"):
+        for place, end in (read_committed(query) or {}).items():
+            topic, partition = partition_of(place)
+            found[topic][str(partition)] = end
+    if store_path(settings, VIEW).exists():
+        with closing(RowStore(store_path(settings, VIEW))) as store:
+            found[settings.names.view(VIEW)] = {str(partition): end for partition, end in store.offsets().items()}
+    return found
 
 
 def main() -> None:
