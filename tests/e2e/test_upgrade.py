@@ -41,6 +41,7 @@ MORE = 40
 TOTALS = {"tocsin": COUNTED + MORE, "bell": 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("archive", sorted(RELEASES.glob("*.tar.gz")), ids=lambda path: path.name)
 def test_what_an_earlier_release_has_begun_is_gone_on_with(archive: Path, broker: Broker, tmp_path: Path) -> None:
     """60 failed logins and 60 lines were counted and are gone from Kafka; with 40 further ones it is 100 of each.
