@@ -25,6 +25,7 @@ from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.job_report import JobState
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.provision.java import find_java
 
 TWO_SMALL = {"executors": 2, "cores": 1, "memory": "512 MB"}
@@ -142,6 +143,30 @@ def test_batches_on_the_cluster_are_exact_though_each_loses_a_worker(tmp_path: P
         days.await_end(run)
         assert days.executors_lost() > lost, "it was not over when its worker was killed"
         cluster.start_worker(worker)
+    _check(days)
+
+
+@pytest.mark.long
+def test_what_airflow_submits_runs_on_the_cluster_of_its_connection_or_of_the_setting(
+    tmp_path: Path, cluster: SparkCluster
+) -> None:
+    past = Past(day_before(datetime.now(UTC), 1), 1, 60_000, users=5_000, bursts=20)
+    days, before = PastDays(tmp_path, past), cluster.log("master").count("Launching executor")
+    nowhere = free_ports(1)[0]
+    assert days.submit(f"spark://127.0.0.1:{nowhere}", "seal", "logins").wait(patient(WORK_SECONDS)) == 1
+    assert f"the Spark master at 127.0.0.1:{nowhere} cannot be reached: Connection refused" in days.said()
+    days.await_end(days.submit(cluster.master, "seal", "logins"))
+    settled = cluster.log("master").count("Launching executor")
+    assert settled > before
+    spark = SparkSettings.model_validate({"master": cluster.master, "resources": TWO_SMALL})
+    days.settings = days.settings.model_copy(update={"spark": spark})
+    days.await_end(days.submit("local[2]", "backfill", WINDOWED, STEPPED))
+    assert cluster.log("master").count("Launching executor") >= settled + 2
+    _check(days)
+
+
+def _check(days: PastDays) -> None:
+    """Compare what is sealed and what is found with what happened."""
     assert days.sealed() == days.true_rows()
     assert {(one.entity["user_id"], one.window_start): one.score for one in days.findings(WINDOWED)} == days.expected
     assert sorted((one.entity["user_id"], one.moment) for one in days.findings(STEPPED)) == days.quick_failures() != []

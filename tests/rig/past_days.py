@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ WINDOWED, STEPPED = "failed_logins", "quick_failures"
 Row = tuple[int, str, datetime, int, str]
 _COLUMNS = ("user_id", "event_time", "raw_offset", "action")
 _GOOD = (0, 10)
+_TASK = Path(__file__).parents[1] / "airflow" / "run_task.py"
 _SECONDS = 240
 _STEP = '''"""Failures of a user within 50 ms of one before. Catches: programs. Misses: people. Look first at: who."""
 
@@ -75,11 +77,16 @@ class PastDays:
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a program of `spark_jobs/`; `await_end` must follow, or the test process ends."""
-        script = str(here().root / "spark_jobs" / f"{program}.py")
-        environment = job_environment(self.settings, find_java().home)
-        with self.log.open("ab") as log:
-            command = [*child_process.prefix(), sys.executable, script, *arguments]
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        return self._start([sys.executable, str(here().root / "spark_jobs" / f"{program}.py"), *arguments], {})
+
+    def submit(self, connection: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the same by spark-submit, as a task of Airflow does whose connection names the master `connection`."""
+        address = {"conn_type": "spark", "host": connection}
+        airflow = {
+            "AIRFLOW_HOME": str(self.settings.state.with_name("airflow")),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(address),
+        }
+        return self._start([str(here().airflow_venv / "bin" / "python"), str(_TASK), program, *arguments], airflow)
 
     def await_end(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until it has ended well."""
@@ -89,6 +96,11 @@ class PastDays:
     def said(self) -> str:
         """The end of what the programs have logged."""
         return self.log.read_text(errors="replace")[-5000:]
+
+    def _start(self, command: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+        environment = job_environment(self.settings, find_java().home) | variables
+        with self.log.open("ab") as log:
+            return subprocess.Popen([*child_process.prefix(), *command], env=environment, stdout=log, stderr=log)
 
     def executors_lost(self) -> int:
         """Count the executors that Spark has reported lost."""

@@ -40,14 +40,14 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     """
     if not _is_submitted():  # spark-submit runs on a Java already
         os.environ["JAVA_HOME"] = str(find_java().home)
-    if refused := cluster.refusal_of_masters(settings.spark):
+    # Spark would try for a minute, and end without a word about the address.
+    if refused := cluster.refusal_of_masters(settings.spark.model_copy(update={"master": _master(settings)})):
         raise TransientError(refused)
     clean_scratch(settings, job)
     spark = _batch_session(settings, job)
     try:
-        if not str(spark.sparkContext.master).startswith(LOCAL):
+        if not _master(settings).startswith(LOCAL):
             cluster.ship_code(spark, scratch_folder(settings, job))
-        if settings.spark.master != LOCAL:
             cluster.await_executor(spark, settings.spark)
         yield spark
     finally:
@@ -72,7 +72,7 @@ def _batch_session(settings: Settings, job: str) -> SparkSession:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
         options = cluster.with_executors(options | {"spark.driver.extraClassPath": connector()}, spark, spark.resources)
-    elif _is_submitted() and not _submitted_to().startswith(LOCAL):
+    elif not _master(settings).startswith(LOCAL):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]
     return start_session(builder, options)
@@ -82,7 +82,9 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit sets it
 
 
-def _submitted_to() -> str:
-    """Read the master that spark-submit was given."""
+def _master(settings: Settings) -> str:
+    """Read the master of the setting, or the one that spark-submit was given while that is `local`."""
+    if settings.spark.master != LOCAL or not _is_submitted():
+        return settings.spark.master
     SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
-    return SparkConf().get("spark.master") or ""
+    return SparkConf().get("spark.master") or LOCAL

@@ -71,3 +71,4 @@ def test_a_cluster_is_its_masters_and_what_each_job_gets(tmp_path: Path) -> None
     assert spark.masters == [("one", 7077), ("two", 7078)]
     assert spark.resources == ResourceSettings(executors=2, cores=4, memory=2_000_000_000)
     assert (spark.resources.slots, SparkSettings().masters) == (8, [])
+    assert spark.model_copy(update={"master": "spark://one"}).masters == [], "Spark itself says what is wrong with it"

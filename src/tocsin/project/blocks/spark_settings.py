@@ -12,7 +12,8 @@ from tocsin.project.setting_blocks import LOOPBACK, SettingBlock
 from tocsin.project.validation import LEAST_MEMORY, parse_size
 
 LOCAL = "local"
-_MASTER = re.compile(r"local|yarn|k8s://\S+|spark://[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*")
+_STANDALONE = r"spark://[^\s,:/]+:\d+(,[^\s,:/]+:\d+)*"
+_MASTER = re.compile(rf"local|yarn|k8s://\S+|{_STANDALONE}")
 _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
 _NO_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
 """Names of files and switches; those of Kubernetes are the names of Secrets, and where they are mounted."""
@@ -110,7 +111,7 @@ class SparkSettings(SettingBlock):
     @property
     def masters(self) -> list[tuple[str, int]]:
         """The hosts and ports of a standalone cluster's masters; none of another kind."""
-        if not self.master.startswith("spark://"):
+        if not re.fullmatch(_STANDALONE, self.master):
             return []
         addresses = [one.rpartition(":") for one in self.master.removeprefix("spark://").split(",")]
         return [(host, int(port)) for host, _, port in addresses]

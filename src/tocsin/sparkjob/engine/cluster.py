@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings, SparkSettings
 from tocsin.project.settings import PROJECT_FILE
 
 _ANSWER_SECONDS = 2.0
@@ -87,8 +87,10 @@ def await_executor(session: SparkSession, spark: SparkSettings) -> None:
     deadline = time.monotonic() + _ROOM_SECONDS
     while not executors_of(session):
         if time.monotonic() > deadline:
+            what = f"{session.sparkContext.master} gave no executor within {_ROOM_SECONDS:.0f} s"
+            if spark.master == LOCAL:  # spark-submit has said what one gets
+                raise TransientError(f"{what}: stop what fills it, or add a worker")
             one = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
-            what = f"{spark.master} gave no executor within {_ROOM_SECONDS:.0f} s"
             raise TransientError(f"{what}: it needs {one}; stop what fills it, add a worker, or lower spark.resources")
         time.sleep(0.1)
 

@@ -18,10 +18,13 @@ from tocsin.sparkjob.engine.cluster import await_executor, has_lost_executor, re
 OWN = {"spark.driver.extraClassPath": "/jars/a.jar:/jars/b.jar", "spark.ui.enabled": "false"}
 
 
+MASTER = "spark://127.0.0.1:7077"
+
+
 def session(*executors: str, stopped: bool = False) -> Any:
     ids = SimpleNamespace(mkString=lambda comma: comma.join(executors))
     context = SimpleNamespace(isStopped=lambda: stopped, getExecutorIds=lambda: ids)
-    return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context), master=MASTER))
 
 
 def test_executors_get_the_connector_and_no_more_cores_than_the_job_is_to_have() -> None:
@@ -77,7 +80,9 @@ def test_a_batch_begins_with_one_executor_and_says_what_a_cluster_without_room_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster, "_ROOM_SECONDS", 0.1)
-    full = SparkSettings(master="spark://127.0.0.1:7077", resources=ResourceSettings(cores=3, memory=2**30))
+    full = SparkSettings(master=MASTER, resources=ResourceSettings(cores=3, memory=2**30))
     await_executor(session("0"), full)
     with pytest.raises(TransientError, match=r"it needs 3 free cores and 1024 MB for an executor; stop what fills it"):
         await_executor(session(), full)
+    with pytest.raises(TransientError, match=rf"^{MASTER} gave no executor within 0 s: stop what fills it, or add a"):
+        await_executor(session(), SparkSettings())  # where spark-submit names the cluster
