@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # exported all the same
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, WINDOW, DetectJob, LiveJob, detect_job, next_window, ticking
@@ -78,9 +77,7 @@ def test_an_uneven_backlog_is_drained_exactly_through_a_kill(shared: LiveJob) ->
 
 def test_added_partitions_are_read_and_an_event_that_ends_the_query_is_set_aside(live: LiveJob) -> None:
     job, topic = live.job, live.topic
-    name = job.settings.names.events("logins")
-    admin = AdminClient(job.settings.kafka.for_librdkafka())
-    admin.create_partitions([NewPartitions(name, 4)])[name].result(patient(10))
+    job.grow_to(4)
     await_that(lambda: "has grown from 2 to 4 partitions" in job.log.read_text(), READY_SECONDS)
     topic.burst("new", 60, partition=3)
     topic.burst("old", 60, partition=0)

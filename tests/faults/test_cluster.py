@@ -25,7 +25,7 @@ from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.model.job_report import JobState
-from tocsin.project.blocks.spark_settings import SparkSettings
+from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.provision.java import find_java
 
 TWO_SMALL = {"executors": 2, "cores": 1, "memory": "512 MB"}
@@ -107,6 +107,34 @@ def test_resources_that_are_never_enough_are_a_fault_that_names_the_number(
         assert job.start().wait(patient(READY_SECONDS)) == 2
         wanted = "spark.resources: detector:failed_logins needs 4 task slots at once; 1 executor with 3 cores has 3"
         assert wanted in job.log.read_text()
+
+
+@pytest.mark.long
+def test_added_partitions_are_read_with_enough_slots_and_a_fault_that_names_the_number_without(
+    tmp_path: Path, broker: Broker, cluster: SparkCluster
+) -> None:
+    with detect_job(tmp_path, broker, master=cluster.master, resources=SMALL) as job:
+        live = LiveJob(job)
+        live.await_live()
+        with ticking(live.topic):
+            live.topic.burst("before", 60)
+            job.grow_to(4)  # and two tasks that count: all six slots
+            live.topic.burst("new", 60, partition=3)
+            job.await_truth(live.topic.truth)
+            await_that(lambda: "partitions=4 slots=6" in job.log.read_text(), READY_SECONDS)
+            live.topic.burst("later", 110, partition=2)
+            job.await_truth(live.topic.truth)
+            job.grow_to(5)
+            live.topic.burst("too many", 60, partition=4)
+            assert live.process.wait(patient(READY_SECONDS)) == 2
+            wanted = "needs 7 task slots at once; 2 executors with 3 cores have 6"
+            assert f"spark.resources: detector:failed_logins {wanted}" in job.log.read_text()
+            more = ResourceSettings(executors=2, cores=4, memory=job.settings.spark.resources.memory)
+            spark = job.settings.spark.model_copy(update={"resources": more})
+            job.settings = job.settings.model_copy(update={"spark": spark})
+            live.await_live()
+            job.await_truth(live.topic.truth)
+        live.stop()
 
 
 @pytest.mark.long

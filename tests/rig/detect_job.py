@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from tests.rig.broker import Broker
 from tests.rig.checkpoints import Logs
@@ -258,6 +259,12 @@ class DetectJob:
     def position(self) -> dict[int, int]:
         (query,) = stored_folder(self.settings, JOB).glob("*/query*")
         return {partition_of(place)[1]: offset for place, offset in (read_committed(query) or {}).items()}
+
+    def grow_to(self, partitions: int) -> None:
+        """Add partitions to the topic that it reads."""
+        name = self.settings.names.events(self.source.name)
+        admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered
+        admin.create_partitions([NewPartitions(name, partitions)])[name].result(patient(10))
 
     def remove_records(self, partition: int, *, keep: int = 0) -> int:
         """Remove all events of `partition` but the last `keep`, as retention does; the first offset that is left."""
