@@ -16,7 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench import airflow, backfill, drain, install, latency, log_drain, mail, pipeline, six, slopes, startup, views
+from bench import (
+    airflow,
+    backfill,
+    cluster,
+    drain,
+    install,
+    latency,
+    log_drain,
+    mail,
+    pipeline,
+    six,
+    slopes,
+    startup,
+    views,
+)
 from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
@@ -24,7 +38,7 @@ from bench.systems import compile_streams
 from tocsin.model.errors import ConfigError
 from tocsin.provision.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "slopes", "start", "drain", "mail", "log_drain", "views")
+_ON_THE_RIG = ("latency", "pipeline", "six", "slopes", "start", "drain", "mail", "log_drain", "views", "cluster")
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -59,8 +73,9 @@ def _arguments() -> argparse.Namespace:
         "--records",
         type=int,
         default=1_000_000,
-        help="of the drained backlog, and upserts of a view (default a million)",
+        help="of a drained backlog, and upserts of a view (default a million)",
     )
+    parser.add_argument("--keys", type=int, default=100_000, help="users of what a cluster drains (default 100,000)")
     rows = "of all days of a backfill together (default 6 and 60 million); may be several"
     parser.add_argument("--rows", type=int, nargs="+", default=[6_000_000, 60_000_000], help=rows)
     parser.add_argument("--days", type=int, default=60, help="of a backfill (default 60)")
@@ -74,6 +89,7 @@ def _arguments() -> argparse.Namespace:
 def _measure(given: argparse.Namespace) -> dict[str, Result]:
     plan = latency.Plan(given.warm_up, given.seconds, given.rounds)
     backlog = Backlog(given.records, given.records / 1000)
+    sizes = cluster.Sizes(given.records, given.keys, max(given.rows), given.days)
     on_the_rig: dict[str, Callable[[Rig], Result]] = {
         "latency": lambda rig: _result(latency.measure(rig, plan), latency.report),
         "pipeline": lambda rig: _result(pipeline.measure(rig, plan), pipeline.report),
@@ -84,6 +100,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),
         "views": lambda rig: _result(views.measure(rig, plan, given.records), views.report),
         "log_drain": lambda rig: _result(log_drain.measure(rig, given.seconds / 4, given.rounds), log_drain.report),
+        "cluster": lambda rig: _result(cluster.measure(rig, plan, sizes), cluster.report),
     }
     results: dict[str, Result] = {}
     if set(given.what) & on_the_rig.keys():

@@ -114,13 +114,8 @@ class _Measurement:
 
     def _backfill(self, truth: Expected) -> Way:
         spent = self._spent([here().root / "spark_jobs" / "backfill.py", DETECTOR, "--run-id", "bench"], "backfill")
-        found, query_cpu = Expected(), 0.0
-        for day, published in self._backfills.read().published.items():
-            query_cpu += published.cpu_seconds
-            for one in self._backfills.findings(day, published):
-                assert one.window_start is not None, "its windows have a start"
-                found[one.entity["user_id"], one.window_start] = int(one.score)
-        return Way(spent, query_cpu, len(found.items() ^ truth.items()))
+        query_cpu = sum(published.cpu_seconds for published in self._backfills.read().published.values())
+        return Way(spent, query_cpu, count_wrong(self._backfills, truth))
 
     def _runs(self) -> dict[str, int]:
         return {f"{day} {one.run}": one.findings for day, one in self._backfills.read().published.items()}
@@ -143,6 +138,16 @@ class _Measurement:
             raise RuntimeError(f"ended with {spent.code}; {log} ends:\n{log.read_text(errors='replace')[-3000:]}")
         print(f"{self._past.rows * self._past.days:,} rows, {what}: {spent}, load {os.getloadavg()[0]:.2f}", flush=True)
         return spent
+
+
+def count_wrong(backfills: Backfills, truth: Expected) -> int:
+    """Count the published findings that are missing, wrong or too many."""
+    found = Expected()
+    for day, published in backfills.read().published.items():
+        for one in backfills.findings(day, published):
+            assert one.window_start is not None, "its windows have a start"
+            found[one.entity["user_id"], one.window_start] = int(one.score)
+    return len(found.items() ^ truth.items())
 
 
 def report(found: Sequence[Measured]) -> tuple[str, list[Goal]]:

@@ -28,14 +28,16 @@ class Drained:
 
     Attributes:
         seconds: from the start of the process to the last finding.
+        start: those of them before it began to read (a peer: before its first finding).
         cpu: seconds of all its processes.
-        cpu_of_start: those of them that passed before it began to read (a peer: before its first finding).
+        cpu_of_start: those of them that passed before it began to read.
         memory: at the end.
         outputs: records it wrote.
         wrong: windows whose finding is missing, has a wrong score, or should not be.
     """
 
     seconds: float
+    start: float
     cpu: float
     cpu_of_start: float
     memory: Memory
@@ -49,15 +51,15 @@ def measure(rig: Rig, backlog: Backlog) -> dict[str, Drained]:
     found = {}
     for number, system in enumerate([tocsin(DETECTOR), *peers(LOWEST, HIGHEST)]):
         site = rig.site(f"drain{number}", {DETECTOR: text}, lies_in_the_past=True)
-        found[system.name] = _drain(rig, site, system, backlog)
-        print(f"{system.name}: {found[system.name]}", flush=True)
+        found[system.name] = drained(rig, site, system, backlog, fill(rig, site, backlog))
     return found
 
 
-def _drain(rig: Rig, site: Site, system: System, backlog: Backlog) -> Drained:
-    truth = fill(rig, site, backlog)
+def drained(rig: Rig, site: Site, system: System, backlog: Backlog, truth: Counter[tuple[str, int]]) -> Drained:
+    """Let `system` drain a topic that was filled with `backlog`, perhaps after others did; prints what that took."""
     ends = {user: count for (user, _), count in truth.items() if user in map(end_user, range(backlog.partitions))}
-    with Outputs(rig.servers, site.names.findings) as outputs, system.start(rig, site) as program:
+    outputs = Outputs(rig.servers, site.names.findings, since=time.time() * 1000)
+    with outputs, system.start(rig, site) as program:
 
         def done() -> bool:
             best = {user: score for (_, user, _), score in outputs.best.copy().items() if user in ends}
@@ -65,12 +67,15 @@ def _drain(rig: Rig, site: Site, system: System, backlog: Backlog) -> Drained:
 
         started = partial(_has_started, system, site, outputs)
         await_that(started, _LIMIT_SECONDS, f"the first finding of {system.name}", program)
-        cpu_of_start = program.cpu_seconds()
+        start, cpu_of_start = time.time() - program.started_at, program.cpu_seconds()
         await_that(done, _LIMIT_SECONDS, f"{system.name} to drain {backlog.count} events", program)
         cpu, memory, now = program.cpu_seconds(), program.memory(), time.time()
         time.sleep(2)
         seconds = now - program.started_at
-        return Drained(seconds, cpu, cpu_of_start, memory, len(outputs.appends), wrong(truth, outputs.best))
+        outcome = (len(outputs.appends), wrong(truth, outputs.best))
+    found = Drained(seconds, start, cpu, cpu_of_start, memory, *outcome)
+    print(f"{system.name}: {found}", flush=True)
+    return found
 
 
 def _has_started(system: System, site: Site, outputs: Outputs) -> bool:

@@ -81,11 +81,12 @@ def measure(rig: Rig, plan: Plan) -> dict[str, Timed]:
     for number in range(plan.rounds):
         for place, system in enumerate(systems if number % 2 == 0 else reversed(systems)):
             site = rig.site(f"latency{number}{place}", {DETECTOR: detector_file()})
-            _round(rig, site, system, plan, found[system.name])
+            run_round(rig, site, system, plan, found[system.name])
     return found
 
 
-def _round(rig: Rig, site: Site, system: System, plan: Plan, timed: Timed) -> None:
+def run_round(rig: Rig, site: Site, system: System, plan: Plan, timed: Timed) -> None:
+    """Put what `system` does with a steady stream in one round into `timed`."""
     stream = Stream(Sender(rig.servers), site.names.events(site.source), RATE)
     with system.start(rig, site) as program, Outputs(rig.servers, site.names.findings) as outputs:
         await_that(lambda: system.is_ready(site), 120, f"{system.name} to run", program)
@@ -128,8 +129,8 @@ def add(timed: Timed, outputs: Outputs, stream: Stream, wanted: Sequence[tuple[s
             timed.seen.append(output.seen - appended)
 
 
-def report(found: dict[str, Timed]) -> tuple[str, list[Goal]]:
-    """The tables, and the goals."""
+def table_of(found: dict[str, Timed]) -> str:
+    """The times and the costs of each system."""
     rows = []
     for name, timed in found.items():
         appended, seen = Spread.of(timed.appended), Spread.of(timed.seen)
@@ -141,6 +142,11 @@ def report(found: dict[str, Timed]) -> tuple[str, list[Goal]]:
                 "RSS MB": timed.memory.rss / 1e6, "PSS MB": timed.memory.pss / 1e6,
             }
         )  # fmt: skip
+    return table(rows)
+
+
+def report(found: dict[str, Timed]) -> tuple[str, list[Goal]]:
+    """The table, and the goals."""
     ours, theirs = found[TOCSIN], found[AT_LEAST_ONCE]
     appended, other = Spread.of(ours.appended), Spread.of(theirs.appended)
     seen, other_seen, exact = Spread.of(ours.seen), Spread.of(theirs.seen), Spread.of(found[EXACTLY_ONCE].seen)
@@ -151,4 +157,4 @@ def report(found: dict[str, Timed]) -> tuple[str, list[Goal]]:
         Goal("p99 of Tocsin (append)", appended.p99, 100, " ms"),
         Goal("memory of a detect job, RSS", ours.memory.rss / 1e9, 0.6, " GB"),
     ]
-    return table(rows), goals
+    return table_of(found), goals

@@ -35,7 +35,9 @@ class Outputs(Tail):
         appends: when each record was appended, milliseconds since the epoch.
     """
 
-    def __init__(self, servers: str, topic: str) -> None:
+    def __init__(self, servers: str, topic: str, since: float = 0.0) -> None:
+        """Leave out what was appended before `since`, milliseconds since the epoch."""
+        self._since = since
         self.first: dict[tuple[str, Cause], Output] = {}
         self.best: dict[tuple[str, str, int], float] = {}
         self.appends: list[int] = []
@@ -44,9 +46,11 @@ class Outputs(Tail):
     def take(self, message: Message) -> None:
         """Note what the record says, and when it was seen."""
         seen = time.time() * 1000
+        output = Output(message.timestamp()[1], seen)
+        if output.appended < self._since:
+            return
         value: dict[str, Any] = json.loads(message.value() or b"{}")
         detector, user = value.get("detector", ""), value["entity"]["user_id"]
-        output = Output(message.timestamp()[1], seen)
         self.appends.append(output.appended)
         self.first.setdefault((detector, (user, micros_of(value["event_time_max"]))), output)
         if "score" in value:

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -33,10 +33,16 @@ class Memory:
 class Program:
     """A running program in a session of its own; leaving the `with` block stops it and all its children."""
 
-    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Start `command`, with the environment of this process if none is given."""
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        others: Callable[[], list[psutil.Process]] = list,
+    ) -> None:
+        """Start `command`, with the environment of this process if none is given; `others` work for it elsewhere."""
         log.parent.mkdir(parents=True, exist_ok=True)
-        self.log, self.started_at = log, time.time()
+        self.log, self.started_at, self._others = log, time.time(), others
         with log.open("ab") as out:
             self._child = subprocess.Popen(
                 [str(part) for part in command],
@@ -61,20 +67,15 @@ class Program:
             raise RuntimeError(f"ended with {self._child.returncode}; the end of {self.log}:\n{tail}")
 
     def members(self) -> list[psutil.Process]:
-        """The program and its children of any depth."""
+        """The program and its children of any depth, and the others that work for it."""
         with contextlib.suppress(psutil.NoSuchProcess):
             top = psutil.Process(self.pid)
-            return [top, *top.children(recursive=True)]
+            return [top, *top.children(recursive=True), *self._others()]
         return []
 
     def cpu_seconds(self) -> float:
         """User and system time of the program and its children, ended ones included."""
-        total = 0.0
-        for process in self.members():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                used = process.cpu_times()
-                total += used.user + used.system + used.children_user + used.children_system
-        return total
+        return cpu_seconds(self.members())
 
     def memory(self) -> Memory:
         """What the program and its children hold now."""
@@ -98,6 +99,16 @@ class Program:
                 process.kill()
         self._child.wait()
         return time.monotonic() - began
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """User and system time of `processes`, and of their children that have ended."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            used = process.cpu_times()
+            total += used.user + used.system + used.children_user + used.children_system
+    return total
 
 
 def waiting(seconds: float, every: float = 0.1) -> Iterator[float]:

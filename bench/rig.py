@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -124,10 +125,10 @@ class Rig:
         ensure_topics(settings, catalog)
         return Site(name, folder, settings, source.stem)
 
-    def job(self, site: Site, job: str) -> Program:
-        """Start one of Tocsin's jobs, as supervision does."""
+    def job(self, site: Site, job: str, others: Callable[[], list[psutil.Process]] = list) -> Program:
+        """Start one of Tocsin's jobs, as supervision does; `others` work for it elsewhere."""
         launch = job_launch(site.settings, Labels(f"bench-{site.name}", job, "bench"), self.java.home)
-        return Program(launch.command, launch.log, launch.environment)
+        return Program(launch.command, launch.log, launch.environment, others)
 
     def _keep_times(self, topic: str, partitions: int) -> None:
         client = AdminClient(self.kafka.for_librdkafka())

@@ -24,8 +24,8 @@ CORES = 6
 class SparkCluster:
     """A master that keeps its applications over a restart, and workers; all end with the test process (Linux)."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
-        self._folder, self._java = folder, find_java().home
+    def __init__(self, folder: Path, workers: int = 2, cores: int = CORES) -> None:
+        self._folder, self._java, self._cores = folder, find_java().home, cores
         self._port, self._page = free_ports(2)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._workers = [f"worker-{number}" for number in range(workers)]
@@ -45,7 +45,7 @@ class SparkCluster:
 
     def start_worker(self, name: str = "worker-0") -> None:
         """Start a worker, and wait until the master knows it."""
-        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(CORES), "--memory", "4g"]
+        options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(self._cores), "--memory", "4g"]
         before = self.log("master").count("Registering worker")
         self._start(
             name, "org.apache.spark.deploy.worker.Worker", [*options, "-d", str(self._folder / name), self.master]
@@ -57,6 +57,10 @@ class SparkCluster:
         """End the master or a worker as a crash does; the executors of a worker end by themselves."""
         self._processes[name].kill()
         self._processes[name].wait()
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes of the workers, which start the executors."""
+        return [psutil.Process(self._processes[name].pid) for name in self._workers]
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors, of all applications."""
@@ -110,10 +114,10 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """Run a cluster in `folder` for the block."""
+def spark_cluster(folder: Path, workers: int = 2, cores: int = CORES) -> Iterator[SparkCluster]:
+    """Run a cluster in `folder` for the block; each worker declares so many `cores`."""
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = SparkCluster(folder, workers)
+    cluster = SparkCluster(folder, workers, cores)
     try:
         cluster.start()
         yield cluster
