@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import repeated
 from tests.rig.ingest_topics import assert_ticks_are_true
 from tests.rig.installation import Installation
-from tests.rig.waiting import await_that
+from tests.rig.waiting import await_that, repeated
 from tocsin.ingest.producer import LineProducer
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import JobState

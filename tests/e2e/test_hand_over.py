@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.rig.broker import Broker
-from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job, repeated
-from tests.rig.waiting import await_that, patient
+from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job
+from tests.rig.waiting import await_that, patient, repeated
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.runtime.code_versions import catalog_in_force, kept_versions, roll_back, roll_forward, version_in_force
 from tocsin.runtime.heartbeat import read_beat

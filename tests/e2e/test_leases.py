@@ -22,11 +22,11 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.checkpoints import Logs
-from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic, repeated
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, Topic
 from tests.rig.installation import MailSink, jvms_of
 from tests.rig.sink_servers import emptied, running
 from tests.rig.tcp_proxy import TcpProxy, tcp_proxy
-from tests.rig.waiting import await_that, patient
+from tests.rig.waiting import await_that, patient, repeated
 from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import INDEXER, NOTIFIER

@@ -20,8 +20,8 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.compute_job import Events, load
-from tests.rig.detect_job import READY_SECONDS, DetectJob, repeated, text
-from tests.rig.waiting import await_that
+from tests.rig.detect_job import READY_SECONDS, DetectJob, text
+from tests.rig.waiting import await_that, repeated
 from tocsin.kafka.reader import TopicReader, appended_at
 from tocsin.kafka.topic_set import Position
 from tocsin.kafka.topics import ensure_topics

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections import Counter
@@ -29,7 +28,7 @@ from tests.rig.checkpoints import Logs
 from tests.rig.installation import frozen, jvms_of
 from tests.rig.object_store import environment_of
 from tests.rig.samples.project import copy_project
-from tests.rig.waiting import await_that, awaited, patient
+from tests.rig.waiting import await_that, awaited, patient, repeated
 from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topic_set import partition_of
@@ -293,6 +292,7 @@ class DetectJob:
                 "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
                 "TOCSIN_SPARK__MASTER": spark.master,
                 "TOCSIN_SPARK__RESOURCES": spark.resources.model_dump_json(),
+                "TOCSIN_SPARK__CONF": json.dumps(spark.conf),
             }
         )
 
@@ -337,24 +337,6 @@ def detect_job(
         yield job
     finally:
         job.close()
-
-
-@contextlib.contextmanager
-def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Do `action` again and again, so many seconds apart, until the end of the block."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(seconds):
-            action()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 MOST = 4.0  # times the limit, however much runs beside
 # What a test asks (a topic read from its beginning, a page of Airflow) takes time from what it waits for: it rests for
@@ -41,3 +43,21 @@ def await_that(
 ) -> None:
     """Wait for `condition`; fail with what `otherwise` says when it has not come true in time (see `awaited`)."""
     assert awaited(condition, seconds, every=every), f"not within {patient(seconds):.0f} s\n{otherwise()}"
+
+
+@contextmanager
+def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do `action` again and again, so many seconds apart, until the end of the block."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

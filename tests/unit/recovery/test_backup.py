@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tocsin.runtime.leases.lease_table import LeaseRow
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query.checkpoint import begin_at, read_committed, save_place
 
+Elsewhere = Callable[[Settings, str], AbstractContextManager[Settings]]
 INDEXED = {0: 7, 1: 0, 2: 3, 3: 0}
 REACHED = datetime(2026, 11, 21, 12, tzinfo=UTC)
 INGEST, DETECTOR, VIEW = "ingest__logins", "detector__failed_logins", f"{COMPUTE}__totals"
@@ -319,11 +321,19 @@ def test_a_backup_that_fails_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_a_batch_that_runs_is_waited_for_and_named(settings: Settings, catalog: Catalog, tmp_path: Path) -> None:
-    with (
-        hold(settings.checkpoint(landing_job("logins")) / "lock"),
-        pytest.raises(TransientError, match=r"land:logins runs \(process \d+\) and writes history"),
-    ):
+def test_a_batch_that_runs_is_waited_for_and_named(
+    settings: Settings, catalog: Catalog, tmp_path: Path, led_elsewhere: Elsewhere
+) -> None:
+    job = landing_job("logins")
+    with hold(settings.checkpoint(job) / "lock"):
+        refuse_backup(settings, catalog, tmp_path, r"land:logins, .* or another backup runs: .* held by process \d+;")
+    with led_elsewhere(settings, job) as with_leases:
+        refuse_backup(with_leases, catalog, tmp_path, r"land:logins, .*: process \d+ on .* leads prod/land__logins;")
+    make_backup(with_leases, catalog, tmp_path / "backup")
+
+
+def refuse_backup(settings: Settings, catalog: Catalog, tmp_path: Path, what: str) -> None:
+    with pytest.raises(TransientError, match=what):
         make_backup(settings, catalog, tmp_path / "backup", lock_seconds=0)
 
 

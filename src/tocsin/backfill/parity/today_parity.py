@@ -24,7 +24,7 @@ from tocsin.model.finding import Finding
 from tocsin.model.names import parity_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force
-from tocsin.runtime.lock import hold
+from tocsin.runtime.leases.lead import lead_batch
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.session import scratch_folder
 
@@ -34,14 +34,14 @@ def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequ
 
     Raises:
         ConfigError: the detector is not declared, does not run on days, or needs a day that is not published.
-        TransientError: Kafka or the catalogue of history does not answer; a retry helps.
+        TransientError: Kafka, the catalogue of history or the lease database does not answer; a retry helps.
         LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
     """
     catalog = catalog_in_force(settings)
     spec = catalog.detector(name)
     days, job = Days(settings, catalog.history_source(spec)), parity_job(name)
     scratch = scratch_folder(settings, job)
-    with hold(settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
+    with lead_batch(settings, settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
         try:
             part = _part(days.read_today(spark, scratch / "today"), days, spec)
             batch = days.findings(spark, spec, [part.day], "parity").by_day[part.day]

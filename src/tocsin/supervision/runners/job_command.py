@@ -57,7 +57,7 @@ def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
     inherited = (
         *_INHERITED,
         *(_INHERITED_ON_CLUSTERS if settings.spark.master != LOCAL else ()),
-        *(_INHERITED_FOR_STORES if settings.storage.is_remote else ()),
+        *(_INHERITED_FOR_STORES if settings.storage.is_remote or settings.storage.has_remote_history else ()),
     )
     python = str(paths.venv / "bin" / "python")
     return {

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,14 +22,17 @@ from tocsin.backfill.parity.comparison import DifferenceReason, ReportedFinding
 from tocsin.backfill.parity.day_parity import compare_day
 from tocsin.backfill.parity.parity_report import ParityReport, read
 from tocsin.backfill.parity.reasons import Recomputation
-from tocsin.backfill.spark.recompute import Doubt
+from tocsin.backfill.parity.today_parity import compare_today
+from tocsin.backfill.spark.recompute import Doubt, recompute
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding, Origin, finding_id
 from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import parity_job
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
 from tocsin.runtime.heartbeat import beat
+from tocsin.runtime.leases.lead import LeaseHeld
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SPEC = read_catalog(ROOT).detector("failed_logins")
@@ -194,3 +199,13 @@ def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -
         with pytest.raises(ConfigError, match=what) as told:
             here.compare(day)
         assert way_out in str(told.value)
+
+
+def test_what_another_machine_recomputes_is_left_to_it(
+    here: Installation, led_elsewhere: Callable[[Settings, str], AbstractContextManager[Settings]]
+) -> None:
+    doubt = Doubt(spec=SPEC, source=read_catalog(ROOT).source("logins"), days={}, differences=())
+    with led_elsewhere(here.settings, parity_job(SPEC.name)) as settings:
+        for compare in (lambda: recompute(settings, doubt), lambda: compare_today(settings, SPEC.name, lambda _: ())):
+            with pytest.raises(LeaseHeld, match="leads prod/parity__failed_logins"):
+                compare()

@@ -61,9 +61,10 @@ def test_a_job_finds_the_role_for_its_object_store_and_no_other_does(
     names = {"AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_PROFILE"}
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
-    stored = settings.model_copy(update={"storage": StorageSettings(checkpoints="s3a://bucket/prefix")})
-    found = [{name for name in job_environment(one, Path("/java")) if "AWS" in name} for one in (settings, stored)]
-    assert found == [set(), names]
+    stored = [StorageSettings(**{name: "s3a://bucket/prefix"}) for name in ("checkpoints", "history")]
+    forms = [settings, *(settings.model_copy(update={"storage": one}) for one in stored)]
+    found = [{name for name in job_environment(one, Path("/java")) if "AWS" in name} for one in forms]
+    assert found == [set(), names, names]
 
 
 @pytest.mark.parametrize(
