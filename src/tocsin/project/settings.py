@@ -21,7 +21,7 @@ from tocsin.model.names import Names, file_name
 from tocsin.project.blocks.history_settings import SERVER, HistorySettings
 from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
+from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.storage_settings import FILE, S3, StorageSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.setting_blocks import (
@@ -78,10 +78,6 @@ class Settings(BaseSettings):
             if uri is not None and self.instance == _UNNAMED:
                 what = f"storage.{name} needs `instance`, a name for this installation: it marks the folder as its own"
                 raise ValueError(what)
-            if uri is not None and uri.startswith(S3) and self.spark.master != LOCAL:
-                what = f"storage.{name} on {S3} cannot be used with spark.master = '{self.spark.master}': executors "
-                what += "have neither archives nor credentials for it; "
-                raise ValueError(f"{what}name a folder that they share, {FILE}/shared/folder")
         if self.storage.history is not None and self.history.folder is not None:
             raise ValueError("storage.history and history.folder both say where history lies; leave one out")
         if self.storage.has_remote_history and not self.history.has_server:

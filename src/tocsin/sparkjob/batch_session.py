@@ -58,7 +58,8 @@ def _batch_session(settings: Settings, job: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark, builder = settings.spark, SparkSession.builder.appName(job)
     options = engine_options(settings, scratch := scratch_folder(settings, job))
-    options |= prepare_s3a(settings.storage, settings.storage.history, scratch)
+    storage = settings.storage
+    options |= prepare_s3a(storage, storage.history, scratch, has_executors=spark.master != LOCAL)
     # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
     # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
     options["spark.sql.parquet.filterPushdown"] = "false"

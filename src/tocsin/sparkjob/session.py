@@ -63,7 +63,8 @@ def streaming_session(
     _import_lightly()
     scratch = scratch_folder(settings, job)
     options = _jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
-    options |= prepare_s3a(settings.storage, settings.storage.checkpoints, scratch)
+    storage = settings.storage
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)

@@ -13,6 +13,8 @@ CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"
 """The variable by which a JVM is told of the file of `storage.s3_credentials_file`."""
 
 _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+# On each machine what its JVM has for such files: of the driver, its scratch. Scratch exists on that machine alone.
+_BUFFERS_ELSEWHERE = "${java.io.tmpdir}/s3a-${user.name}"
 
 
 def archives_of_s3a(setting: str) -> list[str]:
@@ -28,10 +30,13 @@ def archives_of_s3a(setting: str) -> list[str]:
     return archives
 
 
-def prepare_s3a(storage: StorageSettings, uri: str | None, scratch: Path) -> dict[str, str]:
+def prepare_s3a(
+    storage: StorageSettings, uri: str | None, scratch: Path, *, has_executors: bool = False
+) -> dict[str, str]:
     """Put the archives of s3a on the class path of the JVM that starts next; returns the options of its session.
 
-    Nothing happens, and nothing is returned, where `uri` lies on a disk. What is to be sent waits in `scratch`.
+    Nothing happens, and nothing is returned, where `uri` lies on a disk. What is to be sent waits in `scratch`. With
+    executors elsewhere these get the archives and the path of the file of credentials, too.
 
     Raises:
         ConfigError: the archives are not installed; a retry does not help.
@@ -45,7 +50,15 @@ def prepare_s3a(storage: StorageSettings, uri: str | None, scratch: Path) -> dic
         # Not as options: those stand in the command line of the JVM, which everybody on the machine can read.
         os.environ[CREDENTIALS] = str(storage.s3_credentials_file)
     options = _options(storage) | {"buffer.dir": str(scratch / "s3a")}
-    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}
+    options = {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}
+    return options | _for_executors(storage, archives) if has_executors else options
+
+
+def _for_executors(storage: StorageSettings, archives: list[str]) -> dict[str, str]:
+    options = {"spark.jars": ",".join(archives), "spark.hadoop.fs.s3a.buffer.dir": _BUFFERS_ELSEWHERE}
+    if storage.s3_credentials_file is not None:
+        options[f"spark.executorEnv.{CREDENTIALS}"] = str(storage.s3_credentials_file.absolute())
+    return options
 
 
 def _options(storage: StorageSettings) -> dict[str, str]:

@@ -175,10 +175,6 @@ def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path)
         ("", r"storage.history on s3a:// needs a catalogue that all machines share, in PostgreSQL"),
         ('[history]\ncatalog = "sqlite:////shared/catalog.db"\n', r"needs a catalogue that all machines share"),
         ('[history]\nfolder = "/data"\n', r"storage.history and history.folder both say where history lies"),
-        (
-            '[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"\n',
-            r"storage.history on s3a:// cannot be used",
-        ),
     ],
 )
 def test_a_history_in_a_store_needs_what_goes_with_it(lines: str, what: str, tmp_path: Path) -> None:

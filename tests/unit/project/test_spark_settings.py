@@ -52,17 +52,6 @@ def test_files_of_secrets_and_names_of_kubernetes_are_no_secrets() -> None:
     SparkSettings(conf=dict.fromkeys(keys, "/x"))
 
 
-def test_an_object_store_does_not_go_with_a_cluster(tmp_path: Path) -> None:
-    cluster = 'instance = "prod"\n[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"\n[storage]\ncheckpoints = '
-    (tmp_path / "tocsin.toml").write_text(cluster + '"s3a://bucket/prefix"\n')
-    with pytest.raises(
-        ConfigError, match=r"cannot be used with spark.master = 'spark://one:7077'.* a folder that they"
-    ):
-        load_settings(tmp_path)
-    (tmp_path / "tocsin.toml").write_text(cluster + '"file:/mnt/shared"\n')
-    assert not load_settings(tmp_path).storage.is_remote
-
-
 def test_a_cluster_is_its_masters_and_what_each_job_gets(tmp_path: Path) -> None:
     (tmp_path / "tocsin.toml").write_text(
         '[spark]\nmaster = "spark://one:7077,two:7078"\ndriver_host = "jobs"\n[spark.resources]\nmemory = "2 GB"\n'

@@ -52,6 +52,13 @@ def test_keys_reach_the_jvm_by_the_path_of_their_file(home: Path, tmp_path: Path
     assert os.environ[CREDENTIALS] == str(keys)
     assert os.environ[CLASS_PATH] == f"{archives / 'a.jar'}:{archives / 'b.jar'}"
     assert read_credentials(keys) == {"access_key": "one", "secret_key": "hush"}
+    assert not options.keys() & {"spark.jars", f"spark.executorEnv.{CREDENTIALS}"}
+
+    more = prepare_s3a(storage, storage.checkpoints, tmp_path, has_executors=True)
+    assert more["spark.jars"] == f"{archives / 'a.jar'},{archives / 'b.jar'}"
+    assert more[f"spark.executorEnv.{CREDENTIALS}"] == str(keys)
+    assert str(tmp_path) not in more["spark.hadoop.fs.s3a.buffer.dir"], "no folder of the driver's machine"
+    assert not [value for value in more.values() if value in ("one", "hush")]
 
 
 @pytest.mark.parametrize("text", ["", "[default]\naws_access_key_id = one\n", "no section"])

@@ -33,16 +33,16 @@ class ClusterLost(TransientError):
 def with_executors(options: dict[str, str], spark: SparkSettings, resources: ResourceSettings) -> dict[str, str]:
     """Add to the `options` of a session what executors with `resources` need, and the user's own.
 
-    The archives of the Kafka connector, on the class path of the driver, are sent to them.
+    The archives of the Kafka connector, on the class path of the driver, are sent to them, as are any in `spark.jars`.
 
     Raises:
         ConfigError: the user sets an option that Tocsin sets.
     """
-    connector = options["spark.driver.extraClassPath"].replace(os.pathsep, ",")
+    connector = options["spark.driver.extraClassPath"].split(os.pathsep)
     options = options | {
         "spark.driver.host": spark.driver_host,
         "spark.driver.bindAddress": spark.driver_host,
-        "spark.jars": connector,
+        "spark.jars": ",".join([*connector, *filter(None, [options.get("spark.jars")])]),
         "spark.executor.instances": str(resources.executors),
         "spark.executor.cores": str(resources.cores),
         "spark.executor.memory": f"{resources.memory // 2**20}m",
