@@ -1,10 +1,12 @@
 """History in a real object store, its catalogue in a real PostgreSQL: whole, or as before, if a connection breaks.
 
-Spark's part of it is in `test_history.py`.
+What Spark makes of it while nothing breaks is in `test_history.py` and `test_parity.py`.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +16,11 @@ from pyarrow.fs import FileSelector, FileType
 
 from tests.rig.object_store import BUCKET, ObjectStoreServer, object_store
 from tests.rig.samples.history import DAY
-from tests.rig.samples.sealed_days import LOGINS, landed, sealed
+from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import LOGINS, events, landed, sealed
 from tests.rig.sink_servers import emptied, running
+from tests.rig.spark_cluster import spark_cluster
+from tests.rig.waiting import patient
 from tocsin.alerts.evidence.event_search import EventSearch, find_events
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_status import DayState, list_days, published_days
@@ -28,7 +33,13 @@ from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
+from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.project.settings import Settings
+from tocsin.project.validation import LEAST_MEMORY
+from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.supervision.runners.job_command import job_environment
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +148,73 @@ def test_a_version_whose_publication_is_cut_off_does_not_count(server: ObjectSto
         assert broken
         table.publish(DAY, "v1", files, {})
         assert (table.published(), table.files()) == ({DAY: "v1"}, {str(files[0]): 5})
+    assert verify(settings, LOGINS, checksums=True) == []
+
+
+def declare_logins(settings: Settings) -> None:
+    """Write the project whose logins are history for long enough."""
+    copy_project(settings.project, "sources")
+    declared = settings.project / "sources" / "logins.toml"
+    declared.write_text(f"history_days = {LOGINS.history_days}\n{declared.read_text()}")
+
+
+def seal_with_spark(settings: Settings) -> tuple[int, str]:
+    """Seal DAY in a process of its own; its exit code, and what it said."""
+    done = subprocess.run(
+        [sys.executable, here().root / "spark_jobs" / "seal.py", "logins", f"--day={DAY}"],
+        env=job_environment(settings, find_java().home),
+        capture_output=True,
+        text=True,
+        timeout=patient(240),
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_a_seal_that_is_cut_off_publishes_nothing_and_the_next_one_finishes(
+    server: ObjectStoreServer, settings: Settings
+) -> None:
+    """While a task uploads a file, while the job moves the second of its files, and before the version is whole."""
+    declare_logins(settings)
+    landed(settings, "r1", events(6, users=3))
+    sealed(settings, "v1", 6)
+    landed(settings, "r2", events(30, users=3), at=6)
+    places = Places.of(settings, "logins")
+    broken = set[str]()
+    for pattern, nth in ((rb"PUT \S+/attempt_\S+/part-", 1), (rb"copy-source: \S+/task_", 2), (rb"PUT \S+_version", 1)):
+        server.wire.cut_at(pattern, nth)
+        code, said = seal_with_spark(settings)
+        assert server.wire.is_cut, said[-3000:]
+        server.wire.mend()
+        assert code == ExitCode.FAILED, said[-3000:]
+        assert "did not answer" in said
+        left = {name for _, name, _ in places.version_folders()} - {"v1"}
+        assert len(left - broken) == 1, "what could not be removed is there"
+        broken |= left
+        assert published_days(settings, LOGINS)[DAY].version == "v1"
+        assert [one.state for one in list_days(settings, LOGINS)] == [DayState.OUTDATED]
+        assert verify(settings, LOGINS, checksums=True) == []
+    code, said = seal_with_spark(settings)
+    assert code in (ExitCode.OK, ExitCode.WARNED), said[-3000:]
+    version = published_days(settings, LOGINS)[DAY]
+    assert version.facts.rows == 30
+    assert verify(settings, LOGINS, checksums=True) == []
+    assert {name for _, name, _ in places.version_folders()} == {"v1", version.version}
+    assert not [name for name in objects(server, settings) if "_temporary" in name]
+
+
+@pytest.mark.long
+def test_executors_of_a_cluster_seal_into_the_store_and_read_it(settings: Settings, tmp_path: Path) -> None:
+    declare_logins(settings)
+    landed(settings, "r1", events(30, users=3))
+    with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
+        resources = ResourceSettings(executors=1, cores=2, memory=LEAST_MEMORY)
+        spark = SparkSettings(master=cluster.master, resources=resources)
+        code, said = seal_with_spark(settings.model_copy(update={"spark": spark}))
+        assert cluster.log("worker-0").count("Asked to launch executor") == 1
+    assert code in (ExitCode.OK, ExitCode.WARNED), said[-3000:]
+    assert published_days(settings, LOGINS)[DAY].facts.rows == 30
     assert verify(settings, LOGINS, checksums=True) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from tocsin.dev.servers.ports import accepts, free_ports
 from tocsin.project.blocks.storage_settings import StorageSettings
 
 BUCKET = "checkpoints-of-tests"
+_LONGEST_HEAD = 4096
+SECRET = "hush-of-tests"
+"""The key that must stand nowhere but in the file of credentials."""
 
 
 class Wire:
@@ -30,6 +34,7 @@ class Wire:
         self._open: set[socket.socket] = set()
         self.is_cut = False
         self.most_bytes: int | None = None  # of one request, before the connection breaks; None for any number
+        self._cut_at: tuple[re.Pattern[bytes], int] | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -39,8 +44,12 @@ class Wire:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def cut_at(self, pattern: bytes, nth: int = 1) -> None:
+        """Cut as soon as a request comes that `pattern` is found in, the `nth` such; it does not reach the server."""
+        self._cut_at = re.compile(pattern), nth
+
     def mend(self) -> None:
-        self.is_cut, self.most_bytes = False, None
+        self.is_cut, self.most_bytes, self._cut_at = False, None, None
 
     def close(self) -> None:
         self.cut()
@@ -66,16 +75,29 @@ class Wire:
             self._open -= {client, server}
 
     def _pump(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
-        passed = 0
+        passed, before = 0, b""
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 passed += len(data)
+                if is_request and self._is_fatal(before, data):
+                    self.cut()
+                    break
+                before = data[-_LONGEST_HEAD:]
                 if is_request and self.most_bytes is not None and passed > self.most_bytes:
                     break
                 target.sendall(data)
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _is_fatal(self, before: bytes, data: bytes) -> bool:
+        """Return whether `data`, which follows `before` on its connection, holds the request to cut at."""
+        if self._cut_at is None:
+            return False
+        pattern, left = self._cut_at
+        left -= sum(found.end() > len(before) for found in pattern.finditer(before + data))
+        self._cut_at = pattern, left
+        return left <= 0
 
 
 class ObjectStoreServer:
@@ -89,7 +111,7 @@ class ObjectStoreServer:
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         self.wire = Wire(port)
         self.credentials = folder / "credentials"
-        self.credentials.write_text("[default]\naws_access_key_id = tester\naws_secret_access_key = secret\n")
+        self.credentials.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
         await_that(lambda: accepts(port), 60)
         self.files().create_dir(BUCKET)
 
@@ -113,7 +135,7 @@ class ObjectStoreServer:
             scheme="http",
             region="us-east-1",
             access_key="tester",
-            secret_key="secret",
+            secret_key=SECRET,
             allow_bucket_creation=True,
         )
 

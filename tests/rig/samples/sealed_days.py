@@ -28,18 +28,24 @@ ROOT = Path(__file__).parents[3]
 LOGINS = read_source(ROOT / "sources" / "logins.toml").model_copy(update={"history_days": 3650})
 
 
-def events(count: int, day: date = DAY) -> pa.Table:
-    known = {"raw_topic": "raw.logins", "raw_partition": 0, "source": "logins", "schema_version": 1, "user_id": "u"}
+def events(count: int, day: date = DAY, *, users: int = 1) -> pa.Table:
+    """Logins a second apart, of `u`, `uu` and so on in turn."""
+    known = {"raw_topic": "raw.logins", "raw_partition": 0, "source": "logins", "schema_version": 1}
     times = [begin(day) + timedelta(seconds=number) for number in range(count)]
-    rows = [known | {"raw_offset": n, "event_time": at, "ingested_at": at} for n, at in enumerate(times)]
+    rows = [
+        known | {"user_id": "u" * (1 + n % users), "raw_offset": n, "event_time": at, "ingested_at": at}
+        for n, at in enumerate(times)
+    ]
     return pa.Table.from_pylist(rows, arrow_schema(columns_of(LOGINS)))
 
 
-def landed(settings: Settings, run: str, count: int, *, at: int = 0, source: Source = LOGINS) -> Entry:
-    """A run that landed `count` events for DAY, from offset `at` on."""
+def landed(settings: Settings, run: str, rows: int | pa.Table, *, at: int = 0, source: Source = LOGINS) -> Entry:
+    """A run that landed `rows`, or so many `events`, for DAY, from offset `at` on."""
+    table = events(rows) if isinstance(rows, int) else rows
+    count = table.num_rows
     places = Places.of(settings, source.name)
     writer = LandingWriter(places, run, source)
-    writer.write(events(count).append_column(PARTITION, pa.array([0] * count, pa.int32())))
+    writer.write(table.append_column(PARTITION, pa.array([0] * count, pa.int32())))
     entry = Entry(
         run=run,
         began=datetime(2026, 11, 18, 12, tzinfo=UTC),
