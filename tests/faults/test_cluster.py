@@ -19,7 +19,8 @@ import pytest
 from bench.past import Past, day_before
 from tests.faults.cluster_kills import run
 from tests.rig.broker import Broker
-from tests.rig.detect_job import READY_SECONDS, DetectJob, LiveJob, detect_job, ticking
+from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, detect_job, ticking
+from tests.rig.object_store import SECRET, object_store
 from tests.rig.past_days import STEPPED, WINDOWED, PastDays
 from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
 from tests.rig.waiting import await_that, patient
@@ -27,6 +28,8 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.model.job_report import JobState
 from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.provision.java import find_java
+from tocsin.storage.job_folders import stored_folder
+from tocsin.storage.s3a import CREDENTIALS
 
 TWO_SMALL = {"executors": 2, "cores": 1, "memory": "512 MB"}
 WORK_SECONDS = 120.0
@@ -79,6 +82,41 @@ def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
             counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
         assert counted.pid == live.process.pid
         live.stop()
+
+
+@pytest.mark.long
+def test_executors_use_an_object_store_and_its_key_stands_in_its_file_alone(
+    tmp_path: Path, broker: Broker, cluster: SparkCluster
+) -> None:
+    (events := tmp_path / "spark-events").mkdir()
+    logged = {"enabled": "true", "dir": events.as_uri(), "compress": "false"}
+    conf = {f"spark.eventLog.{key}": value for key, value in logged.items()}
+    with (
+        object_store(tmp_path) as server,
+        detect_job(tmp_path, broker, server.settings("team"), master=cluster.master, resources=SMALL, conf=conf) as job,
+    ):
+        live = LiveJob(job)
+        live.await_live()
+        with ticking(live.topic):
+            live.topic.burst("before", 120)
+            live.topic.burst("other", 60, partition=1)
+            job.await_truth(live.topic.truth)
+            committed = job.committed_batches()
+            await_that(lambda: job.committed_batches() > committed, READY_SECONDS)
+            live.topic.burst("during", 40)
+            executors = cluster.executors()
+            assert not [one.pid for one in executors if SECRET in " ".join([*one.cmdline(), *one.environ().values()])]
+            live.await_live()
+            executors[0].kill()
+            live.topic.burst("during", 80)
+            job.await_truth(live.topic.truth)
+            counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
+        assert counted.pid == live.process.pid
+        assert [*stored_folder(job.settings, JOB).glob("*/query/state/*")]
+        live.stop()
+        files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+        assert [one for one, content in files.items() if SECRET.encode() in content] == [server.credentials]
+        assert any(one.is_relative_to(events) and CREDENTIALS.encode() in content for one, content in files.items())
 
 
 @pytest.mark.long
