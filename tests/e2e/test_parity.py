@@ -1,9 +1,13 @@
-"""From a live stream through its history to `tocsin parity`: what the stream lacks is told with its reason, proved."""
+"""From a live stream through its history to `tocsin parity`: what the stream lacks is told with its reason, proved.
+
+What was imported is a part of it, and history lies on a disk or in an object store.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,19 +17,23 @@ from confluent_kafka import Producer
 
 from tests.rig.broker import Broker
 from tests.rig.commands import Commands
-from tests.rig.detect_job import Topic
+from tests.rig.detect_job import Topic, text
 from tests.rig.installation import Installation
 from tests.rig.load import EMAIL, URGENT
+from tests.rig.object_store import object_store
 from tests.rig.observed import DETECT, DETECTOR, SOURCE
 from tests.rig.samples.backfills import list_backfilled
+from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import open_store
 from tocsin.backfill.parity.parity_report import ParityReport
 from tocsin.history.land.landing import land
-from tocsin.history.places import begin
+from tocsin.history.places import Places, begin
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import INDEXER
+from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
+from tocsin.storage.stored_path import find_all
 
 DAY = datetime.now(UTC).date() - timedelta(days=1)
 NOON = begin(DAY) + timedelta(hours=12)
@@ -33,11 +41,17 @@ MUCH_LATER = NOON + timedelta(hours=1)
 SECONDS = 60.0
 
 
-@pytest.fixture
-def one(broker: Broker, tmp_path: Path) -> Iterator[Installation]:
-    with Installation(tmp_path, broker) as installation:
-        history = HistorySettings(grace=timedelta(seconds=1), buckets=2)
-        installation.settings = installation.settings.model_copy(update={"history": history})
+@pytest.fixture(params=["disk", "object store"])
+def one(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[Installation]:
+    with ExitStack() as stack:
+        installation = stack.enter_context(Installation(tmp_path, broker))
+        changed: dict[str, Any] = {"history": HistorySettings(grace=timedelta(seconds=1), buckets=2)}
+        if request.param == "object store":
+            address = emptied(stack.enter_context(running(SinkKind.POSTGRES)).address)
+            catalog = address.replace("postgresql:", "postgresql+psycopg:")
+            changed["history"] = changed["history"].model_copy(update={"catalog": catalog})
+            changed["storage"] = stack.enter_context(object_store(tmp_path)).history_settings("team/history")
+        installation.settings = installation.settings.model_copy(update=changed)
         installation.make_topics()
         yield installation
 
@@ -97,9 +111,22 @@ def stream(one: Installation) -> None:
     assert one.stop(DETECT) == 0
 
 
+def write_past(file: Path) -> Path:
+    """A file of what the stream never read: failures of `imported` at NOON, and one line that is none."""
+    moments = [NOON + timedelta(milliseconds=10 * number) for number in range(EMAIL + 7)]
+    rows = [{"user_id": "imported", "timestamp": text(at), "ip_address": "192.0.2.1"} for at in moments]
+    lines = [json.dumps(row | {"action": "login failed"}) for row in rows]
+    file.write_text("\n".join([*lines, "no login"]))
+    return file
+
+
 def backfill(one: Installation, commands: Commands) -> None:
     """The same day from history, and what it says instead of the stream in the alerts DB."""
     land(one.settings, one.catalog.source(SOURCE))
+    past = write_past(one.settings.project / "past.jsonl")
+    commands.run("history", "import", "--source", SOURCE, str(past), code=1)  # a row of it is refused
+    (refused,) = find_all(Places.of(one.settings, SOURCE).root / "refused" / SOURCE, "*.jsonl")
+    assert json.loads(refused.read_bytes())["row"] == EMAIL + 8
     commands.run("history", "seal", "--source", SOURCE, "--day", str(DAY))
     commands.run("backfill", "--detector", DETECTOR, "--from", str(DAY), "--to", str(DAY), "--yes")
     store = open_store(one.settings)
@@ -125,6 +152,7 @@ def test_what_a_stream_has_dropped_is_told_as_late_or_quarantined_and_the_rest_a
         "slow": ("late", EMAIL + 5, EMAIL + 20),
         "silent": ("late", None, EMAIL + 13),
         "mended": ("quarantined", EMAIL + 5, EMAIL + 20),
+        "imported": ("data missing", None, EMAIL + 7),
     }
     assert (report.day, report.same, report.unexplained) == (DAY, 1, 0)
     assert all(other.why.startswith("without ") for other in report.differences), "proved by recomputing"

@@ -32,13 +32,13 @@ class Commands:
             self._process.kill()
         self._process.communicate()
 
-    def run(self, *words: str) -> str:
-        """What the command says on stdout; it must end with 0."""
+    def run(self, *words: str, code: int = 0) -> str:
+        """What the command says on stdout; it must end with `code`."""
         print(json.dumps(words), file=cast(IO[str], self._process.stdin), flush=True)
         for line in cast(IO[str], self._process.stdout):  # Spark may write lines of its own
             if line.startswith('{"code"'):
                 told = json.loads(line)
-                assert told["code"] == 0, f"{words}: {told}"
+                assert told["code"] == code, f"{words}: {told}"
                 return str(told["out"])
         raise AssertionError(f"{words}: the process has ended")
 
