@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
 
 _UNWRITABLE = ("No space left on device", "Read-only file system", "Disk quota exceeded", "Permission denied")
@@ -24,6 +24,7 @@ _KAFKA = (
     "Failed to update metadata after",
 )
 _STORE = ("software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.")
+_NO_KEY = "NoAuthWithAWSException"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
@@ -88,7 +89,10 @@ def cause(query: StreamingQuery) -> str:
     error = query.exception()
     if error is None:
         return ""
-    return str(error)
+    # Of an error that has a name in Spark, such as CANNOT_LOAD_STATE_STORE, the text lacks what lies under it.
+    text, under = str(error), getattr(getattr(error, "_cause", None), "_stackTrace", None) or ""
+    further = (line for line in under.splitlines() if line.startswith(_CAUSE) and line not in text)
+    return "\n".join([text, *further])
 
 
 def is_unwritable(error: str) -> bool:
@@ -119,6 +123,19 @@ def is_kafka(error: str) -> bool:
 def is_store(error: str) -> bool:
     """Return whether the text of an error says that the object store of checkpoints refused, or did not answer."""
     return any(text in error for text in _STORE)
+
+
+def store_failure(error: str) -> TocsinError | None:
+    """Say what to do if the object store of checkpoints has failed a query with the text `error`; else None.
+
+    A retry helps unless a task has found no key: the driver has one, or it would not have begun.
+    """
+    if not is_store(error):
+        return None
+    if _NO_KEY in error:
+        what = "executors find no key for the object store: the file must be on their machines too, and readable there"
+        return ConfigError.one("spark.master", what, key="storage.s3_credentials_file")
+    return TransientError(f"the object store of checkpoints failed: {root_cause(RuntimeError(error))}")
 
 
 def is_disk(error: BaseException) -> bool:

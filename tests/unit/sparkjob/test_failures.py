@@ -1,15 +1,26 @@
-"""Whether the state folder can be written, asked of the disk itself."""
+"""Why a query ended: the words of Spark, and the disk itself, which is asked."""
 
 import errno
 import tempfile
 from pathlib import Path
-from typing import Never
+from types import SimpleNamespace
+from typing import Any, Never
 
 import pytest
 
-from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
-from tocsin.sparkjob.failures import FailsOnAll, cause_of, in_a_line, is_disk, is_store, refusal, root_cause
+from tocsin.sparkjob.failures import (
+    FailsOnAll,
+    cause,
+    cause_of,
+    in_a_line,
+    is_disk,
+    is_store,
+    refusal,
+    root_cause,
+    store_failure,
+)
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:
@@ -60,7 +71,27 @@ def test_a_failure_of_the_object_store_is_known() -> None:
     denied = "Caused by: software.amazon.awssdk.services.s3.model.S3Exception: Access Denied (Status Code: 403)"
     assert is_store(f"{ABORTED}\n{denied}")
     assert is_store(f"{ABORTED}\nCaused by: org.apache.hadoop.fs.s3a.AWSClientIOException: connection reset")
-    assert not is_store(ABORTED)
+    assert store_failure(ABORTED) is None
+    assert isinstance(store_failure(f"{ABORTED}\n{denied}"), TransientError)
+
+
+def test_what_lies_under_an_error_with_a_name_is_read_too() -> None:
+    """Spark names the failure of a store while state is loaded, and leaves its cause out of the text."""
+    under = "Caused by: org.apache.hadoop.fs.s3a.AWSClientIOException: connection reset"
+    error = RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.")
+    vars(error)["_cause"] = SimpleNamespace(
+        _stackTrace=f"org.apache.spark.SparkException: it\n\tat a.b(C.java:1)\n{under}"
+    )
+    query: Any = SimpleNamespace(exception=lambda: error)
+    assert cause(query) == f"{error}\n{under}"
+    assert is_store(cause(query))
+
+
+def test_executors_without_a_key_are_a_setting_to_be_put_right() -> None:
+    text = "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided"
+    failure = store_failure(f"{ABORTED}\nCaused by: java.nio.file.AccessDeniedException: : {text}")
+    assert isinstance(failure, ConfigError)
+    assert "storage.s3_credentials_file: executors find no key" in str(failure)
 
 
 IN_A_WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure:

@@ -29,7 +29,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import on_signals
 from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
-from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_store, is_unwritable, refusal, root_cause
+from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
 from tocsin.sparkjob.session import streaming_session
@@ -202,8 +202,8 @@ class QueryLoop:
         if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
             log.info("query restarting", reason=growth)
             return
-        if self._settings.storage.is_remote and is_store(error):
-            raise TransientError(f"the object store of checkpoints failed: {root_cause(RuntimeError(error))}")
+        if self._settings.storage.is_remote and (failure := store_failure(error)) is not None:
+            raise failure
         if is_kafka(error) or self._missing() is not None:
             raise TransientError(f"the query lost Kafka: {error.splitlines()[0][:300]}")
         raise RuntimeError(f"the query failed: {error}")
