@@ -55,8 +55,8 @@ test-containers: setup ## Run docker-compose.yml in podman and write the tables 
 faults: setup ## Let everything go wrong that docs/faults.md names, four times, and write its table; three hours
 	@$(BIN)/python -m tests.faults
 
-test-fast: lint ## Style, types, walls and unit tests: no JVM, one to two minutes
-	@$(PYTEST) tests/unit
+test-fast: lint ## Style, types, walls and the unit tests that wait for nothing, in a minute
+	@$(PYTEST) tests/unit -m "not waiting"
 
 lint: setup ## Style, types and the walls between the rooms
 	@$(BIN)/ruff check $(PRESENT)

@@ -48,11 +48,52 @@ LONGEST = (
     *("e2e/test_stack.py", "airflow"),
 )
 
+# Unit tests that wait for servers, processes or clocks: three quarters of the time of all. `make test-fast` has no time
+# for them.
+WAITING = {
+    "alerts/backfilled/test_ledger_follower.py",
+    "alerts/backfilled/test_published_day.py",
+    "alerts/notify/test_notifier.py",
+    "alerts/notify/test_notifier_job.py",
+    "alerts/test_finding_feed.py",
+    "alerts/test_indexer.py",
+    "alerts/test_recording.py",
+    "alerts/test_returns.py",
+    "backfill/parity/test_day_parity.py",
+    "backfill/test_backtest_chart.py",
+    "cli/detectors/test_explain_finding.py",
+    "cli/operate/test_top_command.py",
+    "detect/test_stepper.py",
+    "dev/test_unattended_cluster.py",
+    "history/test_care.py",
+    "history/test_day_table.py",
+    "ingest/test_ticks.py",
+    "kafka/test_record_writer.py",
+    "kafka/test_reporter.py",
+    "metrics/test_scrape.py",
+    "project/code/test_python_syntax.py",
+    "quality/test_great_expectations.py",
+    "recovery/test_backup.py",
+    "replay/test_replay.py",
+    "runtime/leases/test_lead.py",
+    "runtime/leases/test_lease_keeper.py",
+    "runtime/test_logs.py",
+    "sparkjob/engine/test_jvm.py",
+    "sparkjob/test_time_limit.py",
+    "supervision/runners/test_cluster_runner.py",
+    "supervision/test_supervisor.py",
+    "tables/test_table_job.py",
+    "views/test_view_applier_job.py",
+    "web/test_board.py",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = folder_of(item)
         if folder not in FOLDERS:
+            if str(item.path.relative_to(TESTS / folder)) in WAITING:
+                item.add_marker("waiting")
             continue
         item.add_marker(folder)
         if item.get_closest_marker("timeout") is None:
