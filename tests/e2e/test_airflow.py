@@ -313,8 +313,9 @@ def test_one_action_brings_the_version_before_back(running: Running) -> None:
 
 @pytest.mark.long
 def test_a_drain_reads_all_there_is_and_stops_and_a_restart_goes_on_from_there(running: Running) -> None:
-    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
+    running.admin.pause(DAG, False)
     running.await_running()
+    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
     running.burst("before")
     ends = running.ends()
     run = running.admin.trigger(DAG, action="drain")

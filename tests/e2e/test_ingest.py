@@ -288,6 +288,7 @@ def test_a_jvm_that_hangs_stops_the_heartbeat_until_it_goes_on_and_can_be_stoppe
 def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIngest) -> None:
     """Retention that was shorter than the outage costs the records that it removed, and no others."""
     installation, topics = live.installation, live.topics
+    installation.stop(INGEST)
     live.start()
     at, refused = send_what_is_refused(live)
     assert installation.stop(INGEST) == 0
@@ -315,10 +316,13 @@ def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIng
 
 
 def send_what_is_refused(live: LiveIngest) -> tuple[str, list[QuarantinedRecord]]:
-    """Send records without an address, and one that is too long in each part; returns their time, and what is kept."""
+    """Send too long a name, records without an address, and one that is too long in each part.
+
+    Returns their time, and of those without an address and of the last what is kept.
+    """
     topics, at = live.topics, _text(datetime.now(UTC))
     curable = [f"user_id: u{n} | timestamp: {at} | action: login failed".encode() for n in range(3)]
-    topics.send(Line(datetime.now(UTC), value) for value in curable)
+    topics.send([login("x" * 257), *(Line(datetime.now(UTC), value) for value in curable)])
     producer = Producer(live.settings.kafka.for_librdkafka() | {"message.max.bytes": RAW_BYTES})
     producer.produce(topics.raw, HOPELESS, KEY, 1, headers=[("many", b"\xff" * 300_000)])
     assert producer.flush(30) == 0
