@@ -47,7 +47,7 @@ def detect(events):
 '''
 HARMS = {
     "loops": "while user == 'mallory': pass",
-    "leaks": "KEPT.extend(b'x' * 20_000_000 for _ in range(45 if user == 'mallory' else 0))",
+    "leaks": "KEPT.extend(b'x' * 20_000_000 for _ in range(75 if user == 'mallory' else 0))",
     "floods": "[sys.stderr.write('x' * 99_999 + chr(10)) for _ in range(10_000 if user == 'mallory' else 0)]",
 }
 
@@ -56,7 +56,7 @@ class Watched:
     """The supervised jobs of one project."""
 
     def __init__(self, job: DetectJob) -> None:
-        spark = SparkSettings(trigger_seconds=5, ingest_trigger_seconds=5, memory_mb=1_200)
+        spark = SparkSettings(trigger_seconds=5, ingest_trigger_seconds=5, memory_mb=1_800)
         self.settings = job.settings.model_copy(update={"spark": spark})
         self.longest_log = 0
         self._runner = LocalRunner(instance_of(self.settings), self.settings.log)
@@ -129,7 +129,7 @@ def test_a_detector_that_loops_leaks_or_floods_harms_itself_alone(job: DetectJob
         topic.burst("trent", 120)
         await_that(lambda: watched.past("leaks").failures != (), 60)
         assert "memory limit: takes " in watched.past("leaks").reason
-        assert " MB of 1200 MB" in watched.past("leaks").reason
+        assert " MB of 1800 MB" in watched.past("leaks").reason
         await_that(lambda: watched.past("loops").failures != (), 200)
         line = DETECTOR.splitlines().index("    {harm}") + 1
         assert "made no progress for 14" in watched.past("loops").reason
