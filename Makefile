@@ -40,8 +40,8 @@ test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides
 test-all: lint setup-s3 ## The same and the tests marked `long`: many random kills, full checkpoints
 	@$(PYTEST) -m "not kubernetes"
 
-test-long: setup-s3 ## The tests marked `long` alone, about fifty minutes
-	@$(PYTEST) -m long
+test-long: setup-s3 ## The tests marked `long` alone and one by one, about an hour and a half
+	@$(BIN)/pytest -m long
 
 test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd
 	@$(BIN)/pytest tests/kubernetes
