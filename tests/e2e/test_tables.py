@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.rig.broker import Broker
-from tests.rig.compute_job import Events, load
+from tests.rig.compute_job import Events
 from tests.rig.detect_job import READY_SECONDS, DetectJob, text
 from tests.rig.waiting import await_that, repeated
 from tocsin.kafka.reader import TopicReader, appended_at
@@ -186,7 +186,7 @@ def test_findings_equal_a_recount_while_the_table_changes_and_jobs_are_killed(tm
         waiting = jobs.await_report(lambda r: r.state is JobState.WAITING and "table" in r.reason)
         assert waiting.reason == f"table 'segments' has no rows yet; they come from job {table_job('segments')}"
         table = jobs.keep_table()
-        with load(lambda: jobs.buy(chance), each_second=60):
+        with repeated(lambda: jobs.buy(chance), 1 / 60):
             jobs.await_report(lambda r: (r.mode, r.state) == (REAL_TIME, JobState.RUNNING))
             await_that(lambda: bool(jobs.found()), READY_SECONDS)
             jobs.change("a", 1.0)
@@ -234,7 +234,7 @@ def test_two_streams_joined_or_put_together_equal_a_recount_though_the_job_is_ki
     jobs.job = f"detector:{name}"
     try:
         detector = jobs.start(name)
-        with load(lambda: jobs.buy(chance), each_second=60), load(lambda: jobs.move(chance), each_second=1):
+        with repeated(lambda: jobs.buy(chance), 1 / 60), repeated(lambda: jobs.move(chance), 1):
             running = jobs.await_report(lambda r: (r.mode, r.state) == (runs[0], JobState.RUNNING))
             assert running.reason == runs[1]
             await_that(lambda: bool(jobs.found()), READY_SECONDS)
@@ -268,7 +268,7 @@ def test_the_customers_of_a_changing_table_are_expected_though_the_job_is_killed
         for customer in CUSTOMERS:
             jobs.change(customer, 10.0)
         jobs.keep_table()
-        with load(lambda: jobs.buy(chance), each_second=20):
+        with repeated(lambda: jobs.buy(chance), 1 / 20):
             quiet = jobs.start("quiet")
             jobs.await_report(lambda r: (r.mode, r.state) == (MICRO_BATCH, JobState.RUNNING))
             jobs.change("d", 10.0)

@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
-from tests.rig.compute_job import ComputeJob, load
+from tests.rig.compute_job import ComputeJob
 from tests.rig.detect_job import READY_SECONDS
-from tests.rig.waiting import await_that, patient
+from tests.rig.waiting import await_that, patient, repeated
 from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.kafka.reader import TopicReader
@@ -69,7 +69,7 @@ def test_counts_of_windows_equal_a_recount_after_a_kill(tmp_path: Path, broker: 
             truth[canonical_key({"word": word}, start)] += 1
             job.events.write(chance.randrange(2), moment, word=word, writer="w")
 
-        with load(write, each_second=100):
+        with repeated(write, 1 / 100):
             build = kill_under_load(job)
         job.events.flush()
         await_that(lambda: counts(job.rows(), "count") == truth, READY_SECONDS, lambda: job.log.read_text()[-3000:])
@@ -90,7 +90,7 @@ def test_totals_of_all_events_equal_a_recount_after_a_kill_and_in_a_rebuild(tmp_
                 chance.randrange(2), datetime.now(UTC), store=store, item=item, kind=kind, quantity=quantity
             )
 
-        with load(write, each_second=100):
+        with repeated(write, 1 / 100):
             build = kill_under_load(job)
         job.events.flush()
         await_that(lambda: counts(job.rows(), "stock") == truth, READY_SECONDS, lambda: job.log.read_text()[-3000:])
@@ -133,7 +133,7 @@ def test_events_that_kafka_no_longer_has_come_back_from_history_after_kills(
             job.remove_records(partition, keep=0 if example == "words" else 500)
         applier = subprocess.Popen([sys.executable, "-m", "tocsin.views", job.view], env=job.environment)
         try:
-            with load(lambda: write(datetime.now(UTC)), each_second=50):
+            with repeated(lambda: write(datetime.now(UTC)), 1 / 50):
                 seal = job.run("seal.py", job.source.name, *[f"--day={day}" for day in days])
                 assert seal.wait(patient(120)) == 0, job.log.read_text()[-3000:]
                 build = rebuild_under_kills(job, value)

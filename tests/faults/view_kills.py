@@ -27,10 +27,9 @@ from typing import Any
 import psycopg
 import redis
 
-from tests.rig.compute_job import load
 from tests.rig.samples.words import declare_words
 from tests.rig.stack import Stack
-from tests.rig.waiting import awaited
+from tests.rig.waiting import awaited, repeated
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.job_report import JobState
 from tocsin.model.names import compute_job, ingest_job, view_job
@@ -93,14 +92,14 @@ class Rounds:
 
     def begin(self) -> None:
         """Wait until both views follow what is written."""
-        with load(self._write, _EACH_SECOND):
+        with repeated(self._write, 1 / _EACH_SECOND):
             jobs = (compute_job(WINDOWS), compute_job(TOTALS), ingest_job("words"))
             assert awaited(lambda: all(map(self._runs, jobs)), _EQUAL_SECONDS), self._stack.said()
         assert (fault := self._compare()) == "", fault
 
     def killed(self, part: str) -> Kill:
         """Kill `part` under load, wait until it runs again, and compare the sinks with a recount."""
-        with load(self._write, _EACH_SECOND):
+        with repeated(self._write, 1 / _EACH_SECOND):
             time.sleep(self._chance.uniform(1.0, 6.0))
             pid, began = self._stack.pid(part), time.monotonic()
             if pid is None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,22 +100,3 @@ class Events:
 
     def flush(self) -> None:
         assert self._producer.flush(30) == 0
-
-
-@contextlib.contextmanager
-def load(write: Callable[[], None], each_second: int) -> Iterator[None]:
-    """Call `write` so many times a second until the end of the block."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.is_set():
-            write()
-            time.sleep(1 / each_second)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()

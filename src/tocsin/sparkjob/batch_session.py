@@ -40,13 +40,14 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     """
     if not _is_submitted():  # spark-submit runs on a Java already
         os.environ["JAVA_HOME"] = str(find_java().home)
+    master = _master(settings)
     # Spark would try for a minute, and end without a word about the address.
-    if refused := cluster.refusal_of_masters(settings.spark.model_copy(update={"master": _master(settings)})):
+    if refused := cluster.refusal_of_masters(settings.spark.model_copy(update={"master": master})):
         raise TransientError(refused)
     clean_scratch(settings, job)
-    spark = _batch_session(settings, job)
+    spark = _batch_session(settings, job, master)
     try:
-        if not _master(settings).startswith(LOCAL):
+        if not master.startswith(LOCAL):
             cluster.ship_code(spark, scratch_folder(settings, job))
             cluster.await_executor(spark, settings.spark)
         yield spark
@@ -54,7 +55,7 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _batch_session(settings: Settings, job: str) -> SparkSession:
+def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark, builder = settings.spark, SparkSession.builder.appName(job)
     options = engine_options(settings, scratch := scratch_folder(settings, job))
@@ -73,7 +74,7 @@ def _batch_session(settings: Settings, job: str) -> SparkSession:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
         options = cluster.with_executors(options | {"spark.driver.extraClassPath": connector()}, spark, spark.resources)
-    elif not _master(settings).startswith(LOCAL):
+    elif not master.startswith(LOCAL):
         for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
             del options[key]
     return start_session(builder, options)

@@ -107,7 +107,7 @@ class Airflow:
             return {}
         return {
             "AIRFLOW__METRICS__OTEL_ON": "True",
-            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": str(url),
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": url,
             "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
             # Seconds, tries included. Each task sends at its end: with the default of 10 a receiver that is away would
             # hold it up for twenty seconds (seen in 3.3.2).
