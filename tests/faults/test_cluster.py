@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,27 +60,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield one
 
 
+@contextmanager
+def losing_an_executor(live: LiveJob, cluster: SparkCluster) -> Iterator[list[psutil.Process]]:
+    """Kill one of the executors behind the block, in mid-window: all is found, and the process stays the same."""
+    live.await_live()
+    with ticking(live.topic):
+        live.topic.burst("before", 120)
+        live.topic.burst("other", 60, partition=1)
+        live.job.await_truth(live.topic.truth)
+        yield (executors := cluster.executors())
+        live.topic.burst("during", 40)
+        live.await_live()
+        executors[0].kill()
+        live.topic.burst("during", 80)
+        live.job.await_truth(live.topic.truth)
+        counted = live.job.await_report(lambda r: r.counts.get("executors_lost") == 1)
+    assert counted.pid == live.process.pid
+
+
 @pytest.mark.long
 def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
     tmp_path: Path, broker: Broker, cluster: SparkCluster
 ) -> None:
     with detect_job(tmp_path, broker, master=cluster.master, resources=SMALL) as job:
         live = LiveJob(job)
-        live.await_live()
-        with ticking(live.topic):
-            live.topic.burst("before", 120)
-            live.topic.burst("other", 60, partition=1)
-            job.await_truth(live.topic.truth)
-            live.topic.burst("during", 40)
-            executors = cluster.executors()
+        with losing_an_executor(live, cluster) as executors:
             assert len(executors) == 2
             assert all(_has_jar(one, job) for one in executors), "the connector came with the job"
-            live.await_live()
-            executors[0].kill()
-            live.topic.burst("during", 80)
-            job.await_truth(live.topic.truth)
-            counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
-        assert counted.pid == live.process.pid
         live.stop()
 
 
@@ -96,22 +102,10 @@ def test_executors_use_an_object_store_and_its_key_stands_in_its_file_alone(
         detect_job(tmp_path, broker, server.settings("team"), master=cluster.master, resources=SMALL, conf=conf) as job,
     ):
         live = LiveJob(job)
-        live.await_live()
-        with ticking(live.topic):
-            live.topic.burst("before", 120)
-            live.topic.burst("other", 60, partition=1)
-            job.await_truth(live.topic.truth)
+        with losing_an_executor(live, cluster) as executors:
             committed = job.committed_batches()
             await_that(lambda: job.committed_batches() > committed, READY_SECONDS)
-            live.topic.burst("during", 40)
-            executors = cluster.executors()
             assert not [one.pid for one in executors if SECRET in " ".join([*one.cmdline(), *one.environ().values()])]
-            live.await_live()
-            executors[0].kill()
-            live.topic.burst("during", 80)
-            job.await_truth(live.topic.truth)
-            counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
-        assert counted.pid == live.process.pid
         assert [*stored_folder(job.settings, JOB).glob("*/query/state/*")]
         live.stop()
         files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
