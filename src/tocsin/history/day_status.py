@@ -18,6 +18,7 @@ from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, olde
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import unsealed_days
+from tocsin.storage.stored_path import read_each
 
 _MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
 
@@ -108,17 +109,18 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
     Raises:
         TransientError: the catalogue does not answer; a retry helps.
     """
-    days = {}
     with DayTable(settings, source) as table:
-        for day, name in sorted(table.published().items()):
-            try:
-                version = read_version(table.places, day, name)
-            except BrokenVersion as error:
-                log.error("published day unreadable, seal it again", day=str(day), error=str(error))
-                continue
-            if version.whole:
-                days[day] = version
-    return days
+        published, places = sorted(table.published().items()), table.places
+
+    def read(one: tuple[date, str]) -> DayVersion | None:
+        try:
+            return read_version(places, *one)
+        except BrokenVersion as error:
+            log.error("published day unreadable, seal it again", day=str(one[0]), error=str(error))
+            return None
+
+    versions = read_each(read, published, places.days)
+    return {day: found for (day, _), found in zip(published, versions, strict=True) if found and found.whole}
 
 
 def why_not(settings: Settings, source: Source) -> Callable[[date], str]:

@@ -12,7 +12,7 @@ from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import DayFacts
 from tocsin.runtime import state_file
-from tocsin.storage.stored_path import StoredPath
+from tocsin.storage.stored_path import StoredPath, find_all, read_each
 
 log = structlog.get_logger()
 
@@ -111,13 +111,18 @@ def read_version(places: Places, day: date, name: str) -> DayVersion:
 
 def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
     """All versions that were written to their end, by day, the oldest first; one that cannot be read is none."""
-    found: dict[date, list[DayVersion]] = {}
-    for day, name, folder in places.version_folders():
-        if (folder / VERSION_FILE).exists():
-            try:
-                found.setdefault(day, []).append(read_version(places, day, name))
-            except BrokenVersion as error:
-                log.error("version unreadable", error=str(error))
+    days = places.day_folders()
+    found = read_each(lambda one: _whole(places, *one), days, places.days)
+    return {day: versions for (day, _), versions in zip(days, found, strict=True) if versions}
+
+
+def _whole(places: Places, day: date, folder: StoredPath) -> list[DayVersion]:
+    found = []
+    for file in find_all(folder, f"*/{VERSION_FILE}"):
+        try:
+            found.append(read_version(places, day, file.parent.name))
+        except BrokenVersion as error:
+            log.error("version unreadable", error=str(error))
     return found
 
 

@@ -76,9 +76,13 @@ class Places:
             for path in find_all(folder, f"{_RUN}*"):
                 yield day, path.name.removeprefix(_RUN), path
 
+    def day_folders(self) -> list[tuple[date, StoredPath]]:
+        """Day and folder of all days of which a version lies there, the oldest first."""
+        return list(_days(self.days))
+
     def version_folders(self) -> Iterator[tuple[date, str, StoredPath]]:
         """Day, version and folder of all versions that lie there, whole or not."""
-        for day, folder in _days(self.days):
+        for day, folder in self.day_folders():
             for path in find_all(folder, "*"):
                 if path.is_dir():
                     yield day, path.name, path

@@ -18,7 +18,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import Hole, PartitionFacts
 from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import StoredPath, find_all
+from tocsin.storage.stored_path import StoredPath, find_all, read_each
 
 
 class BrokenLedger(TocsinError):
@@ -231,8 +231,7 @@ def read_ledger(places: Places) -> LandingLedger:
     Raises:
         BrokenLedger: an entry is not what `record` has written.
     """
-    paths = find_all(places.ledger, "[!.]*.json")
-    entries = [_read(path) for path in paths]
+    entries = read_each(_read, find_all(places.ledger, "[!.]*.json"), places.ledger)
     return LandingLedger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
 
 
