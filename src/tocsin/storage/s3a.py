@@ -12,7 +12,10 @@ from tocsin.provision.paths import here
 CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"
 """The variable by which a JVM is told of the file of `storage.s3_credentials_file`."""
 
-_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+VARIABLES = ("SPARK_DIST_CLASSPATH", CREDENTIALS, "AWS_PROFILE", "AWS_CONFIG_FILE")
+"""All that `prepare_s3a` may set."""
+
+_PROVIDERS = "software.amazon.awssdk.auth.credentials"
 # On each machine what its JVM has for such files: of the driver, its scratch. Scratch exists on that machine alone.
 _BUFFERS_ELSEWHERE = "${java.io.tmpdir}/s3a-${user.name}"
 
@@ -46,9 +49,8 @@ def prepare_s3a(
     archives = archives_of_s3a(storage.setting_of(uri))
     # Behind Spark's own archives: in front of them, as extraClassPath is, the AppCDS archive would not fit any more.
     os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(archives)
-    if storage.s3_credentials_file is not None:
-        # Not as options: those stand in the command line of the JVM, which everybody on the machine can read.
-        os.environ[CREDENTIALS] = str(storage.s3_credentials_file)
+    # Not as options: those stand in the command line of the JVM, which everybody on the machine can read.
+    os.environ |= _login(storage)
     options = _options(storage) | {"buffer.dir": str(scratch / "s3a")}
     options = {f"spark.hadoop.fs.s3a.{key}": value for key, value in options.items()}
     return options | _for_executors(storage, archives) if has_executors else options
@@ -56,14 +58,25 @@ def prepare_s3a(
 
 def _for_executors(storage: StorageSettings, archives: list[str]) -> dict[str, str]:
     options = {"spark.jars": ",".join(archives), "spark.hadoop.fs.s3a.buffer.dir": _BUFFERS_ELSEWHERE}
-    if storage.s3_credentials_file is not None:
-        options[f"spark.executorEnv.{CREDENTIALS}"] = str(storage.s3_credentials_file.absolute())
-    return options
+    return options | {f"spark.executorEnv.{name}": value for name, value in _login(storage).items()}
+
+
+def _login(storage: StorageSettings) -> dict[str, str]:
+    """Give the variables by which a JVM takes the keys that `read_credentials` takes; nothing without a file.
+
+    So a profile that somebody has chosen, or a role of his in `~/.aws/config`, changes nothing.
+    """
+    if storage.s3_credentials_file is None:
+        return {}
+    file = str(storage.s3_credentials_file.absolute())
+    return {CREDENTIALS: file, "AWS_PROFILE": "default", "AWS_CONFIG_FILE": os.devnull}
 
 
 def _options(storage: StorageSettings) -> dict[str, str]:
+    # The chain looks for keys and roles in the environment before it reads a file.
+    provider = "DefaultCredentialsProvider" if storage.s3_credentials_file is None else "ProfileCredentialsProvider"
     options = {
-        "aws.credentials.provider": _CHAIN,
+        "aws.credentials.provider": f"{_PROVIDERS}.{provider}",
         "endpoint.region": storage.s3_region,
         # What does not answer fails within a minute, and the query begins anew; the defaults try for many.
         "connection.establish.timeout": "15s",

@@ -10,16 +10,16 @@ import pytest
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.storage.s3_store import read_credentials
-from tocsin.storage.s3a import prepare_s3a
+from tocsin.storage.s3a import CREDENTIALS, VARIABLES, prepare_s3a
 
-CLASS_PATH, CREDENTIALS = "SPARK_DIST_CLASSPATH", "AWS_SHARED_CREDENTIALS_FILE"
+CLASS_PATH = "SPARK_DIST_CLASSPATH"
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where set-up has put nothing yet; the environment is as before afterwards."""
     monkeypatch.setenv("TOCSIN_HOME", str(tmp_path))
-    for name in (CLASS_PATH, CREDENTIALS):
+    for name in VARIABLES:
         monkeypatch.setenv(name, "")
     return tmp_path
 
