@@ -10,6 +10,9 @@ from tocsin.project.settings import Settings
 from tocsin.storage.s3_store import s3_store
 from tocsin.storage.stored_path import ObjectPath, StoredPath
 
+TABLES = "tables"
+"""The folder of the published rows of tables, beside those of jobs."""
+
 
 @dataclass(frozen=True)
 class JobFolders:
@@ -62,5 +65,7 @@ def stored_folder(settings: Settings, job: str) -> StoredPath:
 
 
 def stored_elsewhere(settings: Settings) -> list[StoredPath]:
-    """List the folders of jobs that `storage.checkpoints` puts elsewhere than in the state folder."""
-    return [] if settings.storage.checkpoints is None else [*checkpoint_root(settings).glob("*__*")]
+    """List the folders of jobs, and of tables, that `storage.checkpoints` puts elsewhere than in the state folder."""
+    if settings.storage.checkpoints is None:
+        return []
+    return [one for pattern in ("*__*", TABLES) for one in checkpoint_root(settings).glob(pattern)]

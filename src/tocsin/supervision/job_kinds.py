@@ -97,7 +97,7 @@ KINDS = {
         JobKind(
             word=TABLE,
             program="tocsin.tables",
-            rooms=("kafka", "tables"),
+            rooms=("storage", "kafka", "tables"),
             desired=desired_inputs.tables,
             declared=lambda catalog: catalog.kept_tables,
             folder="tables",

@@ -8,10 +8,8 @@ made late holds from where no job has looked yet, and the version before holds u
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
@@ -19,14 +17,16 @@ from pydantic import BaseModel, ValidationError
 from tocsin.model.errors import TransientError
 from tocsin.model.table import FROM, TableSpec
 from tocsin.project.settings import Settings
-from tocsin.tables.published_table import PublishedRows, TableFolder, arrow_schema
+from tocsin.runtime import state_file
+from tocsin.storage.job_folders import TABLES, folder_at
+from tocsin.storage.stored_path import StoredPath, find_all, remove_tree
+from tocsin.tables.published_table import PublishedRows, TableFolder, arrow_schema, read_rows_of, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS = "rows.parquet"
 _DAY = timedelta(days=1)
-_NOTE = "version.json"
+_NOTE, _ROOT = "version.json", "versions"
 _READ_BACK = timedelta(days=8)  # a stream may have a backlog of as many days as Kafka keeps
 _FEWEST = 3  # yesterday's for late events, today's, tomorrow's
 
@@ -72,27 +72,30 @@ def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date
 
 
 class DatedVersions:
-    """The versions of one table, `<state>/tables/<name>/dated/<declaration>/<day>`."""
+    """The versions of one table, `<state>/tables/<name>/dated/<declaration>/<day>`, or where `storage.history` says.
+
+    They are read once. For the one process that writes them, or for one look.
+    """
 
     def __init__(self, settings: Settings, spec: TableSpec) -> None:
         """Name the folders; nothing is read yet."""
         self._spec, self._folder = spec, TableFolder(settings, spec)
         made_by = repr([spec.history, spec.sql, spec.days, spec.key, spec.columns])
-        self._root = self._folder.dated / hashlib.sha256(made_by.encode()).hexdigest()[:12]
+        uri, root = settings.storage.history, settings.state / TABLES / spec.name / "dated"
+        of_table: StoredPath = root if uri is None else folder_at(settings, uri) / _ROOT / spec.name
+        self._root = of_table / hashlib.sha256(made_by.encode()).hexdigest()[:12]
+        self._known: dict[date, DatedVersion] | None = None
 
     def read(self) -> list[DatedVersion]:
         """List the versions that are whole, in the order of their days.
 
         Raises:
+            ConfigError: the object store refuses.
             TransientError: they cannot be read; a retry helps.
         """
-        try:
-            found = [DatedVersion.model_validate_json(path.read_bytes()) for path in self._root.glob(f"*/{_NOTE}")]
-        except (OSError, ValidationError) as error:
-            raise TransientError(f"{self._root}: {error}") from error
-        return sorted(found, key=lambda version: version.day)
+        return [version for _, version in sorted(self._by_day().items())]
 
-    def place(self, version: DatedVersion) -> Path:
+    def place(self, version: DatedVersion) -> StoredPath:
         """Name the folder of the rows of `version`."""
         return self._root / str(version.day)
 
@@ -100,23 +103,20 @@ class DatedVersions:
         """Keep `rows`, the columns of the table, as the version of `day`: all or nothing.
 
         Raises:
-            TransientError: no room on the disk, or no right to write; a retry helps.
+            ConfigError: the object store refuses.
+            TransientError: no room on the disk, no right to write, or no answer of the store; a retry helps.
         """
-        import pyarrow.parquet as pq
-
         version = DatedVersion(
             day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now
         )
-        draft = self._root / f".{day}"
+        folder = self.place(version)
+        write_rows(folder, rows)
         try:
-            shutil.rmtree(draft, ignore_errors=True)  # what a crash left
-            draft.mkdir(parents=True)
-            pq.write_table(rows, draft / ROWS)
-            (draft / _NOTE).write_text(version.model_dump_json())
-            draft.rename(self.place(version))
+            state_file.write(folder / _NOTE, DatedVersion, version)  # the last act: without it there is no version
         except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise TransientError(f"{draft}: {error}") from error
+            remove_tree(folder)
+            raise TransientError(f"{folder}: {error}") from error
+        self._by_day()[day] = version
         return version
 
     def publish(self) -> PublishedRows | None:
@@ -126,7 +126,6 @@ class DatedVersions:
             TransientError: no room on the disk, or no right to write; what was in force still is.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         taken: list[pa.Table] = []
         rows, schema, spans = 0, arrow_schema(self._spec), self.spans()
@@ -135,7 +134,7 @@ class DatedVersions:
             is_old = until is not None and until < datetime.now(UTC) - _READ_BACK
             if len(taken) >= _FEWEST and (is_old or rows > self._spec.max_rows):
                 break
-            read = pq.read_table(self.place(version) / ROWS)
+            read = read_rows_of(self.place(version))
             moments = [pa.repeat(pa.scalar(moment, schema.field(FROM).type), read.num_rows)
                        for moment in (version.holds_from, until)]  # fmt: skip
             taken.append(pa.table([*read.columns, *moments], schema=schema))
@@ -152,9 +151,19 @@ class DatedVersions:
 
     def forget(self, before: date) -> None:
         """Remove the versions of days before `before`, and those of other declarations."""
-        for folder in self._root.parent.glob("*/[0-9]*"):
+        self._known = None
+        for folder in find_all(self._root.parent, "*/[0-9]*"):
             if folder.parent != self._root or date.fromisoformat(folder.name) < before:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
+
+    def _by_day(self) -> dict[date, DatedVersion]:
+        if self._known is None:
+            try:
+                notes = [state_file.load(path, DatedVersion) for path in self._root.glob(f"*/{_NOTE}")]
+            except (OSError, ValidationError) as error:
+                raise TransientError(f"{self._root}: {error}") from error
+            self._known = {version.day: version for version in notes}
+        return self._known
 
     def _holds_from(self, day: date, now: datetime) -> datetime:
         """Choose since when a version that is made now holds: where it would change what jobs have joined, later."""

@@ -6,7 +6,6 @@ A file is never changed; one that was replaced stays for ten minutes, since a qu
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,11 +17,14 @@ from tocsin.model.errors import TransientError
 from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
+from tocsin.storage.job_folders import TABLES, checkpoint_root
+from tocsin.storage.stored_path import StoredPath, find_all, modified_at, open_stored, remove_tree
 from tocsin.tables.version_store import RowVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROWS = "rows.parquet"
 _READERS_SECONDS = 600.0
 
 
@@ -45,73 +47,64 @@ class PublishedRows:
         rows: versions in it.
         complete_at: it says of every record that was appended by then, UTC.
         declared: hash of the declaration that it was made by.
+        made_by: `VersionStore.id` of the versions that it shows; "" if it was made of none.
     """
 
     number: int
     rows: int
     complete_at: datetime
     declared: str
+    made_by: str = ""
 
 
 class TableFolder:
-    """The folder of one table, `<state>/tables/<name>`."""
+    """The folder of one table: `tables/<name>` where checkpoints are, if `storage.checkpoints` says, or in the state.
+
+    Raises from every method that reads or writes:
+        ConfigError: the object store refuses.
+        TransientError: the folder cannot be read or written, or the store does not answer; a retry helps.
+    """
 
     def __init__(self, settings: Settings, spec: TableSpec) -> None:
         """Name the folder; nothing is read yet."""
-        self._root, self._spec = settings.state / "tables" / spec.name, spec
+        self._local, self._spec = settings.state / TABLES / spec.name, spec
+        is_elsewhere = settings.storage.checkpoints is not None
+        self._root: StoredPath = checkpoint_root(settings) / TABLES / spec.name if is_elsewhere else self._local
         self._declared = hashlib.sha256(repr([spec.key, spec.columns, spec.settle]).encode()).hexdigest()[:12]
 
     @property
-    def dated(self) -> Path:
-        """Where the versions by days are kept, of a table that is made of history."""
-        return self._root / "dated"
-
-    @property
     def store(self) -> Path:
-        """Where the versions are kept."""
-        return self._root / "versions.db"
+        """Where the versions are kept: on the machine of the table's job."""
+        return self._local / "versions.db"
 
     def current(self) -> PublishedRows | None:
-        """Read which snapshot is in force; None when there is none yet of this declaration.
-
-        Raises:
-            TransientError: the folder cannot be read; a retry helps.
-        """
+        """Read which snapshot is in force; None when there is none yet of this declaration."""
         found = self._read()
         return found if found is not None and found.declared == self._declared else None
 
-    def place(self, snapshot: PublishedRows) -> Path:
+    def place(self, snapshot: PublishedRows) -> StoredPath:
         """Name the folder of the file of `snapshot`."""
         return self._root / f"{snapshot.number:08d}"
 
-    def publish(self, versions: Iterable[RowVersion], complete_at: datetime) -> PublishedRows:
-        """Write `versions`, and put them in force; errors as for `publish_rows`."""
-        return self.publish_rows(self._arrow(versions), complete_at)
+    def publish(self, versions: Iterable[RowVersion], complete_at: datetime, made_by: str = "") -> PublishedRows:
+        """Write `versions`, and put them in force; see `publish_rows`."""
+        return self.publish_rows(self._arrow(versions), complete_at, made_by)
 
-    def publish_rows(self, table: pa.Table, complete_at: datetime) -> PublishedRows:
+    def publish_rows(self, table: pa.Table, complete_at: datetime, made_by: str = "") -> PublishedRows:
         """Write `table`, the columns of the table and since and until when they hold, and put it in force.
 
-        Raises:
-            TransientError: no room on the disk, or no right to write; what was in force still is.
+        If that fails, what was in force still is.
         """
-        import pyarrow.parquet as pq
-
         before = self._read()
-        snapshot = PublishedRows(1 + (before.number if before else 0), 0, complete_at, self._declared)
-        folder = self.place(snapshot)
-        try:
-            shutil.rmtree(folder, ignore_errors=True)  # what a crash left
-            folder.mkdir(parents=True)
-            pq.write_table(table, folder / "rows.parquet")
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise TransientError(f"{folder}: {error}") from error
-        snapshot = self._put_in_force(replace(snapshot, rows=table.num_rows))
+        number = 1 + (before.number if before else 0)
+        snapshot = PublishedRows(number, table.num_rows, complete_at, self._declared, made_by)
+        write_rows(self.place(snapshot), table)
+        self._put_in_force(snapshot)
         self._remove_old(snapshot)
         return snapshot
 
     def confirm(self, snapshot: PublishedRows, complete_at: datetime) -> PublishedRows:
-        """Note that nothing has changed since `snapshot` until `complete_at`; errors as for `publish`."""
+        """Note that nothing has changed since `snapshot` until `complete_at`."""
         return self._put_in_force(replace(snapshot, complete_at=complete_at))
 
     def _read(self) -> PublishedRows | None:
@@ -137,6 +130,30 @@ class TableFolder:
 
     def _remove_old(self, current: PublishedRows) -> None:
         before = time.time() - _READERS_SECONDS
-        for folder in self._root.glob("[0-9]*"):
-            if folder != self.place(current) and folder.stat().st_mtime < before:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in find_all(self._root, "[0-9]*"):
+            if folder != self.place(current) and modified_at(folder) < before:
+                remove_tree(folder)
+
+
+def write_rows(folder: StoredPath, table: pa.Table) -> None:
+    """Write `table` into `folder`, in the place of what a crash has left there; errors as of `TableFolder`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, sink := pa.BufferOutputStream())
+    try:
+        state_file.write_whole(folder / ROWS, sink.getvalue().to_pybytes())
+    except OSError as error:
+        remove_tree(folder)
+        raise TransientError(f"{folder}: {error}") from error
+
+
+def read_rows_of(folder: StoredPath) -> pa.Table:
+    """Read what `write_rows` has written into `folder`; errors as of `TableFolder`."""
+    import pyarrow.parquet as pq
+
+    try:
+        with open_stored(folder / ROWS) as file:
+            return pq.read_table(file)
+    except OSError as error:
+        raise TransientError(f"{folder}: {error}") from error

@@ -27,6 +27,7 @@ from tocsin.model.job_report import JobState
 from tocsin.model.names import compute_job, table_job
 from tocsin.model.table import TableSpec
 from tocsin.project.settings import Settings
+from tocsin.storage.claim import claim
 from tocsin.tables.published_table import PublishedRows, TableFolder
 from tocsin.tables.table_row import UnusableRow, read_row
 from tocsin.tables.version_store import RowChange, VersionStore
@@ -42,11 +43,11 @@ class TableJob(ABC):
 
     def __init__(self, settings: Settings, spec: TableSpec, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job of `spec`; nothing is opened yet."""
-        self._reporter, self._stop, self._spec = reporter, stop, spec
+        self._reporter, self._stop, self._settings, self._spec = reporter, stop, settings, spec
         self._folder = TableFolder(settings, spec)
         self._insistence = Insistence(reporter, stop)
         self._counts: Counter[str] = Counter()
-        self._published: PublishedRows | None = self._folder.current()
+        self._published: PublishedRows | None = None
         self._is_changed, self._reason = True, ""
         self._forgot = float("-inf")
         self._next_publication = 0.0
@@ -61,7 +62,7 @@ class TableJob(ABC):
     def run(self) -> None:
         """Keep it until told to stop."""
         opened: list[VersionStore] = []
-        self._insistence.on(lambda: opened.append(VersionStore(self._folder.store, self._spec)))
+        self._insistence.on(lambda: opened.append(self._open()))
         try:
             for store in opened:
                 while not self._stop.is_set():
@@ -71,6 +72,21 @@ class TableJob(ABC):
             with contextlib.suppress(TransientError):
                 for store in opened:
                     store.close()
+
+    def _open(self) -> VersionStore:
+        """Open the versions, to go on with what is in force if that was made of them.
+
+        Else another machine has made it meanwhile. Then all is read anew, and rows hold as their records say: what this
+        machine knows is old, and what only the other one knew, such as what came late, is lost.
+        """
+        claim(self._settings)
+        published, store = self._folder.current(), VersionStore(self._folder.store, self._spec)
+        if published is None or published.made_by in ("", store.id):
+            self._published = published
+        else:
+            _log.warning("versions of another machine in force, reading all anew")
+            store.forget_all()
+        return store
 
     def _tend(self, store: VersionStore, complete_at: datetime, lag: tuple[int, float] = (0, 0.0)) -> None:
         """Publish what has changed, once all is read that was there, and report.
@@ -107,7 +123,7 @@ class TableJob(ABC):
         if self._is_changed:
             if self._published is not None:
                 store.postpone(self._number, datetime.now(UTC))
-            self._published = self._folder.publish(store.versions(), complete_at)
+            self._published = self._folder.publish(store.versions(), complete_at, store.id)
             self._is_changed = False
             self._next_publication = time.monotonic() + _COST * (time.monotonic() - now)
         elif self._published is not None and complete_at - self._published.complete_at > _CONFIRM:

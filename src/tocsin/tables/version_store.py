@@ -7,6 +7,7 @@ hold where no job has looked yet.
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class VersionStore(StateDb):
     Attributes:
         counts: versions that hold `later` than their records say, and changes `over_max_rows`, which were not taken.
         size: how many versions there are.
+        id: of this file; one that is made anew, as on another machine, has another.
     """
 
     def __init__(self, path: Path, spec: TableSpec) -> None:
@@ -64,17 +66,21 @@ class VersionStore(StateDb):
         self._spec = spec
         self.counts: Counter[str] = Counter()
         declared = [spec.source, spec.view, spec.topic or spec.file, [*map(list, spec.columns.items())], list(spec.key)]
+        self.id: str = self.fact("id") or uuid.uuid4().hex
         if self.fact("declared") != declared:
-            with self._transaction():
-                for table in ("versions", "offsets", "facts"):
-                    self._connection.execute(f"DELETE FROM {table}")
-                self._note({"declared": declared, "reading": 1})
+            self._begin(declared)
+        self.note(id=self.id)
         self.size: int = self._all("SELECT count(*) FROM versions")[0][0]
 
     @property
     def is_complete(self) -> bool:
         """Return whether all that its topic holds was read once."""
         return bool(self.fact("complete"))
+
+    def forget_all(self) -> None:
+        """Forget all versions, and what was read."""
+        self._begin(self.fact("declared"))
+        self.size = 0
 
     def begin_again(self) -> None:
         """Read from the start: another topic, or another build. What is not there ends when `end_reading` comes."""
@@ -145,6 +151,12 @@ class VersionStore(StateDb):
         with self._translated():
             for values, valid_from, valid_to in self._connection.execute(query):
                 yield RowVersion(json.loads(values), valid_from, valid_to)
+
+    def _begin(self, declared: Any) -> None:
+        with self._transaction():
+            for table in ("versions", "offsets", "facts"):
+                self._connection.execute(f"DELETE FROM {table}")
+            self._note({"declared": declared, "reading": 1, "id": self.id})
 
     def _take(self, change: RowChange, moment: int, reading: int, number: int) -> bool:
         row = change.row

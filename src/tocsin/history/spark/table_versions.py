@@ -29,8 +29,8 @@ from tocsin.runtime.leases.lead import lead_batch
 from tocsin.sparkjob.declared_function import first_line
 from tocsin.sparkjob.plan_traits import find_unrepeatable
 from tocsin.sparkjob.query_plan import analysed
-from tocsin.tables.dated_versions import ROWS, DatedVersion, DatedVersions, days_of, lacking
-from tocsin.tables.published_table import arrow_schema
+from tocsin.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
+from tocsin.tables.published_table import ROWS, PublishedRows, TableFolder, arrow_schema, read_rows_of
 from tocsin.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
 
 _EVENTS = "events"
@@ -87,7 +87,8 @@ def tables_of_days(
     """Open the tables that `spec` joins on `days`, which follow one another; None if it joins none.
 
     Of tables that are made of history, the versions that the days lack are made. A view is made of all days that there
-    are, so none is published before the first of them: there it finds no rows, as its stream did.
+    are, so none is published before the first of them: there it finds no rows, as its stream did. The rows of the
+    others come from this machine with the plan.
 
     Raises:
         TocsinError: as for `refresh`, and for `open_tables`.
@@ -102,6 +103,8 @@ def tables_of_days(
                 needed = [day for day in wanted if not published.keys().isdisjoint(days_of(table, day))]
             refresh(spark, settings, table, source, needed)
             dated[table.name] = _of_days(spark, DatedVersions(settings, table), table, wanted)
+        elif (in_force := TableFolder(settings, table).current()) is not None:
+            dated[table.name] = _in_force(spark, settings, table, in_force)
     return open_tables(spark, settings, spec.tables, spec.path, dated)
 
 
@@ -189,3 +192,9 @@ def _of_days(spark: SparkSession, versions: DatedVersions, spec: TableSpec, days
     ]
     rows = sum(version.rows for version, _ in held)
     return DatedRows(reduce(DataFrame.unionByName, frames, empty_table(spark, spec)), is_large=rows > _MOST_IN_MEMORY)
+
+
+def _in_force(spark: SparkSession, settings: Settings, spec: TableSpec, published: PublishedRows) -> DatedRows:
+    rows = read_rows_of(TableFolder(settings, spec).place(published))
+    frame = spark.createDataFrame(rows, empty_table(spark, spec).schema)
+    return DatedRows(frame, is_large=rows.num_rows > _MOST_IN_MEMORY)

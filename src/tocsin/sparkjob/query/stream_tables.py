@@ -20,7 +20,7 @@ from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.work import Run
 from tocsin.tables.spark.joined_tables import FollowedTables, open_tables
 
-_REFRESH_SECONDS = 1.0
+_REFRESH_SECONDS, _REFRESH_SECONDS_STORED = 1.0, 5.0  # an object store asks money for each request
 log = structlog.get_logger()
 
 
@@ -77,8 +77,8 @@ class StreamTables:
         return self.tables
 
     def refresh(self) -> None:
-        """Let the next batch read the newest rows, and log when they are older than they should be; once a second."""
-        if self.tables is None or time.monotonic() < self._refreshed + _REFRESH_SECONDS:
+        """Let the next batch read the newest rows, and log when they are older than they should be; now and then."""
+        if self.tables is None or time.monotonic() < self._refreshed + _refresh_seconds(self._settings):
             return
         self._refreshed = time.monotonic()
         with contextlib.suppress(TransientError):
@@ -91,16 +91,21 @@ class StreamTables:
 def check_settle(settings: Settings, declared: Joining, sources: Sequence[Source], batch_seconds: int) -> None:
     """Check that a batch of `declared` has read each row of its tables before that holds.
 
-    A row is published within a quarter of `settle`, and read by the next batch, whose events are up to `max_ahead`
-    ahead of the clock.
+    A row is published within a quarter of `settle`, looked for within some seconds, and read by the next batch, whose
+    events are up to `max_ahead` ahead of the clock.
 
     Raises:
         ConfigError: `settle` of one is too short, or there is no such table; a retry does not help.
     """
     catalog = read_catalog(settings.project)
-    needed = (timedelta(seconds=batch_seconds) + max(source.max_ahead for source in sources)) * 4 / 3
+    late = _refresh_seconds(settings) - _REFRESH_SECONDS
+    needed = (timedelta(seconds=batch_seconds + late) + max(source.max_ahead for source in sources)) * 4 / 3
     for name in declared.tables:
         if catalog.table(name).settle < needed:
             what = f"is too short for {declared.path.name}, whose batches take {batch_seconds} s: at least "
             what += f"{needed.total_seconds():.0f} seconds, or shorter batches (spark.trigger_seconds)"
             raise ConfigError.one(settings.project / "tables" / f"{name}.toml", what, key="settle")
+
+
+def _refresh_seconds(settings: Settings) -> float:
+    return _REFRESH_SECONDS_STORED if settings.storage.is_remote else _REFRESH_SECONDS

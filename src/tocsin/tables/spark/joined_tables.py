@@ -21,6 +21,7 @@ from tocsin.model.names import table_job
 from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
+from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.published_table import PublishedRows, TableFolder
 
 _NUMBERS = itertools.count(1)
@@ -223,5 +224,5 @@ def _ddl(spec: TableSpec) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
-def _text(path: Path) -> str:
+def _text(path: StoredPath) -> str:
     return "'" + str(path).replace("\\", "\\\\").replace("'", "\\'") + "'"
