@@ -25,6 +25,7 @@ from tocsin.backfill.trial_report import (
 )
 from tocsin.history.day_status import why_not
 from tocsin.history.spark.open_day import OpenDay
+from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding
@@ -196,10 +197,10 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
     job = backtest_job(specs[0].name)
     run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
     try:
-        with running_batch(settings, job) as spark:
+        with running_batch(settings, job) as spark, shared_scratch(spark, settings, job) as folder:
             parts = list(chunks(able, days.rows, ROWS_AT_ONCE))
             if choice.wants_today:
-                parts += _today(days.read_today(spark, scratch_folder(settings, job) / "today"), days, run)
+                parts += _today(days.read_today(spark, folder), days, run)
             if not parts:
                 raise ConfigError.one(specs[0].name, "; ".join(f"{day} {why}" for day, why in left_out.items()))
             for chunk in parts:

@@ -57,6 +57,12 @@ class ObjectStore(Protocol):
     def write(self, key: str, content: bytes) -> None:
         """Put `content` in the place of the object `key`."""
 
+    def upload(self, key: str, file: BinaryIO) -> None:
+        """Put what is left of `file`, perhaps more than memory holds, in the place of the object `key`.
+
+        If `file` cannot be read, there may be a part of it.
+        """
+
     def remove(self, key: str) -> None:
         """Remove the object `key`; nothing happens if there is none."""
 
@@ -174,17 +180,18 @@ def open_stored(path: StoredPath) -> AbstractContextManager[BinaryIO]:
     return path.open("rb") if isinstance(path, Path) else path.store.opened(path.key)
 
 
-def move_in(file: Path, target: StoredPath) -> None:
-    """Move a `file` of a disk to `target`; a store has it whole or not at all.
+def move_in(file: StoredPath, target: StoredPath) -> None:
+    """Move a `file` to `target`, from a disk or within a store; a store has it whole or not at all.
 
     Raises:
         OSError: the disk is full or cannot be written.
     """
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(file, target)
+        shutil.move(str(file), target)
     else:
-        target.write_whole(file.read_bytes())
+        with open_stored(file) as content:
+            target.store.upload(target.key, content)
         file.unlink()
 
 

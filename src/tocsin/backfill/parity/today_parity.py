@@ -5,7 +5,6 @@ The other days are compared with their backfill (`day_parity`), which today has 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -18,6 +17,7 @@ from tocsin.backfill.spark.day_findings import Days
 from tocsin.backfill.spark.recompute import Doubt, recomputed
 from tocsin.backfill.trial_report import OpenPart
 from tocsin.history.spark.open_day import OpenDay
+from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding
@@ -26,7 +26,6 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.leases.lead import lead_batch
 from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.session import scratch_folder
 
 
 def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequence[Streamed]]) -> ParityReport:
@@ -40,23 +39,23 @@ def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequ
     catalog = catalog_in_force(settings)
     spec = catalog.detector(name)
     days, job = Days(settings, catalog.history_source(spec)), parity_job(name)
-    scratch = scratch_folder(settings, job)
-    with lead_batch(settings, settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
-        try:
-            part = _part(days.read_today(spark, scratch / "today"), days, spec)
-            batch = days.findings(spark, spec, [part.day], "parity").by_day[part.day]
-            comparison = compare([one for one in streamed(part.day) if _is_in(one.finding, part)], batch)
-            differences: list[Difference] = list(comparison.differences)
-            if differences:
-                known = circumstances(settings, catalog, name, spec.version, ())
-                # Without windows, too, the stream may not have come as far as what was read of today.
-                differences = explained(differences, replace(known, windowed=True))
-            if left := unexplained(differences):
-                doubt = _doubt(settings, days, spec, left)
-                doubt = replace(doubt, events=days.events(spark, spec, [part.day]))
-                differences = proved(differences, *recomputed(spark, settings, doubt))
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    with (
+        lead_batch(settings, settings.checkpoint(job) / "lock"),
+        running_batch(settings, job) as spark,
+        shared_scratch(spark, settings, job) as folder,
+    ):
+        part = _part(days.read_today(spark, folder), days, spec)
+        batch = days.findings(spark, spec, [part.day], "parity").by_day[part.day]
+        comparison = compare([one for one in streamed(part.day) if _is_in(one.finding, part)], batch)
+        differences: list[Difference] = list(comparison.differences)
+        if differences:
+            known = circumstances(settings, catalog, name, spec.version, ())
+            # Without windows, too, the stream may not have come as far as what was read of today.
+            differences = explained(differences, replace(known, windowed=True))
+        if left := unexplained(differences):
+            doubt = _doubt(settings, days, spec, left)
+            doubt = replace(doubt, events=days.events(spark, spec, [part.day]))
+            differences = proved(differences, *recomputed(spark, settings, doubt))
     return ParityReport(
         detector=name,
         day=part.day,

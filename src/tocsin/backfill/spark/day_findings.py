@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from pathlib import Path
 
 import psutil
 import structlog
@@ -27,6 +26,7 @@ from tocsin.model.finding import Finding
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.engine import jvm
+from tocsin.storage.stored_path import StoredPath
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Days:
         self.rows = {day: one.facts.rows for day, one in self._sealed.items()}
         self.open: OpenDay | None = None
 
-    def read_today(self, spark: SparkSession, folder: Path) -> OpenDay:
+    def read_today(self, spark: SparkSession, folder: StoredPath) -> OpenDay:
         """Read the current day from Kafka, by way of files in `folder`; see `read_open_day`."""
         self.open = read_open_day(spark, self._settings, self.source, folder)
         self.rows[self.open.day] = self.open.events.count()

@@ -16,6 +16,7 @@ from tocsin.model.source import APPENDED, Format, Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.storage.stored_path import StoredPath
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -33,7 +34,7 @@ def rules_for_files(settings: Settings, source: Source) -> tuple[RowRule, ...]:
 
 
 def parsed_rows(
-    spark: SparkSession, rows: Path, file: tuple[str, datetime], source: Source, rules: tuple[RowRule, ...]
+    spark: SparkSession, rows: StoredPath, file: tuple[str, datetime], source: Source, rules: tuple[RowRule, ...]
 ) -> DataFrame:
     """Parse what `stage` wrote to `rows` as records of `source`; see `tocsin.ingest.spark.parse`.
 

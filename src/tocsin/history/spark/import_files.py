@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source
@@ -31,12 +31,13 @@ from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.session import scratch_folder
-from tocsin.storage.stored_path import StoredPath, move_in
+from tocsin.storage.stored_path import StoredPath, find_all, move_in, open_stored, size_of
 
 PARTITION = -1
 """The partition under which the ledger counts imported rows."""
 
 _DAY = "tocsin_day"
+_STAGED = "rows.parquet"
 
 log = structlog.get_logger()
 
@@ -114,31 +115,32 @@ class _Import:
                 refused = places.refused(run)
                 return Imported(before, refused if refused.exists() else None, {}, known=True)
             sweep(places, ledger)
-            spark, scratch = self.session(), scratch_folder(self.settings, landing_job(source.name)) / run
-            scratch.mkdir()
-            try:
-                rows = stage(path, form, source.max_bytes, scratch / "rows.parquet")
-                work = _Work(spark, places, as_read(source, form, path), self.rules, run, scratch)
+            spark, job = self.session(), landing_job(source.name)
+            staged = scratch_folder(self.settings, job) / f"{run}.parquet"
+            with shared_scratch(spark, self.settings, job) as folder:
+                try:
+                    rows = stage(path, form, source.max_bytes, staged)
+                    move_in(staged, folder / _STAGED)
+                finally:
+                    staged.unlink(missing_ok=True)
+                work = _Work(spark, places, as_read(source, form, path), self.rules, run, folder)
                 return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One file under way."""
+    """One file under way, whose rows are in `folder`."""
 
     spark: SparkSession
     places: Places
     source: Source
     rules: tuple[RowRule, ...]
     run: str
-    scratch: Path
+    folder: StoredPath
 
     def land(self, file: ImportedFile) -> Imported:
         began = datetime.now(UTC)
-        staged = self.scratch / "rows.parquet"
-        read = parsed_rows(self.spark, staged, (file.sha256, began), self.source, self.rules)
+        read = parsed_rows(self.spark, self.folder / _STAGED, (file.sha256, began), self.source, self.rules)
         read = read.persist(StorageLevel.DISK_ONLY)
         try:
             return self._land(read, file, began)
@@ -149,7 +151,7 @@ class _Work:
         bad, events = read.where("reasons != ''"), good_events(read, self.source)
         events = events.withColumn(_DAY, F.to_date("event_time"))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.scratch / "good"))
+        events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.folder / "good"))
         reasons, files = self._refuse(bad), tuple(self._move())
         refused = self._refused_days(bad, files)
         entry = Entry(
@@ -172,7 +174,7 @@ class _Work:
             shown = F.struct(
                 F.col("offset").alias("row"), F.split("reasons", ",").alias("reasons"), text.alias("value")
             )
-            folder = self.scratch / "refused"
+            folder = self.folder / "refused"
             bad.orderBy("offset").coalesce(1).select(F.to_json(shown)).write.text(str(folder))
             (written,) = folder.glob("part-*.txt")
             move_in(written, self.places.refused(self.run))
@@ -190,9 +192,9 @@ class _Work:
 
     def _move(self) -> Iterator[LandedFile]:
         """Move what Spark has written to its place in landing."""
-        for folder in sorted((self.scratch / "good").glob(f"{_DAY}=*")):
+        for folder in find_all(self.folder / "good", f"{_DAY}=*"):
             day = date.fromisoformat(folder.name.removeprefix(f"{_DAY}="))
-            for path in sorted(folder.glob("*.parquet")):
+            for path in find_all(folder, "*.parquet"):
                 target = self.places.landed(day, self.run) / path.name
                 landed = _landed_file(path, self.places.within(target), day)
                 move_in(path, target)
@@ -211,9 +213,10 @@ def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[dat
     return dict(sorted(counts.items()))
 
 
-def _landed_file(path: Path, target: Path, day: date) -> LandedFile:
+def _landed_file(path: StoredPath, target: Path, day: date) -> LandedFile:
     """Describe the file `path` that becomes `target` in history."""
-    times = parquet.read_table(path, columns=["event_time", "ingested_at"], partitioning=None)
+    with open_stored(path) as file:
+        times = parquet.read_table(file, columns=["event_time", "ingested_at"])
     return LandedFile(
         path=target,
         day=day,
@@ -221,6 +224,6 @@ def _landed_file(path: Path, target: Path, day: date) -> LandedFile:
         late=0,
         newest_event=compute.max(times["event_time"]).as_py(),
         newest_append=compute.max(times["ingested_at"]).as_py(),
-        bytes=path.stat().st_size,
+        bytes=size_of(path),
         sha256=digest(path),
     )

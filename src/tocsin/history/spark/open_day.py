@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +16,7 @@ from tocsin.model.durations import EPOCH
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.events import IDENTITY
+from tocsin.storage.stored_path import StoredPath
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class OpenDay:
     events: DataFrame
 
 
-def read_open_day(spark: SparkSession, settings: Settings, source: Source, folder: Path) -> OpenDay:
-    """Read the current day of `source` up to where its topic ends now, by way of files in `folder`.
+def read_open_day(spark: SparkSession, settings: Settings, source: Source, folder: StoredPath) -> OpenDay:
+    """Read the current day of `source` up to where its topic ends now, by way of files in `folder`, which tasks read.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
