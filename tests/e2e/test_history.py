@@ -34,7 +34,7 @@ from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.catalog import read_catalog
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
-from tocsin.storage.s3a import CREDENTIALS, prepare_s3a
+from tocsin.storage.s3a import VARIABLES, prepare_s3a
 from tocsin.storage.stored_path import find_all, open_stored
 from tocsin.supervision.runners.job_command import job_environment
 
@@ -67,10 +67,10 @@ def s3a_environment(job: DetectJob) -> dict[str, str]:
     """The variables that Airflow's task gives to spark-submit."""
     storage = job.settings.storage
     with pytest.MonkeyPatch.context() as patched:
-        for name in (names := ("SPARK_DIST_CLASSPATH", CREDENTIALS)):
+        for name in VARIABLES:
             patched.setenv(name, "")
-        prepare_s3a(storage, storage.history, Path())
-        return {name: value for name in names if (value := os.environ[name])}
+        prepare_s3a(storage, storage.remote_uri, Path())
+        return {name: value for name in VARIABLES if (value := os.environ[name])}
 
 
 def submit(job: DetectJob, *programs: Sequence[str]) -> tuple[int, str]:

@@ -27,6 +27,8 @@ from tocsin.sparkjob.session import (
 )
 from tocsin.storage.s3a import prepare_s3a
 
+_OF_SUBMISSION = ("spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions")
+
 
 @contextmanager
 def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
@@ -59,8 +61,8 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark, builder = settings.spark, SparkSession.builder.appName(job)
     options = engine_options(settings, scratch := scratch_folder(settings, job))
-    storage = settings.storage
-    options |= prepare_s3a(storage, storage.history, scratch, has_executors=spark.master != LOCAL)
+    storage, has_executors = settings.storage, not master.startswith(LOCAL)
+    options |= prepare_s3a(storage, storage.remote_uri, scratch, has_executors=has_executors)
     # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
     # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
     options["spark.sql.parquet.filterPushdown"] = "false"
@@ -74,10 +76,20 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
         options = cluster.with_executors(options | {"spark.driver.extraClassPath": connector()}, spark, spark.resources)
-    elif not master.startswith(LOCAL):
-        for key in ("spark.driver.host", "spark.driver.bindAddress"):  # executors elsewhere must reach the driver
-            del options[key]
+    elif has_executors:
+        options = _as_submitted(options)
     return start_session(builder, options)
+
+
+def _as_submitted(options: dict[str, str]) -> dict[str, str]:
+    """Leave to spark-submit what a connection of Airflow decides: a cluster that no setting describes.
+
+    The number of its cores is not known before all executors have come, so Spark's own number of partitions behind an
+    exchange stays: it puts small ones together when it reads them, by the cores that there are then.
+    """
+    left = {key: value for key, value in options.items() if key not in _OF_SUBMISSION}
+    jars = filter(None, [SparkConf().get("spark.jars"), options.get("spark.jars")])
+    return left | {"spark.jars": ",".join(jars)}
 
 
 def _is_submitted() -> bool:

@@ -58,6 +58,11 @@ class StorageSettings(SettingBlock):
         """Return whether history lies in an object store."""
         return self.history is not None and self.history.startswith(S3)
 
+    @property
+    def remote_uri(self) -> str | None:
+        """Return a URI in the object store, that of history first; None if neither is."""
+        return self.history if self.has_remote_history else self.checkpoints if self.is_remote else None
+
     def setting_of(self, uri: str) -> str:
         """Name the setting that has put `uri` where it is."""
         is_history = self.history is not None and f"{uri}/".startswith(f"{self.history}/")
