@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.object_store import ObjectStoreServer, object_store
+from tests.rig.samples.segments import segments
 from tests.rig.waiting import patient
 from tocsin.kafka.topic_set import place_of
 from tocsin.model.errors import ConfigError, TransientError
@@ -23,6 +24,8 @@ from tocsin.sparkjob.query.progress import batches_in
 from tocsin.storage.claim import claim, remove_stored
 from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder
 from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
+from tocsin.tables.dated_versions import DatedVersions
+from tocsin.tables.published_table import TableFolder, arrow_schema, read_rows_of
 
 JOB = "detector:bursts"
 MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -118,6 +121,36 @@ def test_checkpoints_gaps_and_backups_work_the_same(folders: JobFolders, tmp_pat
 
 
 @pytest.mark.parametrize("place", ["disk", "object store"])
+def test_rows_of_tables_are_published_kept_for_readers_and_removed(
+    place: str, server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.tables.published_table._READERS_SECONDS", -60.0)
+    storage = StorageSettings(checkpoints=f"file:{tmp_path}/shared")
+    storage = storage if place == "disk" else server.settings(tmp_path.name)
+    both = storage.model_copy(update={"history": f"{storage.checkpoints}/past"})
+    settings, spec = settings_in(tmp_path, storage).model_copy(update={"storage": both}), segments()
+    folder, versions, rows = (
+        TableFolder(settings, spec),
+        DatedVersions(settings, spec),
+        arrow_schema(spec).empty_table(),
+    )
+    assert folder.current() is None
+    first, second = folder.publish([], MOMENT), folder.publish([], MOMENT, "somebody")
+    assert (folder.current(), second.number) == (second, first.number + 1)
+    assert (folder.place(first).exists(), folder.place(second).exists()) == (False, True)
+    assert read_rows_of(folder.place(second)) == rows
+    days = [MOMENT.date() + timedelta(days=number) for number in range(3)]
+    for day in days:
+        versions.add(day, rows, [day], MOMENT)
+    assert [one.day for one in DatedVersions(settings, spec).read()] == [one.day for one in versions.read()] == days
+    versions.forget(days[1])
+    assert [one.day for one in versions.read()] == days[1:]
+    assert not settings.state.exists(), "nothing of it was on this machine"
+    remove_stored(settings)
+    assert folder.current() is None
+
+
+@pytest.mark.parametrize("place", ["disk", "object store"])
 def test_a_second_installation_is_refused(place: str, server: ObjectStoreServer, tmp_path: Path) -> None:
     storage = StorageSettings(checkpoints=f"file:{tmp_path}/shared") if place == "disk" else server.settings("claimed")
     mine, theirs = (settings_in(tmp_path, storage, name) for name in ("mine", "theirs"))
@@ -166,6 +199,16 @@ def test_a_store_that_is_away_is_to_be_tried_again(server: ObjectStoreServer, tm
     finally:
         server.wire.mend()
     assert state_file.load(note, int) == 1
+
+
+def test_a_slow_store_answers_late(server: ObjectStoreServer, tmp_path: Path) -> None:
+    note = stored_folder(settings_in(tmp_path, server.settings("slow")), JOB) / "note.json"
+    server.wire.slow_down(1.0)
+    try:
+        state_file.write(note, int, 1)
+        assert state_file.load(note, int) == 1
+    finally:
+        server.wire.mend()
 
 
 def test_a_write_that_loses_its_connection_half_way_changes_nothing(server: ObjectStoreServer, tmp_path: Path) -> None:

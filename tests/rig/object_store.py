@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
@@ -18,14 +19,22 @@ from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import accepts, free_ports
 from tocsin.project.blocks.storage_settings import StorageSettings
 
-BUCKET = "checkpoints-of-tests"
+BUCKET, KEY = "checkpoints-of-tests", "tester"
 _LONGEST_HEAD = 4096
+_KEY = re.compile(rb"Credential=([^/]+)/")
 SECRET = "hush-of-tests"
 """The key that must stand nowhere but in the file of credentials."""
+OTHER_PROFILE = "strange"
+"""Another profile in that file; nothing may use it."""
 
 
 class Wire:
-    """Passes bytes between a port and the server behind it, until it is cut."""
+    """Passes bytes between a port and the server behind it, until it is cut.
+
+    Attributes:
+        keys: the access keys that requests have come with.
+        slowness: the seconds that a request waits in which the pattern is found; None if none does.
+    """
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -33,8 +42,11 @@ class Wire:
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self.is_cut = False
+        self.keys = set[str]()
+        self.slowness: tuple[re.Pattern[bytes], float] | None = None
         self.most_bytes: int | None = None  # of one request, before the connection breaks; None for any number
         self._cut_at: tuple[re.Pattern[bytes], int] | None = None
+        self._call_at: tuple[re.Pattern[bytes], Callable[[], None]] | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -48,8 +60,16 @@ class Wire:
         """Cut as soon as a request comes that `pattern` is found in, the `nth` such; it does not reach the server."""
         self._cut_at = re.compile(pattern), nth
 
+    def call_at(self, pattern: bytes, action: Callable[[], None]) -> None:
+        """Call `action` before a request reaches the server that `pattern` is found in, the first such."""
+        self._call_at = re.compile(pattern), action
+
+    def slow_down(self, seconds: float, pattern: bytes = b"") -> None:
+        """Let each request wait that `pattern` is found in, until `mend`."""
+        self.slowness = re.compile(pattern), seconds
+
     def mend(self) -> None:
-        self.is_cut, self.most_bytes, self._cut_at = False, None, None
+        self.is_cut, self.most_bytes, self._cut_at, self.slowness = False, None, None, None
 
     def close(self) -> None:
         self.cut()
@@ -79,6 +99,9 @@ class Wire:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 passed += len(data)
+                if is_request and (begun := _KEY.findall(data)):
+                    self.keys |= {one.decode() for one in begun}
+                    self._before(data)
                 if is_request and self._is_fatal(before, data):
                     self.cut()
                     break
@@ -89,6 +112,13 @@ class Wire:
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _before(self, request: bytes) -> None:
+        if self._call_at is not None and self._call_at[0].search(request):
+            action, self._call_at = self._call_at[1], None
+            action()
+        if self.slowness is not None and self.slowness[0].search(request):
+            time.sleep(self.slowness[1])
 
     def _is_fatal(self, before: bytes, data: bytes) -> bool:
         """Return whether `data`, which follows `before` on its connection, holds the request to cut at."""
@@ -111,7 +141,8 @@ class ObjectStoreServer:
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         self.wire = Wire(port)
         self.credentials = folder / "credentials"
-        self.credentials.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
+        login = f"aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+        self.credentials.write_text(f"[default]\n{login}[{OTHER_PROFILE}]\n{login.replace(KEY, 'stranger')}")
         await_that(lambda: accepts(port), 60)
         self.files().create_dir(BUCKET)
 
@@ -134,7 +165,7 @@ class ObjectStoreServer:
             endpoint_override=self._direct,
             scheme="http",
             region="us-east-1",
-            access_key="tester",
+            access_key=KEY,
             secret_key=SECRET,
             allow_bucket_creation=True,
         )

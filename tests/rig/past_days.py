@@ -7,26 +7,29 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from bench.past import Expected, Past, land_past
 from bench.sealed import seal_past
 from tests.rig.samples.project import copy_project
-from tests.rig.waiting import await_that
+from tests.rig.waiting import await_that, patient
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
 from tocsin.history.places import Places
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
+from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime import child_process
+from tocsin.storage.stored_path import open_stored
 from tocsin.supervision.runners.job_command import job_environment
 
 WINDOWED, STEPPED = "failed_logins", "quick_failures"
@@ -61,15 +64,27 @@ def step(key: str, state: Before, event: Event) -> tuple[Before, list[StepFindin
 '''
 
 
+class HistoryStore(NamedTuple):
+    """Where history lies that is in an object store: its settings, and the file with the address of its catalogue."""
+
+    storage: StorageSettings
+    catalog_file: Path
+
+
 class PastDays:
     """An installation in `folder` whose batches run on `master`."""
 
-    def __init__(self, folder: Path, past: Past, master: str = LOCAL, **resources: Any) -> None:
-        """Land `past`; what its findings must be is `expected`."""
+    def __init__(
+        self, folder: Path, past: Past, master: str = LOCAL, store: HistoryStore | None = None, **resources: Any
+    ) -> None:
+        """Land `past`, in a `store` if one is given; what its findings must be is `expected`."""
         copy_project(folder / "project", "sources", "detectors", "expectations")
         (folder / "project" / "detectors" / f"{STEPPED}.py").write_text(_STEP, encoding="utf-8")
         spark = SparkSettings.model_validate({"master": master, "resources": resources})
         self.settings = Settings(project=folder / "project", state=folder / "state", spark=spark)
+        if store is not None:
+            kept = {"storage": store.storage, "history": HistorySettings(catalog_file=store.catalog_file)}
+            self.settings = self.settings.model_copy(update={"instance": "tests", **kept})
         self.source = read_catalog(self.settings.project).source("logins")
         self.log, self.past = folder / "log.txt", past
         self.log.touch()
@@ -79,6 +94,10 @@ class PastDays:
         """Start a program of `spark_jobs/`; `await_end` must follow, or the test process ends."""
         return self._start([sys.executable, str(here().root / "spark_jobs" / f"{program}.py"), *arguments], {})
 
+    def command(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start `tocsin WORDS...` in the same way."""
+        return self._start([str(here().venv / "bin" / "tocsin"), *words], {})
+
     def submit(self, connection: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start the same by spark-submit, as a task of Airflow does whose connection names the master `connection`."""
         address = {"conn_type": "spark", "host": connection}
@@ -87,6 +106,16 @@ class PastDays:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(address),
         }
         return self._start([str(here().airflow_venv / "bin" / "python"), str(_TASK), program, *arguments], airflow)
+
+    def ask(self, *words: str) -> tuple[int, str]:
+        """Run `tocsin WORDS...`; its exit code, and its standard output."""
+        command = [str(here().venv / "bin" / "tocsin"), *words]
+        environment = job_environment(self.settings, find_java().home)
+        with self.log.open("ab") as log:
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=log, timeout=patient(_SECONDS), check=False
+            )
+        return done.returncode, done.stdout.decode()
 
     def await_end(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until it has ended well."""
@@ -112,7 +141,8 @@ class PastDays:
 
     def true_rows(self) -> list[Row]:
         """List the same of an installation whose days were not sealed by Spark."""
-        other = self.settings.model_copy(update={"state": self.settings.state.with_name("truth")})
+        on_disk = {"storage": StorageSettings(), "history": HistorySettings()}
+        other = self.settings.model_copy(update={"state": self.settings.state.with_name("truth"), **on_disk})
         seal_past(other, self.source, self.past)
         return _rows(other, self.source)
 
@@ -137,6 +167,7 @@ def _rows(settings: Settings, source: Source) -> list[Row]:
     for day, version in published_days(settings, source).items():
         for path in paths(places, day, version):
             bucket = int(path.name.split("_")[1].split(".")[0])
-            table = pq.read_table(path, columns=list(_COLUMNS), partitioning=None)
+            with open_stored(path) as file:
+                table = pq.read_table(file, columns=list(_COLUMNS))
             rows += zip([bucket] * table.num_rows, *(table[name].to_pylist() for name in _COLUMNS), strict=True)
     return sorted(rows)

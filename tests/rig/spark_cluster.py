@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import accepts, free_ports
@@ -22,10 +23,13 @@ CORES = 6
 
 
 class SparkCluster:
-    """A master that keeps its applications over a restart, and workers; all end with the test process (Linux)."""
+    """A master that keeps its applications over a restart, and workers; all end with the test process (Linux).
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = CORES) -> None:
-        self._folder, self._java, self._cores = folder, find_java().home, cores
+    For the workers, and their executors, the folder `hidden` is empty, as it is on a machine that does not share it.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = CORES, hidden: Path | None = None) -> None:
+        self._folder, self._java, self._cores, self._hidden = folder, find_java().home, cores, hidden
         self._port, self._page = free_ports(2)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._workers = [f"worker-{number}" for number in range(workers)]
@@ -108,16 +112,30 @@ class SparkCluster:
             "SPARK_MASTER_OPTS": f"{recovery}{self._folder / 'recovery'}",
             "PYTHONPATH": "",
         }
-        command = [*child_process.prefix(), str(spark / "bin" / "spark-class"), program, *options]
+        hiding = [] if self._hidden is None or name == "master" else _hiding(self._hidden)
+        command = [*child_process.prefix(), *hiding, str(spark / "bin" / "spark-class"), program, *options]
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
-@contextlib.contextmanager
-def spark_cluster(folder: Path, workers: int = 2, cores: int = CORES) -> Iterator[SparkCluster]:
-    """Run a cluster in `folder` for the block; each worker declares so many `cores`."""
+def _hiding(folder: Path) -> list[str]:
+    """Give the words before a command for which `folder` is empty: it has a list of mounts of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = SparkCluster(folder, workers, cores)
+    own = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    tried = subprocess.run([*own, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+        give_up(f"a folder cannot be hidden here (root may): {tried.stderr.strip()}")
+    return [*own, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
+
+
+@contextlib.contextmanager
+def spark_cluster(
+    folder: Path, workers: int = 2, cores: int = CORES, hidden: Path | None = None
+) -> Iterator[SparkCluster]:
+    """Run a cluster in `folder` for the block; each worker declares so many `cores`, and finds `hidden` empty."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = SparkCluster(folder, workers, cores, hidden)
     try:
         cluster.start()
         yield cluster
