@@ -5,6 +5,7 @@ What Spark makes of it while nothing breaks is in `test_history.py` and `test_pa
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import LOGINS, events, landed, sealed
 from tests.rig.sink_servers import emptied, running
-from tests.rig.spark_cluster import spark_cluster
 from tests.rig.waiting import patient
 from tocsin.alerts.evidence.event_search import EventSearch, find_events
 from tocsin.history.care import roll_back, verify
@@ -33,9 +33,7 @@ from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.project.settings import Settings
-from tocsin.project.validation import LEAST_MEMORY
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime.process_exit import ExitCode
@@ -128,6 +126,26 @@ def test_landing_that_loses_its_connection_half_way_has_landed_nothing(
 
 
 @pytest.mark.long
+def test_landing_takes_its_time_in_a_slow_store_and_lands_nothing_in_one_that_denies(
+    server: ObjectStoreServer, settings: Settings
+) -> None:
+    landed(settings, "r1", 5)
+    server.wire.slow_down(2)
+    landed(settings, "r2", 5, at=5)
+    server.wire.mend()
+    server.deny()
+    try:
+        with pytest.raises(
+            ConfigError, match=r"storage.history: the store (denies access|does not know the access key)"
+        ):
+            landed(settings, "r3", 5, at=10)
+    finally:
+        server.allow()
+    assert [entry.run for entry in read_ledger(Places.of(settings, "logins")).entries] == ["r1", "r2"]
+    assert len(objects(server, settings, "landing")) == 2
+
+
+@pytest.mark.long
 def test_a_version_whose_publication_is_cut_off_does_not_count(server: ObjectStoreServer, settings: Settings) -> None:
     """After each number of bytes, that is in each of its requests."""
     landed(settings, "r1", 5)
@@ -195,7 +213,9 @@ def test_a_seal_that_is_cut_off_publishes_nothing_and_the_next_one_finishes(
         assert published_days(settings, LOGINS)[DAY].version == "v1"
         assert [one.state for one in list_days(settings, LOGINS)] == [DayState.OUTDATED]
         assert verify(settings, LOGINS, checksums=True) == []
+    server.wire.slow_down(2, rb"^PUT ")
     code, said = seal_with_spark(settings)
+    server.wire.mend()
     assert code in (ExitCode.OK, ExitCode.WARNED), said[-3000:]
     version = published_days(settings, LOGINS)[DAY]
     assert version.facts.rows == 30
@@ -205,16 +225,25 @@ def test_a_seal_that_is_cut_off_publishes_nothing_and_the_next_one_finishes(
 
 
 @pytest.mark.long
-def test_executors_of_a_cluster_seal_into_the_store_and_read_it(settings: Settings, tmp_path: Path) -> None:
+def test_a_seal_in_a_store_that_denies_or_hangs_says_so_and_publishes_nothing(
+    server: ObjectStoreServer, settings: Settings
+) -> None:
+    """Both begin while a task writes."""
     declare_logins(settings)
     landed(settings, "r1", events(30, users=3))
-    with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
-        resources = ResourceSettings(executors=1, cores=2, memory=LEAST_MEMORY)
-        spark = SparkSettings(master=cluster.master, resources=resources)
-        code, said = seal_with_spark(settings.model_copy(update={"spark": spark}))
-        assert cluster.log("worker-0").count("Asked to launch executor") == 1
-    assert code in (ExitCode.OK, ExitCode.WARNED), said[-3000:]
-    assert published_days(settings, LOGINS)[DAY].facts.rows == 30
+    server.wire.slow_down(60, rb"PUT \S+/attempt_\S+/part-")
+    code, said = seal_with_spark(settings)
+    server.wire.mend()
+    assert code == ExitCode.FAILED, said[-3000:]
+    assert "the object store did not answer" in said
+    server.wire.call_at(rb"PUT \S+/attempt_\S+/part-", server.deny)
+    try:
+        code, said = seal_with_spark(settings)
+    finally:
+        server.allow()
+    assert code == ExitCode.MISCONFIGURED, said[-3000:]
+    assert re.search("storage.history: the store (denies access|does not know the access key)", said), said[-3000:]
+    assert published_days(settings, LOGINS) == {}
     assert verify(settings, LOGINS, checksums=True) == []
 
 

@@ -93,6 +93,23 @@ def test_a_store_that_is_cut_off_in_mid_write_is_waited_for(live: LiveJob, serve
     live.job.await_truth(live.topic.truth)
 
 
+def test_a_slow_store_makes_findings_late_and_one_that_hangs_is_waited_for(
+    live: LiveJob, server: ObjectStoreServer
+) -> None:
+    live.await_live()
+    server.wire.slow_down(1.0)  # each of the forty requests of a batch
+    find_burst(live, "slowly", 120)
+    await_batches(live, 1)
+    live.topic.burst("in-time", 60, moment=datetime.now(UTC))
+    live.job.await_report(lambda r: r.state is JobState.RUNNING)
+    server.wire.slow_down(60.0)
+    live.topic.burst("hanging", 60, moment=datetime.now(UTC))
+    live.job.await_report(lambda r: r.state is JobState.WAITING and "object store" in r.reason)
+    server.wire.mend()
+    live.await_live()
+    live.job.await_truth(live.topic.truth)
+
+
 def test_another_installation_is_refused(live: LiveJob, server: ObjectStoreServer) -> None:
     job = live.job
     own, state = job.settings, job.settings.state.with_name("other-state")
