@@ -19,7 +19,7 @@ from tocsin.model.table import FROM, TableSpec
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.storage.job_folders import TABLES, folder_at
-from tocsin.storage.stored_path import StoredPath, find_all, remove_tree
+from tocsin.storage.stored_path import StoredPath, find_all, read_each, remove_tree
 from tocsin.tables.published_table import PublishedRows, TableFolder, arrow_schema, read_rows_of, write_rows
 
 if TYPE_CHECKING:
@@ -159,10 +159,10 @@ class DatedVersions:
     def _by_day(self) -> dict[date, DatedVersion]:
         if self._known is None:
             try:
-                notes = [state_file.load(path, DatedVersion) for path in self._root.glob(f"*/{_NOTE}")]
+                read = read_each(_read_note, find_all(self._root, "[0-9]*"), self._root)
             except (OSError, ValidationError) as error:
                 raise TransientError(f"{self._root}: {error}") from error
-            self._known = {version.day: version for version in notes}
+            self._known = {version.day: version for version in read if version is not None}
         return self._known
 
     def _holds_from(self, day: date, now: datetime) -> datetime:
@@ -171,6 +171,13 @@ class DatedVersions:
         if self._folder.current() is None or (known and day < known[0].day):
             return _begin(day)
         return max(_begin(day), now + self._spec.settle - self._spec.punctual)
+
+
+def _read_note(folder: StoredPath) -> DatedVersion | None:
+    try:
+        return state_file.load(folder / _NOTE, DatedVersion)
+    except FileNotFoundError:  # what a crash left
+        return None
 
 
 def _begin(day: date) -> datetime:
