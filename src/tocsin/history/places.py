@@ -10,6 +10,9 @@
       refused/<source>/<run>.jsonl                                   rows of imported files that cannot be used
       tables/<source>/metadata/...                                   of the Iceberg table
       catalog.db                                                     the Iceberg catalogue, unless a setting says else
+
+Beside them lie, if `storage.history` is set, `versions/` of `tocsin.tables.dated_versions`; and while a batch runs on a
+cluster, `scratch/` of `tocsin.history.spark.shared_scratch`.
 """
 
 from __future__ import annotations
