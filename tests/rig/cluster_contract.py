@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +15,15 @@ import pytest
 from tests.rig.kube_client import CONFIG_MAPS, PODS, SECRETS, SETS, KubeClient
 from tests.rig.played_node import PlayedNode
 from tests.rig.waiting import await_that
+from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
 from tocsin.supervision.job_states import Condition, Desired, Pace, Start
+from tocsin.supervision.runners import cluster_api
+from tocsin.supervision.runners.cluster_api import ClusterApi, Kind, Object
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
+from tocsin.supervision.runners.job_pod import Slot, objects_of, slot_names
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch, Process
 from tocsin.supervision.supervisor import Charge, Supervisor
@@ -44,12 +49,19 @@ ENDING = (
 
 @dataclass
 class Cluster:
-    """A cluster to try: an account that may do all, the runner of an installation, and the node."""
+    """A cluster to try: an account that may do all, the runner of an installation, and the node.
+
+    Attributes:
+        refusing: takes a right from the runner's account, named by verb and plural, for the time of a `with` block.
+        away: lets the API end for that time.
+    """
 
     admin: KubeClient
     settings: Settings
     node: PlayedNode
     new_runner: Callable[[Settings], ClusterRunner]
+    refusing: Callable[[str, str], AbstractContextManager[None]]
+    away: Callable[[], AbstractContextManager[None]]
 
     def __post_init__(self) -> None:
         self.runner = self.new_runner(self.settings)
@@ -79,6 +91,12 @@ class Cluster:
         """Change the one StatefulSet, as `kubectl edit` does."""
         (made,) = self.admin.items(SETS)
         self.admin.ask("PATCH", f"{SETS}/{made['metadata']['name']}", {"spec": spec})
+
+    def evict(self, pod: Any) -> None:
+        """Evict a pod through the API, as `kubectl drain` does."""
+        name = {"metadata": {"name": pod["metadata"]["name"]}, "deleteOptions": {"gracePeriodSeconds": 1}}
+        path = f"{PODS}/{pod['metadata']['name']}/eviction"
+        self.admin.ask("POST", path, {"apiVersion": "policy/v1", "kind": "Eviction", **name})
 
     def names(self) -> list[str]:
         """Name all that is in the namespace of ours."""
@@ -151,14 +169,31 @@ class ClusterContract:
         with pytest.raises(OSError, match="two processes of detector:failed_logins are in the cluster already"):
             cluster.runner.start(cluster.launch(SLEEP, "v3"))
 
-    def test_a_deleted_pod_comes_again_and_runs(self, cluster: Cluster) -> None:
+    def test_an_evicted_pod_comes_again_and_runs(self, cluster: Cluster) -> None:
         process = cluster.start(SLEEP)
         (pod,) = cluster.admin.items(PODS)
-        cluster.admin.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", {"gracePeriodSeconds": 1})
+        cluster.evict(pod)
         uid = pod["metadata"]["uid"]
         await_that(lambda: {one["metadata"]["uid"] for one in cluster.admin.items(PODS)} - {uid}, 60)
         await_that(lambda: cluster.runner.logs(JOB, 1) == ["up"], 60)
         assert cluster.runner.list() == [process]
+
+    def test_a_pod_that_its_node_fails_for_want_of_room_runs_once_again(self, cluster: Cluster) -> None:
+        """The controller makes the pod anew, and the supervisor may see the failed one before: never two run."""
+        supervisor = self._supervisor(cluster, {"v1": OBEDIENT})
+        good = {JOB: Desired("v1", beats=False)}
+        self._tick_until(supervisor, good, lambda: cluster.runner.logs(JOB, 1) == ["up"])
+        (pod,) = cluster.admin.items(PODS)
+        cluster.node.evict(pod)
+
+        def is_replaced() -> bool:
+            (*others,) = cluster.admin.items(PODS)
+            assert len(others) <= 1
+            there = {one["metadata"]["uid"] for one in others}
+            return bool(there - {pod["metadata"]["uid"]}) and cluster.runner.logs(JOB, 1) == ["up"]
+
+        self._tick_until(supervisor, good, is_replaced)
+        assert self._running(cluster) == ["v1"]
 
     def test_a_manifest_that_somebody_has_changed_is_told(self, cluster: Cluster) -> None:
         process = cluster.start(SLEEP)
@@ -167,6 +202,113 @@ class ClusterContract:
         await_that(lambda: [one.altered for one in cluster.runner.list()] == [True])
         cluster.runner.stop(process)
         cluster.await_gone()
+
+    def test_what_somebody_has_restarted_by_hand_is_told(self, cluster: Cluster) -> None:
+        """As `kubectl rollout restart` does; on a real API the controller then replaces the pod, one at a time."""
+        process = cluster.start(OBEDIENT)
+        cluster.alter(template={"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}})
+        assert [(one.pid, one.altered) for one in cluster.runner.list()] == [(process.pid, True)]
+
+    def test_a_deletion_that_comes_late_spares_what_has_the_name_by_then(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The API answers it with 409: the uid is that of another object."""
+        old = cluster.start(OBEDIENT)
+        (made,) = cluster.admin.items(SETS)
+        cluster.runner.stop(old)
+        cluster.await_gone()
+        new = cluster.start(OBEDIENT)
+        with monkeypatch.context() as late:
+            late.setattr(ClusterApi, "list", lambda *_: [made])
+            cluster.runner.stop(old)
+        assert cluster.runner.list() == [new]
+        (there,) = cluster.admin.items(SETS)
+        assert there["metadata"]["name"] == made["metadata"]["name"]
+
+    def test_a_name_that_somebody_has_taken_is_said_and_left_to_him(self, cluster: Cluster) -> None:
+        launch = cluster.launch(SLEEP)
+        name = slot_names(launch.labels)[0]
+        theirs = dict(objects_of(launch, cluster.settings, Slot(name=name, number=1)).stateful_set)
+        theirs |= {"metadata": {"name": name}, "spec": {**theirs["spec"], "replicas": 0}}
+        cluster.admin.ask("POST", SETS, theirs)
+        with pytest.raises(OSError, match=f'409 statefulsets.* "{name}" already exists'):
+            cluster.runner.start(launch)
+        assert cluster.runner.list() == []
+        assert cluster.names() == [name]
+        cluster.admin.ask("DELETE", f"{SETS}/{name}")
+
+    def test_what_the_account_may_not_create_leaves_nothing(self, cluster: Cluster) -> None:
+        with cluster.refusing("create", "secrets"):
+            with pytest.raises(OSError, match=r'403 secrets is forbidden: User .* cannot create resource "secrets"'):
+                cluster.runner.start(cluster.launch(SLEEP))
+            cluster.await_gone()
+        await_that(lambda: cluster.names() == [])
+
+    def test_a_stop_that_is_refused_leaves_the_process_listed(self, cluster: Cluster) -> None:
+        process = cluster.start(SLEEP)
+        with cluster.refusing("delete", "statefulsets"):
+            cluster.runner.stop(process)
+            assert cluster.runner.list() == [process]
+
+    @pytest.mark.parametrize("plural", ["statefulsets", "pods"])
+    def test_a_right_that_is_lost_and_comes_back_costs_no_process(self, cluster: Cluster, plural: str) -> None:
+        supervisor = self._supervisor(cluster, {"v1": OBEDIENT, "v2": OBEDIENT})
+        good, changed = ({JOB: Desired(spec, beats=False)} for spec in ("v1", "v2"))
+        self._tick_until(supervisor, good, lambda: self._running(cluster) == ["v1"])
+        before = cluster.runner.list()
+        with cluster.refusing("list", plural):
+            with pytest.raises(TransientError, match=rf"403 {plural}[.a-z]* is forbidden"):
+                cluster.runner.list()
+            for desired in (changed, {}):
+                assert supervisor.tick(desired) == [], "what runs is not known, so nothing is stopped or started"
+        assert cluster.runner.list() == before
+        self._tick_until(supervisor, changed, lambda: self._running(cluster) == ["v2"])
+
+    def test_an_api_that_dies_and_comes_back_costs_no_process(self, cluster: Cluster) -> None:
+        supervisor = self._supervisor(cluster, {"v1": OBEDIENT, "v2": OBEDIENT})
+        good = {JOB: Desired("v1", beats=False)}
+        self._tick_until(supervisor, good, lambda: cluster.runner.logs(JOB, 1) == ["up"])
+        (process,) = cluster.runner.list()
+        with cluster.away():
+            with pytest.raises(TransientError, match="Kubernetes does not answer"):
+                cluster.runner.list()
+            for desired in (good, {JOB: Desired("v2", beats=False)}, {}):
+                assert supervisor.tick(desired) == [], "what runs is not known, so nothing is stopped or started"
+            cluster.runner.stop(process)  # is an error in the log alone
+            assert cluster.runner.logs(JOB, 1) == ["up"], "from the state folder"
+        supervisor.tick(good)
+        assert cluster.runner.list() == [process]
+        assert supervisor.pasts()[JOB].failures == ()
+
+    def test_one_that_ends_while_the_api_is_away_is_told_afterwards(self, cluster: Cluster) -> None:
+        code = "import pathlib, sys, time; print('up', flush=True)\n"
+        code += "while not pathlib.Path('go').exists(): time.sleep(0.1)\nsys.exit(7)"
+        cluster.start(code)
+        with cluster.away():
+            (cluster.folder / "go").touch()
+            time.sleep(1)
+        await_that(lambda: [one.leader for one in cluster.runner.list()] == [False])
+        assert cluster.runner.exit_code(JOB) == 7
+
+    def test_a_start_that_the_api_leaves_half_done_is_begun_anew(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The StatefulSet is there and its ConfigMap is not, so that its pod would wait for good."""
+        supervisor = self._supervisor(cluster, {"v1": OBEDIENT})
+        good = {JOB: Desired("v1", beats=False)}
+        create = ClusterApi.create
+
+        def create_and_die(api: ClusterApi, kind: Kind, body: Object) -> Object:
+            if kind is cluster_api.CONFIG_MAPS:
+                outage.enter_context(cluster.away())
+            return create(api, kind, body)
+
+        with ExitStack() as outage, monkeypatch.context() as dying:
+            dying.setattr(ClusterApi, "create", create_and_die)
+            supervisor.tick(good)
+        assert [one.split("-")[1] for one in cluster.names()] == ["detector"] * len(cluster.names()) != []
+        self._tick_until(supervisor, good, lambda: cluster.runner.logs(JOB, 1) == ["up"])
+        assert self._running(cluster) == ["v1"]
 
     def test_a_pod_without_its_stateful_set_is_listed_as_a_rest(self, cluster: Cluster) -> None:
         process = cluster.start(SLEEP)

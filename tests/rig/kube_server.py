@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.rig.certificates import write_certificate
+from tests.rig.go_programs import build
 from tests.rig.kube_client import KubeClient, Refused
 from tests.rig.played_node import NODE, PlayedNode
 from tests.rig.waiting import await_that
@@ -27,35 +27,18 @@ from tocsin.dev.servers.ports import free_ports
 VERSION = "1.37.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager")
 ADMIN = "admin-token"
-_CONTROLLERS = "statefulset-controller,garbage-collector-controller,serviceaccount-controller,namespace-controller"
+_CONTROLLERS = ",".join(
+    f"{one}-controller" for one in ("statefulset", "garbage-collector", "serviceaccount", "namespace", "resourcequota")
+)
 
 
-def build(folder: Path) -> None:
-    """Build the programs into `folder`, unless they are there: seven minutes of one core, and 2 GB of Go's caches.
+def build_servers(folder: Path) -> None:
+    """Build the programs into `folder`, unless they are there: seven minutes of two cores.
 
     Raises:
         CalledProcessError: a module cannot be had, or does not compile.
     """
-    if all((folder / program).exists() for program in PROGRAMS):
-        return
-    source = folder / "source"
-    source.mkdir(parents=True, exist_ok=True)
-    found = _go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{VERSION}")
-    asked = Path(json.loads(found)["GoMod"]).read_text(encoding="utf-8")
-    # Modules of its own tree are asked for as v0.0.0, and published as v0.<minor>.<patch>.
-    staged = re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", asked, re.MULTILINE)
-    needed = re.findall(r"^\s*([\w.-]+\.[\w.-]+/\S+ v(?!0\.0\.0$)\S+)", asked, re.MULTILINE)
-    (minor,) = re.findall(r"^go (\S+)$", asked, re.MULTILINE)
-    lines = [f"require k8s.io/kubernetes v{VERSION}", *(f"require {one}" for one in needed)]
-    lines += [f"replace {one} => {one} v0.{VERSION.partition('.')[2]}" for one in staged]
-    (source / "go.mod").write_text("\n".join(("module server", f"go {minor}", *lines, "")), encoding="utf-8")
-    _go(source, "build", "-mod=mod", "-o", f"{folder}/", *(f"k8s.io/kubernetes/cmd/{one}" for one in PROGRAMS))
-
-
-def _go(folder: Path, *arguments: str) -> str:
-    environment = {**os.environ, "CGO_ENABLED": "0"}
-    done = subprocess.run(["go", *arguments], cwd=folder, env=environment, check=True, stdout=subprocess.PIPE)
-    return done.stdout.decode()
+    build(folder, "k8s.io/kubernetes", VERSION, [f"cmd/{program}" for program in PROGRAMS])
 
 
 class KubeServer:
@@ -63,7 +46,7 @@ class KubeServer:
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder = programs, folder
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         etcd, self._peers, self._port, self._controllers = free_ports(4)
         self._etcd = f"http://127.0.0.1:{etcd}"
         self.url = f"https://127.0.0.1:{self._port}"
@@ -83,14 +66,26 @@ class KubeServer:
         self.node.__exit__()
         self._logs.shutdown()
         self._logs.server_close()
-        for process in reversed(self._processes):
+        processes = [*reversed(self._processes.values())]
+        for process in processes:
             process.terminate()
-        for process in reversed(self._processes):
+        for process in processes:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Kill the API server, and start it again after the `with` block; all else runs on."""
+        api = self._processes[PROGRAMS[0]]
+        api.kill()
+        api.wait()
+        try:
+            yield
+        finally:
+            self._run_api()
 
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(encoding="utf-8")
@@ -99,13 +94,13 @@ class KubeServer:
         self._folder.mkdir(parents=True)
         threading.Thread(target=self._logs.serve_forever, args=(0.05,), daemon=True).start()
         etcd = shutil.which("etcd")
-        assert etcd is not None, "etcd is missing; on Debian: apt install etcd-server"
+        assert etcd is not None, "etcd is missing; run: make setup-k8s"
         peers = f"http://127.0.0.1:{self._peers}"
         self._run("etcd", [etcd, f"--data-dir={self._folder / 'etcd'}", f"--listen-client-urls={self._etcd}",
             f"--advertise-client-urls={self._etcd}", f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"])  # fmt: skip
-        self._run(PROGRAMS[0], [str(self._programs / PROGRAMS[0]), *self._api_options()])
-        await_that(lambda: _answers(lambda: self.admin.ask("GET", "/api/v1/namespaces/default")), 90)
+        self._api = [str(self._programs / PROGRAMS[0]), *self._api_options()]
+        self._run_api()
         self._run(PROGRAMS[1], [str(self._programs / PROGRAMS[1]), *self._controller_options()])
         addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
         endpoints = {"kubeletEndpoint": {"Port": self._logs.server_port}}
@@ -114,9 +109,13 @@ class KubeServer:
         self.admin.ask("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": status})
         self.node.__enter__()
 
+    def _run_api(self) -> None:
+        self._run(PROGRAMS[0], self._api)
+        await_that(lambda: _answers(lambda: self.admin.ask("GET", "/readyz")), 90)
+
     def _run(self, name: str, command: Sequence[str]) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder))
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
 
     def _api_options(self) -> list[str]:
         private, public = _write_keys(self._folder)

@@ -13,7 +13,8 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from tests.rig.played_node import PlayedNode
 
 _PATH = re.compile(r"^/api(?:s/apps)?/v1/namespaces/tocsin/(?P<plural>\w+)(?:/(?P<name>[\w.-]+))?(?:/(?P<sub>\w+))?$")
 _FAR = "9999-01-01T00:00:00Z"
+_VERBS = {"GET": "list", "POST": "create", "DELETE": "delete"}
+_ENDED = ("Succeeded", "Failed")
 
 
 class PlayedKubernetes:
@@ -32,8 +35,8 @@ class PlayedKubernetes:
     def __init__(self, folder: Path) -> None:
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._lock = threading.RLock()
-        self.refused: set[tuple[str, str]] = set()
-        """Method and plural of what is answered with 403."""
+        self._refused: set[tuple[str, str]] = set()
+        self.is_away = False
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self.client = KubeClient(f"http://127.0.0.1:{self._server.server_port}", "node")
         self.node = PlayedNode(self.client, folder)
@@ -48,6 +51,20 @@ class PlayedKubernetes:
         self._server.shutdown()
         self._server.server_close()
 
+    @contextmanager
+    def refusing(self, verb: str, plural: str) -> Iterator[None]:
+        """Answer with 403 what somebody else than the node asks, as without that right."""
+        self._refused.add((verb, plural))
+        yield
+        self._refused.discard((verb, plural))
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Take requests and answer none."""
+        self.is_away = True
+        yield
+        self.is_away = False
+
     def answer(self, method: str, path: str, body: Any, token: str) -> tuple[int, Any]:
         """Answer one request with a status, and an object or the text of a log."""
         url = urlsplit(path)
@@ -56,8 +73,9 @@ class PlayedKubernetes:
             return _status(404, "no such path")
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         plural, name, sub = match["plural"], match["name"], match["sub"]
-        if (method, plural) in self.refused and token != "node":
-            return _status(403, f'{plural} is forbidden: User "jobs" cannot {method.lower()} {plural}')
+        verb = _VERBS.get(method, "")
+        if (verb, plural) in self._refused and token != "node":
+            return _status(403, f'{plural} is forbidden: User "jobs" cannot {verb} resource "{plural}"')
         with self._lock:
             found = self._do(method, (plural, name, sub), body, query)
             self._control()
@@ -77,14 +95,14 @@ class PlayedKubernetes:
             return _status(404, f'{plural} "{name}" not found')
         if sub == "log":
             return self._log(name, query)
+        if method == "DELETE" or sub == "eviction":
+            return self._delete(plural, one, (body or {}).get("deleteOptions", body or {}))
         if method == "POST":  # a binding
             one["spec"]["nodeName"] = body["target"]["name"]
         elif method == "PATCH":
             before = copy.deepcopy(one.get("spec"))
             _merge(one, body)
             one["metadata"]["generation"] += one.get("spec") != before
-        elif method == "DELETE":
-            return self._delete(plural, one, body or {})
         return 200, copy.deepcopy(one)
 
     def _create(self, plural: str, body: Any) -> tuple[int, Any]:
@@ -104,7 +122,7 @@ class PlayedKubernetes:
             return _status(409, "the UID in the precondition does not match")
         if plural == "pods":
             grace = options.get("gracePeriodSeconds", one["spec"].get("terminationGracePeriodSeconds", 30))
-            if grace == 0:
+            if grace == 0 or one.get("status", {}).get("phase") in _ENDED:
                 del self._objects[plural, own["name"]]
             else:
                 shorter = min(grace, own.get("deletionGracePeriodSeconds", grace))
@@ -146,7 +164,7 @@ class PlayedKubernetes:
             template = copy.deepcopy(one["spec"]["template"])
             metadata = {**template["metadata"], "name": f"{name}-0", "ownerReferences": [{"uid": own["uid"]}]}
             self._create("pods", {"metadata": metadata, "spec": template["spec"]})
-        elif not wanted and pod is not None and not _is_going(pod):
+        elif pod is not None and not _is_going(pod) and not (wanted and _is_sound(pod)):
             self._delete("pods", pod, {})
         elif _is_going(one) and pod is None:
             del self._objects["statefulsets", name]
@@ -154,6 +172,10 @@ class PlayedKubernetes:
 
 def _is_going(one: Any) -> bool:
     return "deletionTimestamp" in one["metadata"]
+
+
+def _is_sound(pod: Any) -> bool:
+    return pod.get("status", {}).get("phase") not in _ENDED
 
 
 def _merge(one: dict[str, Any], patch: Any) -> None:
@@ -174,6 +196,9 @@ def _handler_of(cluster: PlayedKubernetes) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            if cluster.is_away:
+                self.close_connection = True
+                return
             code, found = cluster.answer(self.command, self.path, body, token)
             data = (found if isinstance(found, str) else json.dumps(found)).encode()
             self.send_response(code)

@@ -29,6 +29,7 @@ class PlayedNode:
     def __init__(self, client: KubeClient, folder: Path) -> None:
         self._client, self._folder = client, folder
         self._running: dict[str, _Container] = {}
+        self._evicted: set[str] = set()
         self._stop, self.is_away = threading.Event(), False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -48,6 +49,10 @@ class PlayedNode:
         run = container.restarts - 1 if previous else container.restarts
         text = container.log(run).read_text(encoding="utf-8")
         return "\n".join(text.splitlines()[-lines:]) + "\n" if text else ""
+
+    def evict(self, pod: Any) -> None:
+        """End a pod and leave it as failed, as a kubelet does that runs short of memory or disk."""
+        self._evicted.add(pod["metadata"]["uid"])
 
     def _run(self) -> None:
         while not self._stop.wait(0.05):
@@ -87,21 +92,28 @@ class PlayedNode:
         container = _Container(name, command, environment, own.get("workingDir"), folder)
         container.begin()
         self._running[pod["metadata"]["uid"]] = container
-        self._report(pod, container.status(), "Running")
+        self._tell(pod, container)
 
     def _follow(self, pod: Any, container: _Container) -> None:
         since = pod["metadata"].get("deletionTimestamp")
+        if pod["metadata"]["uid"] in self._evicted:
+            container.kill()
+            return self._report(pod, container.status(), "Failed", reason="Evicted")
         if since and not container.is_ended:
             container.stop(float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
-        if not container.is_ended:
-            return
-        if since:
+        if container.is_ended and since:
             container.kill()
             self._report(pod, container.status(), "Succeeded")
-            self._remove(pod)
-        else:
+            return self._remove(pod)
+        if container.is_ended:
             container.restart()
-            self._report(pod, container.status(), "Running")
+        if not container.is_told:
+            self._tell(pod, container)
+
+    def _tell(self, pod: Any, container: _Container) -> None:
+        """Report a container that runs; again and again while the API is away, as a kubelet does."""
+        self._report(pod, container.status(), "Running")
+        container.is_told = True
 
     def _remove(self, pod: Any) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
@@ -129,10 +141,10 @@ class PlayedNode:
         found = self._client.ask("GET", f"{SECRETS}/{name}").get("data") or {}
         return {key: base64.b64decode(value) for key, value in found.items()}
 
-    def _report(self, pod: Any, status: Any, phase: str) -> None:
+    def _report(self, pod: Any, status: Any, phase: str, **more: str) -> None:
         own = {"name": "job", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, **status}
         path = f"{PODS}/{pod['metadata']['name']}/status"
-        self._client.ask("PATCH", path, {"status": {"phase": phase, "containerStatuses": [own]}})
+        self._client.ask("PATCH", path, {"status": {"phase": phase, "containerStatuses": [own], **more}})
 
 
 class _Container:
@@ -141,7 +153,7 @@ class _Container:
     def __init__(
         self, pod: str, command: list[str], environment: dict[str, str], directory: str | None, folder: Path
     ) -> None:
-        self.pod, self.restarts = pod, 0
+        self.pod, self.restarts, self.is_told = pod, 0, False
         self._command, self._environment, self._directory, self._folder = command, environment, directory, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._kill_at = ""
@@ -174,6 +186,7 @@ class _Container:
         self.kill()
         self._last = self._ended()
         self.restarts += 1
+        self.is_told = False
         self.begin()
 
     def stop(self, seconds: float) -> None:

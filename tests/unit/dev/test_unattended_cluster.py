@@ -38,8 +38,8 @@ def test_the_jobs_of_a_cluster_outlive_their_supervisor(
         assert not crew.tick(start=True), "no job has reported yet"
         crew.stop()
         assert _jobs(played) == ["indexer", "notifier"]
-        played.refused.add(("GET", "statefulsets"))
-        Crew(load_settings(project), tmp_path).tick(start=False)  # whoever only looks asks no API
+        with played.refusing("list", "statefulsets"):
+            Crew(load_settings(project), tmp_path).tick(start=False)  # whoever only looks asks no API
 
 
 def test_a_real_job_is_known_by_the_number_that_it_reports(

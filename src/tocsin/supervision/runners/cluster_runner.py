@@ -48,6 +48,7 @@ class ClusterRunner:
         self._settings, self._instance = settings, instance_of(settings)
         self._api = api or ClusterApi(settings.runner)
         self._pods: Sequence[Object] = ()
+        self._halves: set[int] = set()  # starts without a ConfigMap or Secret, whose pod would wait for good
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. Refused while two processes of the job are there."""
@@ -66,6 +67,7 @@ class ClusterRunner:
             self._api.create(cluster_api.CONFIG_MAPS, owned(objects.environment, made))
             self._api.create(cluster_api.SECRETS, owned(objects.secrets, made))
         except ClusterError:
+            self._halves.add(slot.number)
             with contextlib.suppress(ClusterError):
                 self._delete(made)
             raise
@@ -83,12 +85,12 @@ class ClusterRunner:
             log.error("stop failed", of=process.labels.job, pid=process.pid, error=str(error))
 
     def list(self) -> list[Process]:
-        """See `Runner.list`. Without its leader is a pod whose job has ended, or whose StatefulSet is gone."""
+        """See `Runner.list`. Without its leader is a pod whose job has ended, or of which an object is missing."""
         made = {_number(one): one for one in self._api.list(STATEFUL_SETS, self._labels())}
         self._pods = self._api.list(PODS, self._labels())
         pods = {_number(pod): pod for pod in self._pods}
         found = [
-            _process(one, leader=not _is_left(pods.get(number)), altered=_is_altered(one))
+            _process(one, leader=not self._is_left(number, pods.get(number)), altered=_is_altered(one))
             for number, one in made.items()
         ]
         found += [_process(pod, leader=_is_going(pod)) for number, pod in pods.items() if number not in made]
@@ -121,6 +123,13 @@ class ClusterRunner:
 
     def _labels(self, number: int | None = None) -> dict[str, str]:
         return {INSTANCE: self._instance} | ({} if number is None else {PROCESS: str(number)})
+
+    def _is_left(self, number: int, pod: Object | None) -> bool:
+        """Return whether the job in `pod` has ended, or cannot begin.
+
+        A pod that is not there yet will come; one that goes is on its way.
+        """
+        return number in self._halves or (pod is not None and not _is_going(pod) and _end(pod) is not None)
 
     def _delete(self, made: Object) -> None:
         """Delete a StatefulSet; it stays until its pod has gone."""
@@ -167,11 +176,6 @@ def _is_going(made: Object) -> bool:
 def _is_altered(made: Object) -> bool:
     """Return whether somebody has changed the spec of a StatefulSet: a deletion counts as a change, and is none."""
     return made["metadata"].get("generation", 1) != 1 and not _is_going(made)
-
-
-def _is_left(pod: Object | None) -> bool:
-    """Return whether the job in `pod` has ended; a pod that is not there yet will come, one that goes is on its way."""
-    return pod is not None and not _is_going(pod) and _end(pod) is not None
 
 
 def _status(pod: Object) -> Mapping[str, Any]:

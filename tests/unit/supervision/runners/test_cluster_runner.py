@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from tests.rig.cluster_contract import JOB, OBEDIENT, SLEEP, Cluster, ClusterContract
-from tests.rig.kube_client import PODS, SETS
+from tests.rig.cluster_contract import JOB, OBEDIENT, Cluster, ClusterContract
+from tests.rig.kube_client import PODS
 from tests.rig.played_kubernetes import PlayedKubernetes
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
@@ -17,10 +17,9 @@ from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Desired, Start
+from tocsin.supervision.job_states import Start
 from tocsin.supervision.runners.cluster_api import ClusterApi
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
-from tocsin.supervision.runners.job_pod import slot_names
 from tocsin.supervision.runners.runner import Launch
 from tocsin.supervision.supervisor import Charge, Supervisor
 
@@ -45,8 +44,10 @@ def played(tmp_path: Path) -> Iterator[PlayedKubernetes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, played: PlayedKubernetes) -> Cluster:
-    client = played.client
-    return Cluster(client, settings_of(tmp_path), played.node, lambda settings: runner_at(client.url, settings))
+    def new_runner(settings: Settings) -> ClusterRunner:
+        return runner_at(played.client.url, settings)
+
+    return Cluster(played.client, settings_of(tmp_path), played.node, new_runner, played.refusing, played.away)
 
 
 class TestPlayed(ClusterContract):
@@ -77,30 +78,6 @@ def test_a_declared_memory_that_changes_rolls_the_pod(cluster: Cluster) -> None:
     await_that(lambda: limits() == ["1125M"])
 
 
-def test_what_the_account_may_not_create_leaves_nothing(played: PlayedKubernetes, cluster: Cluster) -> None:
-    played.refused.add(("POST", "secrets"))
-    with pytest.raises(OSError, match=r"403 secrets is forbidden: User .* cannot post secrets"):
-        cluster.runner.start(cluster.launch(SLEEP))
-    cluster.await_gone()
-    assert cluster.names() == []
-
-
-def test_a_cluster_that_does_not_tell_what_runs_is_left_alone(played: PlayedKubernetes, cluster: Cluster) -> None:
-    played.refused.add(("GET", "pods"))
-    with pytest.raises(TransientError, match="403 pods is forbidden"):
-        cluster.runner.list()
-    supervisor = ClusterContract()._supervisor(cluster, {"v1": SLEEP})
-    assert supervisor.tick({JOB: Desired("v1")}) == []
-    assert cluster.names() == []
-
-
-def test_a_stop_that_is_refused_leaves_the_process_listed(played: PlayedKubernetes, cluster: Cluster) -> None:
-    process = cluster.start(SLEEP)
-    played.refused.add(("DELETE", "statefulsets"))
-    cluster.runner.stop(process)
-    assert cluster.runner.list() == [process]
-
-
 @pytest.mark.parametrize("answers", [True, False])
 def test_an_api_that_is_away_or_silent_is_said_to_be(tmp_path: Path, answers: bool) -> None:
     with socket.socket() as server:
@@ -116,16 +93,6 @@ def test_without_a_login_the_fault_names_the_setting(tmp_path: Path, monkeypatch
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"runner\.kind: no login to a Kubernetes cluster"):
         ClusterRunner(settings_of(tmp_path)).list()
-
-
-def test_a_name_that_somebody_has_taken_is_said_and_left_to_him(played: PlayedKubernetes, cluster: Cluster) -> None:
-    launch = cluster.launch(SLEEP)
-    name = slot_names(launch.labels)[0]
-    played.client.ask("POST", SETS, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {}}})
-    with pytest.raises(OSError, match=f'409 statefulsets "{name}" already exists'):
-        cluster.runner.start(launch)
-    assert cluster.runner.list() == []
-    assert cluster.names() == [name]
 
 
 def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
