@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast test-k8s setup-containers test-containers faults lint format bench lock upgrade sbom python clean
+.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast setup-k8s test-k8s setup-prometheus setup-containers test-containers faults lint format bench lock upgrade sbom python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -43,8 +43,14 @@ test-all: lint setup-s3 ## The same and the tests marked `long`: many random kil
 test-long: setup-s3 ## The tests marked `long` alone and one by one, about an hour and a half
 	@$(BIN)/pytest -m long
 
-test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (seven minutes); needs etcd
+setup-k8s: ## Install etcd for test-k8s (Debian, as root), and see that Go is there
+	@sh tests/kubernetes/setup.sh
+
+test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (ten minutes)
 	@$(BIN)/pytest tests/kubernetes
+
+setup-prometheus: setup ## Build Prometheus 3 with Go, for the tests that Debian's is too old for
+	@$(BIN)/python -m tests.rig.prometheus_server
 
 setup-containers: setup ## Install podman and podman-compose (Debian, as root)
 	@sh tests/containers/setup.sh

@@ -20,6 +20,8 @@ from tocsin.alerts.store.schema import alerts, notifications
 
 SUMMARY_EVERY = timedelta(hours=1)
 SUMMARY_GATHERS = timedelta(minutes=1)
+LONGEST_PAUSE = timedelta(minutes=15)
+"""After a refusal for now. What is further away was written before the clock was set back, and is due."""
 _table = notifications.c
 _URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
 _DELAYED = NotificationKind.DELAYED.value
@@ -139,12 +141,13 @@ def _gathered(connection: Connection, wanted: Wanted) -> Select[Any]:
     sent = select(delayed.c.id).where(
         delayed.c.recipient == _table.recipient,
         delayed.c.kind == _DELAYED,
-        or_(delayed.c.sent_at > wanted.now - SUMMARY_EVERY, delayed.c.state == "pending"),
+        or_(delayed.c.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now), delayed.c.state == "pending"),
     )
     waiting = and_(_table.kind == _DELAYED, _table.state == "waiting")
     first = func.min(_table.created_at)
     ready = select(_table.recipient).where(waiting, wanted.reachable, not_(exists(sent))).group_by(_table.recipient)
-    to = connection.execute(ready.having(first <= wanted.now - SUMMARY_GATHERS).order_by(first).limit(1)).scalar()
+    gathered = or_(first <= wanted.now - SUMMARY_GATHERS, first > wanted.now)  # ahead: the clock was set back
+    to = connection.execute(ready.having(gathered).order_by(first).limit(1)).scalar()
     return select(notifications).where(waiting, _table.recipient == to).order_by(_table.id)
 
 
@@ -187,7 +190,9 @@ def counts(connection: Connection) -> dict[str, int]:
 
 
 def _due(wanted: Wanted) -> tuple[ColumnElement[bool], ...]:
-    return _table.state == "pending", _table.next_attempt_at <= wanted.now, _free(wanted.now), wanted.reachable
+    at = _table.next_attempt_at
+    has_come = or_(_table.attempts == 0, at <= wanted.now, at > wanted.now + LONGEST_PAUSE)
+    return _table.state == "pending", has_come, _free(wanted.now), wanted.reachable
 
 
 def _free(now: datetime) -> ColumnElement[bool]:

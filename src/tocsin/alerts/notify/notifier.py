@@ -38,7 +38,6 @@ from tocsin.project.settings import Settings
 POLL_SECONDS = 0.5
 _TIDY_SECONDS, _REPORTS_PAUSE = 10.0, 5.0
 _PRUNE_EVERY = timedelta(hours=1)
-_LONGEST_PAUSE = timedelta(minutes=15)
 _LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
 _log = structlog.get_logger()
 
@@ -185,7 +184,7 @@ class Notifier:
 
     def _postpone(self, claimed: Claimed, error: str) -> None:
         attempts = claimed.notifications[0].attempts
-        until = self._clock() + min(timedelta(seconds=2 ** min(attempts, 20)), _LONGEST_PAUSE)
+        until = self._clock() + min(timedelta(seconds=2 ** min(attempts, 20)), notification_outbox.LONGEST_PAUSE)
         _log.warning("notification postponed", recipient=claimed.recipient, error=error, until=until.isoformat())
         self._unwritten.append(lambda c: notification_outbox.postpone(c, claimed.ids, error, until))
 

@@ -32,6 +32,19 @@ def test_an_email_that_an_urgent_one_replaced_since_it_was_read_is_not_released(
     assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
 
 
+@pytest.mark.parametrize(("pause", "due"), [(10 * MINUTE, False), (3 * 60 * MINUTE, True)])
+def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
+    database: Database, pause: timedelta, due: bool
+) -> None:
+    with database.write() as connection:
+        record(connection, burst(120), ALONE, NOON + 8 * SECOND)
+        claimed = notification_outbox.claim(connection, notification_outbox.Wanted(NOON + 8 * SECOND, MINUTE))
+        assert claimed is not None
+        notification_outbox.postpone(connection, claimed.ids, "try again", NOON + pause)
+        again = notification_outbox.claim(connection, notification_outbox.Wanted(NOON + 9 * SECOND, MINUTE))
+    assert (again is not None) == due
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["mail", "summary"])
 def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
     late: bool, postgres: str, opened: Callable[..., Database]

@@ -273,6 +273,22 @@ def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
     assert scene.server.mails[-1]["Subject"] == "[delayed] 1 alert of failed_logins"
 
 
+def test_a_clock_that_was_ahead_for_a_while_keeps_no_mail_until_it_is_there_again(scene: Scene) -> None:
+    scene.now = NOON + timedelta(hours=3)
+    scene.index(120, user="trent")
+    scene.now += MINUTE
+    scene.send()
+    scene.index(120, user="eve")
+    scene.now = NOON + 9 * SECOND
+    scene.send()
+    assert scene.subjects == [(OWNER, "[delayed] 1 alert of failed_logins")] * 2
+    scene.now = NOON + 10 * MINUTE
+    scene.index(120, user="oscar")
+    scene.now = NOON + 10 * SECOND
+    scene.send()
+    assert {to for to, subject in scene.subjects if subject.startswith("[URGENT] oscar")} == {OWNER, PAGED}
+
+
 def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.now = NOON + timedelta(hours=3)
     for number in range(compose.SUMMARY_LINES + 7):
