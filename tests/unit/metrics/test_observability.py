@@ -1,6 +1,6 @@
 """The rules and the dashboard in docs/observability: without Prometheus by the names in them, with it for real.
 
-Debian's package `prometheus` has both programs; where they are missing their tests are skipped, and say so.
+Where its programs are missing their tests are skipped, and say so.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 from prometheus_client import start_http_server
 
+from tests.rig.prometheus_server import program, prometheus
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import RULES, burst
 from tests.unit.metrics.installation import COUNTED, DETECTOR, INGEST, Installation, kafka_of
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
-from tocsin.dev.servers.ports import free_ports
 from tocsin.metrics.scrape import Scrape
 from tocsin.project.setting_blocks import MetricsSettings
 
@@ -38,13 +33,6 @@ RULES_OF_ALERTS = [
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "tocsin.json").read_text(encoding="utf-8"))
 TARGETS = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
 PANELS = {f"{title} {target['refId']}": target["expr"] for title, target in TARGETS}
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on the PATH: apt install prometheus")
-    return found
 
 
 def test_every_expression_names_metrics_that_are_served() -> None:
@@ -77,34 +65,18 @@ def test_promtool_accepts_the_files_and_their_tests_pass() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@contextmanager
-def prometheus(folder: Path, target: int) -> Iterator[Callable[[str], Any]]:
-    """Prometheus with our configuration, but for the address and a scrape each second; gives what asks its API."""
-    (port,) = free_ports(1)
+def config_for(folder: Path, target: int) -> Path:
+    """Write our configuration, but for the address and a scrape each second."""
     text = (FOLDER / "prometheus.yml").read_text().replace(":8435", f":{target}").replace("15s", "1s")
     (folder / "prometheus.yml").write_text(text)
     shutil.copy(FOLDER / "alert-rules.yml", folder)
-    command = [program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-    server = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
-
-    def ask(path: str) -> Any:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    try:
-        yield ask
-    finally:
-        server.terminate()
-        server.wait(20)
+    return folder / "prometheus.yml"
 
 
 def test_every_expression_of_the_dashboard_gives_figures_and_every_rule_evaluates(
     installation: Installation, tmp_path: Path
 ) -> None:
-    program("prometheus")
+    server_program = program("prometheus")
     database = Database(f"sqlite:///{installation.settings.state / 'alerts.db'}")
     with database.write() as connection:
         record(connection, burst(110), RULES, datetime.now(UTC))
@@ -116,18 +88,13 @@ def test_every_expression_of_the_dashboard_gives_figures_and_every_rule_evaluate
         ]
         installation.publish(*reports)
         server, thread = start_http_server(0, "127.0.0.1", registry=Scrape(installation.settings))
-        with prometheus(tmp_path, server.server_port) as ask:
-
-            def query(expression: str) -> list[Any]:
-                found = ask(f"query?query={urllib.parse.quote(expression)}")
-                return found["result"] if found else []
-
-            await_that(lambda: query("count_over_time(tocsin_build_info[1m]) >= 3") != [], 60)
+        with prometheus(server_program, config_for(tmp_path, server.server_port)) as observer:
+            await_that(lambda: observer.query("count_over_time(tocsin_build_info[1m]) >= 3") != [], 60)
             installation.publish(
                 *(installation.report(one.job, counts=one.counts, watermark=one.watermark) for one in reports)
             )
-            empty = [name for name, expression in PANELS.items() if not query(expression)]
-            rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+            empty = [name for name, expression in PANELS.items() if not observer.query(expression)]
+            rules = [rule for group in observer.ask("rules")["groups"] for rule in group["rules"]]
         server.shutdown()
         thread.join()
         server.server_close()
