@@ -1,7 +1,9 @@
 """Let everything of the catalogue go wrong, round after round, and write the table of docs/faults.md.
 
-`python -m tests.faults --rounds 4` runs the tests of each fault four times; `--only F1 F3` those of some.
-`--tally FILE ...` counts instead what test runs have shown that were made already, by their JUnit files.
+`python -m tests.faults --rounds 4` runs the tests of each fault four times; `--only F1 F3` those of some. What has run
+is kept in .tocsin/faults, by the last commit that changed the code or its tests: a run that was cut off, or that
+`--minutes` has ended, goes on where it was. `--tally FILE ...` counts instead what other test runs have shown, by their
+JUnit files.
 """
 
 from __future__ import annotations
@@ -9,16 +11,20 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import product
+from math import inf
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.faults.catalogue import FAULTS, Fault
+from tests.rig.long_tests import PROVEN
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -42,14 +48,27 @@ def outcomes(junit: Path) -> Tally:
     return found
 
 
-def run_round(faults: Iterable[Fault]) -> Tally:
-    """Run the tests of `faults` once."""
-    with tempfile.TemporaryDirectory() as scratch:
-        junit = Path(scratch) / "junit.xml"
-        tests = dict.fromkeys(test for fault in faults for test in fault.tests)
-        command = [sys.executable, "-m", "pytest", "-v", f"--junitxml={junit}", *tests]
-        subprocess.run(command, cwd=PAGE.parents[1], check=False)
-        return outcomes(junit)
+def rounds_of(fault: Fault, folder: Path) -> int:
+    """Count the kept rounds of `fault`; one of which a test was skipped is run again."""
+    shown = [outcomes(file) for file in folder.glob(f"{fault.name}-*.xml")]
+    return sum(SKIPPED not in {outcome for _, outcome in one} for one in shown)
+
+
+def run(fault: Fault, junit: Path) -> Tally:
+    """Run the tests of `fault` once, and keep what they show in `junit`; nothing if the run is cut off."""
+    command = [sys.executable, "-m", "pytest", "-v", f"--junitxml={junit}", *fault.tests]
+    subprocess.run(command, cwd=ROOT, check=False)
+    return outcomes(junit) if junit.exists() else Tally()
+
+
+def kept() -> Path:
+    """Return the folder of what this code has shown; what is not committed has another."""
+    code = sorted(PROVEN)
+    commit, changes = (
+        subprocess.run(["git", *words, "--", *code], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        for words in (["log", "-1", "--format=%h"], ["status", "--porcelain"])
+    )
+    return ROOT / ".tocsin" / "faults" / f"{commit.strip()}{'-changed' if changes else ''}"
 
 
 def table(faults: Iterable[Fault], tally: Tally, on: str) -> str:
@@ -73,17 +92,18 @@ def written(page: str, new: str) -> str:
 def main() -> int:
     """Run or count, write the page, and fail if a fault did what it must not."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4, help="of each fault (default 4, which are 100 in all)")
+    parser.add_argument("--rounds", type=int, default=4, help="of each fault (default 4, a hundred in all)")
+    parser.add_argument("--minutes", type=float, default=inf, help="after which no test is begun; the next run goes on")
     parser.add_argument("--only", nargs="+", metavar="F", help="names of faults; the page is left as it is")
     parser.add_argument("--tally", nargs="+", type=Path, metavar="FILE", help="count what these JUnit files show")
     given = parser.parse_args()
     chosen = [fault for fault in FAULTS if given.only is None or fault.name in given.only]
-    tally: Tally = Counter()
-    for file in given.tally or ():
-        tally += outcomes(file)
-    for number in range(0 if given.tally else given.rounds):
-        print(f"round {number + 1} of {given.rounds}", flush=True)
-        tally += run_round(chosen)
+    folder, until = kept(), time.monotonic() + given.minutes * 60
+    tally = sum(map(outcomes, given.tally or sorted(folder.glob("*.xml"))), Tally())
+    for number, fault in product(range(0 if given.tally else given.rounds), chosen):
+        if rounds_of(fault, folder) <= number and time.monotonic() < until:
+            print(f"{fault.name}, round {number + 1} of {given.rounds}", flush=True)
+            tally += run(fault, folder / f"{fault.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.xml")
     made = table(chosen, tally, f"{datetime.now(UTC):%Y-%m-%d}, two cores")
     print(made)
     if given.only is None:

@@ -203,7 +203,7 @@ FAULTS = (
     Fault(
         "F24",
         "The clock of indexer and notifier jumps by an hour, ahead and back",
-        "findings exact; everybody is told, a few by a mail before the page",
+        "findings exact; everybody is told, a few by a mail before the page or in the summary",
         ("tests/faults/test_clock.py::test_a_clock_that_jumps_changes_no_finding_and_keeps_nobody_from_being_told",),
     ),
     Fault(
@@ -211,5 +211,14 @@ FAULTS = (
         "The state folder is lost, and restored from a backup",
         "no finding is lost or wrong",
         ("tests/faults/test_restore.py::test_a_lost_state_folder_is_restored_and_no_finding_is_lost_or_wrong",),
+    ),
+    Fault(
+        "F26",
+        "A disk takes 20 writes a second for a minute: that of Kafka, or of a checkpoint",
+        f"{_EXACT}; no job restarts",
+        (
+            "tests/faults/test_slow_disk.py::test_a_slow_disk_under_kafka_delays_and_loses_nothing",
+            "tests/faults/test_slow_disk.py::test_a_slow_disk_under_a_checkpoint_delays_and_loses_nothing",
+        ),
     ),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.__main__ import FAILED, PASSED, SKIPPED, Tally, outcomes, table, written
+from tests.faults.__main__ import FAILED, PASSED, SKIPPED, Tally, outcomes, rounds_of, table, written
 from tests.faults.catalogue import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,12 @@ def test_rounds_are_those_of_the_test_that_ran_least_and_a_skipped_one_has_not_r
     both = table([ONE], Tally({(RAIN, PASSED): 4, (HAIL, PASSED): 2, (HAIL, FAILED): 1}), "today")
     assert "| F1 | it rains | nobody is wet | 3 | 1 |" in both
     assert "| not run | 0 |" in table([ONE], Tally({(RAIN, PASSED): 4, (HAIL, SKIPPED): 4}), "today")
+
+
+def test_a_run_goes_on_behind_the_rounds_that_are_kept_and_a_skipped_one_is_none(tmp_path: Path) -> None:
+    for name, inside in (("F1-1", ""), ("F1-2", "<failure/>"), ("F1-3", "<skipped/>"), ("F10-1", "")):
+        (tmp_path / f"{name}.xml").write_text(f'<x><testcase classname="x" name="y">{inside}</testcase></x>')
+    assert rounds_of(ONE, tmp_path) == 2
 
 
 def test_the_table_takes_its_place_and_leaves_the_rest() -> None:
