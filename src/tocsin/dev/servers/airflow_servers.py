@@ -31,6 +31,9 @@ _HEALTH = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggere
 _SECRETS = ("jwt", "fernet", "session")
 _PRIVATE = 0o600
 _ANSWER_SECONDS = 5.0
+# Patterns of what tasks send. Each task is a process, and so another instance: its figures would be new series in the
+# receiver, a dozen for each look of the supervisor, and none of them would ever count beyond one.
+_BY_TASKS = r"^ti[._],^task\.,^dag\.,^operator_,^serde\."
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Airflow:
             return {}
         return {
             "AIRFLOW__METRICS__OTEL_ON": "True",
+            "AIRFLOW__METRICS__METRICS_BLOCK_LIST": _BY_TASKS,
             "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": url,
             "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
             # Seconds, tries included. Each task sends at its end: with the default of 10 a receiver that is away would

@@ -92,7 +92,7 @@ def test_the_metadata_db_may_be_elsewhere(airflow: Airflow, tmp_path: Path) -> N
 
 def test_its_metrics_go_nowhere_unless_asked(airflow: Airflow) -> None:
     airflow.prepare()
-    assert not [name for name in airflow.environment() if name.startswith("OTEL_") or "METRICS__OTEL" in name]
+    assert not [name for name in airflow.environment() if name.startswith("OTEL_") or "METRICS__" in name]
 
 
 @pytest.mark.parametrize("address", ["prometheus:9090", "http://prometheus:9090", "ftp://prometheus/metrics", ""])
