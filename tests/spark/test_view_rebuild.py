@@ -58,7 +58,9 @@ key = "user_id"
 user_id = "string"
 logins = "bigint"
 """
-COUNTED = {"when": 'window="7 hours"', "what": 'F.count("*")'}
+HOURS = next(hours for hours in (7, 5, 11) if (begin(TODAY) - EPOCH) % timedelta(hours=hours))
+"""A length of windows of which none ends at midnight; those of seven hours do so on Thursdays."""
+COUNTED = {"when": f'window="{HOURS} hours"', "what": 'F.count("*")'}
 LATEST = {"when": 'window=None, keep="3 days"', "what": 'F.max_by("ip_address", "event_time")'}
 
 
@@ -189,7 +191,7 @@ def test_windows_that_start_before_the_streams_are_computed_once_also_across_mid
     )
     truth = Counter[tuple[str, datetime]]()
     for user, moment, _ in installation.events:
-        start = moment - (moment - EPOCH) % timedelta(hours=7)
+        start = moment - (moment - EPOCH) % timedelta(hours=HOURS)
         if begin(DAYS[0]) <= start < begin(DAYS[3]):
             truth[user, start] += 1
     found = installation.rows().values()
