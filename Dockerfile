@@ -1,21 +1,28 @@
-# One image for the jobs and Airflow: the locked environments of `make setup`, with a Java and without the mail sink.
-FROM python:3.11.14-slim-bookworm AS setup
-
-WORKDIR /opt/tocsin
-COPY pyproject.toml README.md LICENSE ./
-COPY locks locks
-COPY src src
-# Set-up checks every package and archive against its hash. What it keeps to resume from is of no use in an image.
-RUN PYTHONPATH=src python3 -m tocsin.provision install \
-    && ln -s "$(.venv/bin/python -c 'from tocsin.provision.java import find_java; print(find_java().home)')" java \
-    && rm -rf .tocsin/ivy .tocsin/node .tocsin/uv
-
+# One image for the jobs and Airflow: the locked environments of `make setup` without test tools and the mail sink, with
+# a Java and the archives of s3a. What changes most often comes last: a change of src alone installs nothing anew.
 FROM python:3.11.14-slim-bookworm
 
 RUN useradd --system --uid 10001 --create-home tocsin \
     && install --directory --owner=tocsin --group=tocsin /var/lib/tocsin /run/tocsin
 WORKDIR /opt/tocsin
-COPY --from=setup /opt/tocsin ./
+COPY pyproject.toml LICENSE ./
+COPY locks locks
+# All of src that set-up itself is made of.
+COPY src/tocsin/model/errors.py src/tocsin/model/
+COPY src/tocsin/provision src/tocsin/provision
+# Set-up checks every package and archive against its hash. Modules are compiled now, since the user of the jobs may not
+# write them. pyproject.toml names a README, which nobody reads here. What set-up keeps to resume from is of no use.
+RUN touch README.md \
+    && UV_COMPILE_BYTECODE=1 PYTHONPATH=src python3 -m tocsin.provision image \
+    && ln -s "$(.venv/bin/python -c 'from tocsin.provision.java import find_java; print(find_java().home)')" java \
+    && rm -rf .tocsin/ivy .tocsin/uv /root/.cache
+
+COPY src src
+# Making the archive of Spark's classes takes a minute and all of src, but it fits as long as the Java archives are the
+# same: a cache keeps it.
+RUN --mount=type=cache,target=/var/cache/tocsin \
+    .venv/bin/python -m tocsin.provision classes --kept /var/cache/tocsin \
+    && .venv/bin/python -m compileall -q src
 COPY dags dags
 COPY spark_jobs spark_jobs
 COPY sources sources

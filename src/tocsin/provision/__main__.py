@@ -1,4 +1,4 @@
-"""`python3 -m tocsin.provision [install | s3 | bench | browser | lock | sbom]`: what `make setup` and its kin call."""
+"""`python3 -m tocsin.provision [VERB]`: what `make setup`, its kin and the Dockerfile call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.provision import browser, install_stamp, jars, java, node, python_env
@@ -21,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
+    verbs.add_parser("image", help="what an image holds: no tools for tests, no mail sink; all of it from the locks")
+    classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
+    classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
     verbs.add_parser("sbom", help="write what an installation is made of, as CycloneDX")
@@ -28,18 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     paths = here()
     try:
         with install_stamp.alone(paths.home):
-            if options.verb == "lock":
-                lock(paths, options.upgrade)
-            elif options.verb == "sbom":
-                print(write_bill(paths))
-            elif options.verb == "browser":
-                _step("Debian's Chromium", browser.install)
-                print(f"Set-up: the tests look at pages in {browser.find()}")
-            elif options.verb == "s3":
-                done = _step("Java archives of S3", lambda: bool(jars.install(paths, ["s3"])))
-                print(f"Set-up: {'done' if done else 'nothing to do'}")
-            else:
-                _install(paths, bench=options.verb == "bench")
+            _DO.get(options.verb, _install)(paths, options)
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -49,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _install(paths: Paths, bench: bool) -> None:
+def _install(paths: Paths, options: argparse.Namespace) -> None:
     started = time.monotonic()
     done = [
         _step("Python packages", lambda: python_env.install(paths)),
@@ -58,12 +51,42 @@ def _install(paths: Paths, bench: bool) -> None:
         _step("the archive of Spark's classes", lambda: java.install_archive(paths)),
         _step("the mail sink", lambda: node.install(paths)),
     ]
-    if bench:
+    if options.verb == "bench":
         done.append(_step("the peers' Python packages", lambda: python_env.install_bench(paths)))
         done.append(_step("the peers' Java archives", lambda: bool(jars.install(paths, ["bench"]))))
     found = java.find_java(paths)
     state_of_it = "done" if any(done) else "nothing to do"
     print(f"Set-up: {state_of_it} ({time.monotonic() - started:.1f} s; Java {found.version} from {found.origin})")
+
+
+def _install_s3(paths: Paths, _: argparse.Namespace) -> None:
+    done = _step("Java archives of S3", lambda: bool(jars.install(paths, ["s3"])))
+    print(f"Set-up: {'done' if done else 'nothing to do'}")
+
+
+def _install_image(paths: Paths, _: argparse.Namespace) -> None:
+    _step("Python packages", lambda: python_env.install_bare(paths))
+    _step("Airflow", lambda: python_env.install_airflow(paths))
+    _step("Java archives", lambda: bool(jars.install(paths, ["spark", "broker", "s3"])))
+
+
+def _install_classes(paths: Paths, options: argparse.Namespace) -> None:
+    _step("the archive of Spark's classes", lambda: java.install_archive(paths, options.kept))
+
+
+def _install_browser(paths: Paths, _: argparse.Namespace) -> None:
+    _step("Debian's Chromium", browser.install)
+    print(f"Set-up: the tests look at pages in {browser.find()}")
+
+
+_DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
+    "browser": _install_browser,
+    "classes": _install_classes,
+    "image": _install_image,
+    "lock": lambda paths, options: lock(paths, options.upgrade),
+    "s3": _install_s3,
+    "sbom": lambda paths, _: print(write_bill(paths)),
+}
 
 
 def _step(what: str, install: Callable[[], bool]) -> bool:

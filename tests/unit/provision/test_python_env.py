@@ -135,6 +135,16 @@ def test_a_python_that_can_have_no_pip_names_the_remedy(
         python_env.install_uv(paths)
 
 
+def test_an_image_has_no_tools_and_a_checkout_gets_them_afterwards(paths: Paths, tools: Tools) -> None:
+    assert python_env.install_bare(paths)
+    synced = next(words for words in tools.commands if "sync" in words)
+    assert str(paths.locks / "python.txt") in synced
+    assert str(paths.locks / "dev.txt") not in synced
+    tools.verbs()
+    assert python_env.install(paths)
+    assert tools.verbs() == ["sync", "--editable"]
+
+
 def test_everything_is_installed_with_hashes(paths: Paths, tools: Tools) -> None:
     python_env.install(paths)
     python_env.install_bench(paths)
