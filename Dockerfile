@@ -15,7 +15,7 @@ COPY src/tocsin/provision src/tocsin/provision
 RUN touch README.md \
     && UV_COMPILE_BYTECODE=1 PYTHONPATH=src python3 -m tocsin.provision image \
     && ln -s "$(.venv/bin/python -c 'from tocsin.provision.java import find_java; print(find_java().home)')" java \
-    && rm -rf .tocsin/ivy .tocsin/uv /root/.cache
+    && rm -rf .tocsin/ivy .tocsin/uv ~/.cache
 
 COPY src src
 # Making the archive of Spark's classes takes a minute and all of src, but it fits as long as the Java archives are the

@@ -1,4 +1,4 @@
-"""One profile of docker-compose.yml in podman, as a project of its own on free ports, started and removed."""
+"""Profiles of docker-compose.yml in podman, as a project of its own on free ports, started and removed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import uuid
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
 from tocsin.provision.paths import here
 
-_FOLDERS = ("detectors", "sources", "expectations")
+_FOLDERS = ("detectors", "sources", "expectations", "docs/observability")
 _UP_SECONDS, _WAIT_SECONDS = 120, 240
 
 
@@ -28,13 +29,13 @@ class Composed:
 
     Attributes:
         project: folder that holds the compose file, and the folders of the checkout that it mounts.
-        services: the services of the profile, as declared, in the order of their start.
+        services: the services of the profiles, as declared, in the order of their start.
         ports: the published ports, by the variable that sets each.
     """
 
-    def __init__(self, engine: Engine, folder: Path, profile: str) -> None:
-        """Copy what is mounted into `folder`; nothing is started yet."""
-        self._engine, self._profile = engine, profile
+    def __init__(self, engine: Engine, folder: Path, profiles: Sequence[str], without: Sequence[str] = ()) -> None:
+        """Copy what is mounted into `folder`; nothing is started yet. The services `without` never are."""
+        self._engine, self._profiles = engine, profiles
         self._name = f"tocsin-test-{uuid.uuid4().hex[:8]}"
         self.project = folder / self._name
         root = here().root
@@ -45,7 +46,11 @@ class Composed:
         self.ports = dict(zip(variables, free_ports(len(variables)), strict=True))
         compose: dict[str, Any] = yaml.safe_load(text)
         declared: dict[str, dict[str, Any]] = compose["services"]
-        chosen = {name: one for name, one in declared.items() if {*one.get("profiles", [profile])} == {profile}}
+        chosen = {
+            name: one
+            for name, one in declared.items()
+            if name not in without and not {*profiles}.isdisjoint(one.get("profiles", profiles))
+        }
         graph = {name: {*one.get("depends_on", {})} for name, one in chosen.items()}
         self.services = {name: chosen[name] for name in TopologicalSorter(graph).static_order()}
         self._adapt(compose)
@@ -76,9 +81,10 @@ class Composed:
             name for name, one in self.services.items() if one["restart"] != "no" and one["image"].startswith(image)
         ]
 
-    def owners_of_lists(self) -> set[str]:
-        """The services whose process list others join, and with which they end."""
-        return {str(one["pid"]).partition(":")[2] for one in self.services.values() if "pid" in one}
+    def shared(self) -> set[str]:
+        """The services whose process list or network others join, and with which they end."""
+        joined = (one[key] for one in self.services.values() for key in ("pid", "network_mode") if key in one)
+        return {str(other).partition(":")[2] for other in joined}
 
     def up(self) -> None:
         """Start each service when what it waits for is as it must be.
@@ -99,8 +105,8 @@ class Composed:
             await_that(lambda: self.state(service)["Status"] == "exited", _WAIT_SECONDS, lambda: self.log(service))
             assert self.state(service)["ExitCode"] == 0, f"{service} failed\n{self.log(service)}"
 
-    def await_health(self, service: str) -> None:
-        """Wait until the health check of a service succeeds; podman runs it when asked."""
+    def await_health(self, service: str, when: str = "") -> None:
+        """Wait until the health check of a service succeeds; podman runs it when asked. `when` is for the error."""
         command: list[str | Path] = ["podman", "healthcheck", "run", self.container(service)]
 
         def healthy() -> bool:
@@ -109,7 +115,7 @@ class Composed:
             except subprocess.TimeoutExpired:
                 return False
 
-        await_that(healthy, _WAIT_SECONDS, lambda: f"{service} is not healthy\n{self.log(service)}", every=1.0)
+        await_that(healthy, _WAIT_SECONDS, lambda: f"{service} is not healthy {when}\n{self.log(service)}", every=1.0)
 
     def state(self, service: str) -> dict[str, Any]:
         """What podman says about the container's main process: `Status`, `Pid`, `ExitCode`, ..."""
@@ -153,7 +159,7 @@ class Composed:
         command: list[str | Path] = [program, "--project-name", self._name, "--in-pod=false"]
         environment = {name: str(port) for name, port in self.ports.items()}
         self._engine.run(
-            [*command, "--profile", self._profile, *words],
+            [*command, *(word for profile in self._profiles for word in ("--profile", profile)), *words],
             seconds=_UP_SECONDS,
             check=check,
             cwd=self.project,

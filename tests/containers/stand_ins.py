@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ ROOT = here().root
 _SUITE = "bookworm"
 _PACKAGES = (
     *("ca-certificates", "python3", "python3-venv", "wget", "openjdk-17-jre-headless", "postgresql-15", "nodejs"),
+    "prometheus",
 )
 _BASE = "tocsin-base"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -30,7 +32,7 @@ def provide(engine: Engine) -> None:
     official = {short: name for name, short in re.findall(r"image: ((?:\w+/)?(\w+):\S+)", compose)}
     official["python"] = re.findall(r"^FROM (python:\S+)", dockerfile, re.MULTILINE)[0]
     context = engine.home / "context"
-    for short in ("python", "kafka", "maildev", "postgres"):
+    for short in ("python", "kafka", "maildev", "postgres", "prometheus", "versitygw"):
         _stand_in(engine, context, short, official[short], base)
     _ours(engine, official["tocsin"])
 
@@ -55,7 +57,20 @@ def _stand_in(engine: Engine, context: Path, short: str, name: str, base: str) -
         shutil.copytree(here().jars("broker"), context / "jars" / "broker")
     if short == "maildev":
         shutil.copytree(here().node, context / "node", symlinks=True)
+    if short == "versitygw":
+        shutil.copy(_s3_server(engine.home / "go", name.partition(":")[2]), context)
     _build(engine, name, context, f"{short}.Containerfile", "--build-arg", f"BASE={base}")
+
+
+def _s3_server(folder: Path, version: str) -> Path:
+    """The program that the official image holds, made once from its module, which Go checks against its sums."""
+    file = folder / version / "versitygw"
+    if not file.exists():
+        print(f"versitygw {version} by Go: some minutes, once", flush=True)
+        command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{version}"]
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(file.parent)}
+        subprocess.run(command, env=environment, check=True, timeout=_BUILD_SECONDS)
+    return file
 
 
 def _ours(engine: Engine, name: str) -> None:

@@ -19,9 +19,11 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 
 from tocsin.cli.app import app
 from tocsin.dev.servers.airflow_servers import COMPONENTS
+from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
+from tocsin.storage.s3_store import read_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
@@ -30,6 +32,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 AIRFLOW = {name: service for name, service in OURS.items() if service.get("profiles") == ["airflow"]}
+WAYS = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
 
 
 OPTIONAL = ("flows", "views", "tables")
@@ -108,15 +111,12 @@ def test_it_holds_no_password() -> None:
             assert not re.search("PASSWORD|SECRET|TOKEN", variable) or variable.endswith("_FILE"), (name, value)
 
 
-def test_a_service_belongs_to_one_way_of_running_or_to_both() -> None:
-    assert {tuple(service.get("profiles", [])) for service in SERVICES.values()} == {
-        *((), ("airflow",), ("jobs",), ("observability",)),
-    }
+def test_what_a_service_waits_for_is_there_in_each_way_of_running_it() -> None:
     for name, service in SERVICES.items():
-        own = service.get("profiles", [])
-        beside = {*own, "jobs"} if own == ["observability"] else {*own}
-        for needed in service.get("depends_on", {}):
-            assert beside.issuperset(SERVICES[needed].get("profiles", [])), name
+        for profile in service.get("profiles", WAYS):
+            running = {profile, "jobs"} if profile == "observability" else {profile}
+            for needed in service.get("depends_on", {}):
+                assert not running.isdisjoint(SERVICES[needed].get("profiles", WAYS)), (name, needed, profile)
 
 
 def test_every_component_of_airflow_has_its_container_and_says_itself_whether_it_works() -> None:
@@ -143,12 +143,14 @@ def test_every_command_exists() -> None:
     for program, *words in commands:
         if program == "tocsin":
             assert words[0] in known, words
+        elif words and words[0] == "-c":
+            compile(words[1], program, "exec")
         elif words and words[0] == "-m":
             assert program == "python" and importlib.util.find_spec(words[1]), words
         elif program == "python":
             assert (ROOT / words[0]).exists(), words
         else:
-            assert program in {"/bin/sh", "sleep", "true"}, program
+            assert program in {"/bin/sh", "sleep", "spark-class", "true"}, program
 
 
 def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_read_only() -> None:
@@ -161,22 +163,39 @@ def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_
         ), name
         assert not name.startswith(".") or how == ["ro"], name
     declared = {"./detectors", "./expectations", "./sources", *(f"./{name}" for name in OPTIONAL)}
-    for name in (*COMPONENTS, "supervisor"):
+    for name in (*COMPONENTS, "supervisor", "cluster-supervisor"):
         assert declared <= {volume.split(":")[0] for volume in SERVICES[name]["volumes"]}, name
 
 
-def test_the_password_is_made_once_and_for_its_user_alone(tmp_path: Path) -> None:
+def test_secrets_are_made_once_and_for_their_user_alone(tmp_path: Path) -> None:
     shell, options, script = SERVICES["secrets"]["command"]
     script = script.replace("$$", "$").replace("/run/tocsin", str(tmp_path))
     for _ in range(2):
         subprocess.run([shell, options, script], check=True)
         made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-        assert made.keys() == {"password", "database"}
+        assert made.keys() == {"password", "database", "tables", "leases", "s3-key", "s3"}
         assert re.fullmatch("[0-9a-f]{48}", made["password"])
-        assert made["database"] == f"postgresql+psycopg2://airflow:{made['password']}@postgres:5432/airflow\n"
-        (tmp_path / "database").unlink()
+        assert made["s3-key"] != made["password"]
+        server = f"airflow:{made['password']}@postgres:5432"
+        assert made["database"] == f"postgresql+psycopg2://{server}/airflow\n"
+        assert (made["tables"], made["leases"]) == (
+            f"postgresql+psycopg://{server}/postgres\n",
+            f"postgresql://{server}/postgres\n",
+        )
+        assert read_credentials(tmp_path / "s3") == {"access_key": "tocsin", "secret_key": made["s3-key"]}
         assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-    assert (tmp_path / "password").read_text() == made["password"]
+        for name in ("database", "tables", "leases", "s3"):
+            (tmp_path / name).unlink()
+    assert {name: (tmp_path / name).read_text() for name in ("password", "s3-key")}.items() <= made.items()
+
+
+def test_a_detector_on_the_cluster_has_a_slot_for_each_task() -> None:
+    """Two partitions, and a partition of state behind each of two shuffles; half of them on each executor."""
+    (source,) = read_catalog(ROOT).sources.values()
+    given = SERVICES["cluster-supervisor"]["environment"]
+    resources = ResourceSettings.model_validate_json(given["TOCSIN_SPARK__RESOURCES"])
+    assert resources.slots == source.partitions + 2 * SparkSettings().shuffle_partitions
+    assert resources.executors == sum(name.startswith("spark-worker") for name in SERVICES)
 
 
 def test_one_container_runs_all_that_is_declared_and_prometheus_is_in_its_network() -> None:
@@ -241,5 +260,4 @@ def test_set_up_starts_on_what_the_image_has_of_src_before_it(tmp_path: Path) ->
 
 def test_each_way_of_running_has_its_place_among_the_results_of_test_containers() -> None:
     page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
-    ways = {profile for service in SERVICES.values() for profile in service.get("profiles", [])} - {"observability"}
-    assert ways == set(re.findall(r"^<!-- (\w+): begin -->$", page, re.MULTILINE))
+    assert set(re.findall(r"^<!-- (\w+): begin -->$", page, re.MULTILINE)) == WAYS

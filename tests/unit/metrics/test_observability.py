@@ -5,17 +5,16 @@ Where its programs are missing their tests are skipped, and say so.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 from prometheus_client import start_http_server
 
+from tests.rig.dashboard_files import DASHBOARD, FOLDER, PANELS, RULES_OF_ALERTS
 from tests.rig.prometheus_server import program, prometheus
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import RULES, burst
@@ -25,14 +24,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.metrics.scrape import Scrape
 from tocsin.project.setting_blocks import MetricsSettings
 
-ROOT = Path(__file__).resolve().parents[3]
-FOLDER = ROOT / "docs" / "observability"
-RULES_OF_ALERTS = [
-    rule for group in yaml.safe_load((FOLDER / "alert-rules.yml").read_text())["groups"] for rule in group["rules"]
-]
-DASHBOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "tocsin.json").read_text(encoding="utf-8"))
-TARGETS = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
-PANELS = {f"{title} {target['refId']}": target["expr"] for title, target in TARGETS}
+ROOT = FOLDER.parents[1]
 
 
 def test_every_expression_names_metrics_that_are_served() -> None:
