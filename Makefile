@@ -55,7 +55,7 @@ setup-prometheus: setup ## Build Prometheus 3 with Go, for the tests that Debian
 setup-containers: setup ## Install podman and podman-compose (Debian, as root)
 	@sh tests/containers/setup.sh
 
-test-containers: setup ## Run docker-compose.yml in podman and write the tables of docs/containers.md; fifteen minutes
+test-containers: setup ## Run docker-compose.yml in podman and write the tables of docs/containers.md; forty minutes
 	@$(BIN)/python -m tests.containers
 
 faults: setup ## Let everything go wrong that docs/faults.md names, four times, and write its table; three hours

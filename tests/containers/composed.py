@@ -30,6 +30,7 @@ class Composed:
     Attributes:
         project: folder that holds the compose file, and the folders of the checkout that it mounts.
         services: the services of the profiles, as declared, in the order of their start.
+        shared: the services whose process list or network others join, and with which they end.
         ports: the published ports, by the variable that sets each.
     """
 
@@ -53,6 +54,8 @@ class Composed:
         }
         graph = {name: {*one.get("depends_on", {})} for name, one in chosen.items()}
         self.services = {name: chosen[name] for name in TopologicalSorter(graph).static_order()}
+        joined = (one[key] for one in chosen.values() for key in ("pid", "network_mode") if key in one)
+        self.shared = {str(other).partition(":")[2] for other in joined}
         self._adapt(compose)
 
     def _adapt(self, compose: dict[str, Any]) -> None:
@@ -80,11 +83,6 @@ class Composed:
         return [
             name for name, one in self.services.items() if one["restart"] != "no" and one["image"].startswith(image)
         ]
-
-    def shared(self) -> set[str]:
-        """The services whose process list or network others join, and with which they end."""
-        joined = (one[key] for one in self.services.values() for key in ("pid", "network_mode") if key in one)
-        return {str(other).partition(":")[2] for other in joined}
 
     def up(self) -> None:
         """Start each service when what it waits for is as it must be.

@@ -98,7 +98,7 @@ def listens_on_loopback(stack: Composed, jobs: str) -> str:
 def survives_kills(stack: Composed, jobs: str) -> str:
     """Each container killed with -9 comes back and becomes healthy; then a burst ends in a mail"""
     told = []
-    for name in (one for one in stack.lasting() if one not in stack.shared()):
+    for name in (one for one in stack.lasting() if one not in stack.shared):
         begun = time.monotonic()
         stack.kill(name)
         for other in stack.lasting():
