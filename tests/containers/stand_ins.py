@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from tests.containers.engine import Engine
+from tests.rig.go_programs import build
 from tocsin.provision.paths import here
 
 FOLDER = Path(__file__).parent / "images"
@@ -64,13 +64,8 @@ def _stand_in(engine: Engine, context: Path, short: str, name: str, base: str) -
 
 def _s3_server(folder: Path, version: str) -> Path:
     """The program that the official image holds, made once from its module, which Go checks against its sums."""
-    file = folder / version / "versitygw"
-    if not file.exists():
-        print(f"versitygw {version} by Go: some minutes, once", flush=True)
-        command = ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{version}"]
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(file.parent)}
-        subprocess.run(command, env=environment, check=True, timeout=_BUILD_SECONDS)
-    return file
+    build(folder / version, "github.com/versity/versitygw", version.removeprefix("v"), ["cmd/versitygw"])
+    return folder / version / "versitygw"
 
 
 def _ours(engine: Engine, name: str) -> None:

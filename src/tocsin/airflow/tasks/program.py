@@ -66,9 +66,7 @@ class Program(SparkSubmitOperator):
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
         storage = load_settings().storage
-        prepare_s3a(
-            storage, storage.remote_uri, Path()
-        )  # by the environment; the program gives its session the options
+        prepare_s3a(storage, storage.remote_uri, Path())  # by the environment; the program gives its session options
         self.conf = {"spark.driver.extraJavaOptions": " ".join(_java_options())}
         try:
             super().execute(context)
