@@ -224,13 +224,13 @@ def test_a_record_that_ends_the_query_is_set_aside(live: LiveIngest) -> None:
     """An events topic that takes less than it should refuses one record: only that one is missing."""
     live.configure(live.topics.events_topic, max_message_bytes="50000")
     poison = login("eve", "x" * 100_000)
-    live.send_to(3, traffic(2, seed=20))
-    live.topics.send_to(3, [poison])
-    live.send_to(3, traffic(2, seed=21))
+    live.send_to(1, traffic(2, seed=20))
+    live.topics.send_to(1, [poison])
+    live.send_to(1, traffic(2, seed=21))
     live.check()
     live.configure(live.topics.events_topic, max_message_bytes=str(EVENT_BYTES))
     (record,) = live.quarantined("set_aside")
-    assert (record.payload, record.origin.partition) == (poison.value, 3)
+    assert (record.payload, record.origin.partition) == (poison.value, 1)
     assert "RecordTooLargeException" in record.error
     live.await_counts(set_aside=1)
     assert f"1 record was set aside, the last is {record.origin}" in live.reason()
