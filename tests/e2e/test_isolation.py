@@ -47,7 +47,7 @@ def detect(events):
 '''
 HARMS = {
     "loops": "while user == 'mallory': pass",
-    "leaks": "KEPT.extend(b'x' * 20_000_000 for _ in range(75 if user == 'mallory' else 0))",
+    "leaks": "KEPT.extend(b'x' * 20_000_000 for _ in range(100 if user == 'mallory' else 0))",
     "floods": "[sys.stderr.write('x' * 99_999 + chr(10)) for _ in range(10_000 if user == 'mallory' else 0)]",
 }
 
