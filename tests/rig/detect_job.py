@@ -72,7 +72,7 @@ class Truth:
         """Every window above a limit is found with its level and score, and nothing else is."""
         found = {(one.entity["user_id"], one.window_start): one for one in findings.values()}
         expected = {window: count for window, count in self.failed.items() if count > 50}
-        assert found.keys() == expected.keys()
+        assert found.keys() == expected.keys(), f"missing: {expected.keys() - found}; more: {found.keys() - expected}"
         for window, count in expected.items():
             one = found[window]
             assert one.level == ("urgent" if count > 100 else "email"), (window, count, one)
