@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.lacking import give_up
+
 # The kernel's own limit of a device; blkio of cgroups v1 has it for all processes at once, as a slow disk is slow.
 _LIMIT = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device")
 _PROBES = 5
@@ -56,7 +58,6 @@ def slow_disk(folder: Path, megabytes: int) -> Iterator[SlowDisk]:
             stack.callback(_run, "umount", "--lazy", str(folder))
             (folder / "lost+found").rmdir()
         except (OSError, subprocess.CalledProcessError) as error:
-            give_up = pytest.fail if os.environ.get("CI") else pytest.skip
             give_up(f"a slow disk cannot be had here: it takes root and losetup: {error}")
         disk = SlowDisk(folder, device)
         stack.callback(disk.allow, 0)
