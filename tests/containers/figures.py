@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import urllib.parse
-import urllib.request
-from typing import Any
+from functools import partial
 
 from tests.containers.composed import Composed
 from tests.rig.dashboard_files import PANELS, RULES_OF_ALERTS
+from tests.rig.prometheus_server import Prometheus
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import LOOPBACK
 
@@ -17,10 +15,11 @@ _SCRAPE_SECONDS = 120
 
 def is_scraped(stack: Composed, jobs: str) -> str:
     """Prometheus scrapes the exporter, and has loaded our rules"""
-    await_that(lambda: _query(stack, 'up{job="tocsin"} == 1'), _SCRAPE_SECONDS, lambda: _ask(stack, "targets"))
-    await_that(lambda: _query(stack, "tocsin_findings_total > 0"), _SCRAPE_SECONDS, lambda: _ask(stack, "targets"))
-    names = {one["metric"]["__name__"] for one in _query(stack, '{__name__=~"tocsin_.+"}')}
-    rules = [rule for group in _ask(stack, "rules")["groups"] for rule in group["rules"]]
+    observer = _observer(stack)
+    for expected in ('up{job="tocsin"} == 1', "tocsin_findings_total > 0"):
+        await_that(partial(observer.query, expected), _SCRAPE_SECONDS, lambda: observer.ask("targets"))
+    names = {one["metric"]["__name__"] for one in observer.query('{__name__=~"tocsin_.+"}')}
+    rules = [rule for group in observer.ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["name"] for rule in rules} == {rule["alert"] for rule in RULES_OF_ALERTS}
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     return f"{len(names)} figures of ours; {len(rules)} rules, all evaluated"
@@ -28,17 +27,10 @@ def is_scraped(stack: Composed, jobs: str) -> str:
 
 def feeds_the_dashboard(stack: Composed, jobs: str) -> str:
     """Every expression of the dashboard is understood"""
-    silent = [name for name, expression in PANELS.items() if not _query(stack, expression)]
+    observer = _observer(stack)
+    silent = [name for name, expression in PANELS.items() if not observer.query(expression)]
     return f"{len(PANELS)} expressions; no figures yet for {', '.join(silent) or 'none'}"
 
 
-def _query(stack: Composed, expression: str) -> list[Any]:
-    found: list[Any] = _ask(stack, f"query?query={urllib.parse.quote(expression)}")["result"]
-    return found
-
-
-def _ask(stack: Composed, path: str) -> Any:
-    """Ask its API; an expression that it does not understand is an HTTP error."""
-    url = f"http://{LOOPBACK}:{stack.ports['PROMETHEUS_PORT']}/api/v1/{path}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return json.load(answer)["data"]
+def _observer(stack: Composed) -> Prometheus:
+    return Prometheus(f"http://{LOOPBACK}:{stack.ports['PROMETHEUS_PORT']}")

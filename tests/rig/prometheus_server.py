@@ -40,18 +40,22 @@ class Prometheus:
 
     url: str
 
-    def ask(self, path: str) -> Any:
-        """Return the data of an answer of its API; None while it gives none."""
+    def answers(self) -> bool:
+        """Return whether it has begun to answer."""
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=10) as answer:
-                return json.load(answer)["data"]
+            return bool(self.ask("status/buildinfo"))
         except OSError:
-            return None
+            return False
+
+    def ask(self, path: str) -> Any:
+        """Return the data of an answer of its API; an OSError if it gives none, or does not understand."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=30) as answer:
+            return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """Evaluate an expression now."""
-        found = self.ask(f"query?query={urllib.parse.quote(expression)}")
-        return found["result"] if found else []
+        """Evaluate an expression now; an OSError if it is not understood."""
+        found: list[Any] = self.ask(f"query?query={urllib.parse.quote(expression)}")["result"]
+        return found
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def prometheus(program: str, config: Path, *options: str) -> Iterator[Prometheus
     server = subprocess.Popen([*command, f"--web.listen-address={address}", *options], stderr=subprocess.DEVNULL)
     found = Prometheus(f"http://{address}")
     try:
-        await_that(lambda: found.ask("status/buildinfo") is not None)
+        await_that(found.answers)
         yield found
     finally:
         server.terminate()
