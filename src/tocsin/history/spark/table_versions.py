@@ -29,8 +29,9 @@ from tocsin.runtime.leases.lead import lead_batch
 from tocsin.sparkjob.declared_function import first_line
 from tocsin.sparkjob.plan_traits import find_unrepeatable
 from tocsin.sparkjob.query_plan import analysed
+from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
-from tocsin.tables.published_table import ROWS, PublishedRows, TableFolder, arrow_schema, read_rows_of
+from tocsin.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
 from tocsin.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
 
 _EVENTS = "events"
@@ -103,8 +104,8 @@ def tables_of_days(
                 needed = [day for day in wanted if not published.keys().isdisjoint(days_of(table, day))]
             refresh(spark, settings, table, source, needed)
             dated[table.name] = _of_days(spark, DatedVersions(settings, table), table, wanted)
-        elif (in_force := TableFolder(settings, table).current()) is not None:
-            dated[table.name] = _in_force(spark, settings, table, in_force)
+        elif (in_force := (folder := TableFolder(settings, table)).current()) is not None:
+            dated[table.name] = _in_force(spark, table, folder.place(in_force))
     return open_tables(spark, settings, spec.tables, spec.path, dated)
 
 
@@ -194,7 +195,7 @@ def _of_days(spark: SparkSession, versions: DatedVersions, spec: TableSpec, days
     return DatedRows(reduce(DataFrame.unionByName, frames, empty_table(spark, spec)), is_large=rows > _MOST_IN_MEMORY)
 
 
-def _in_force(spark: SparkSession, settings: Settings, spec: TableSpec, published: PublishedRows) -> DatedRows:
-    rows = read_rows_of(TableFolder(settings, spec).place(published))
+def _in_force(spark: SparkSession, spec: TableSpec, folder: StoredPath) -> DatedRows:
+    rows = read_rows_of(folder)
     frame = spark.createDataFrame(rows, empty_table(spark, spec).schema)
     return DatedRows(frame, is_large=rows.num_rows > _MOST_IN_MEMORY)
