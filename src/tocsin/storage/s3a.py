@@ -78,10 +78,11 @@ def _options(storage: StorageSettings) -> dict[str, str]:
     options = {
         "aws.credentials.provider": f"{_PROVIDERS}.{provider}",
         "endpoint.region": storage.s3_region,
-        # What does not answer fails within a minute, and the query begins anew; the defaults try for many.
+        # Four times 15 s: what does not answer fails after a minute, and the query begins anew; the defaults try for
+        # many. The SDK would try each of the four several times again, with no wait that is worth one.
         "connection.establish.timeout": "15s",
         "connection.timeout": "15s",
-        "attempts.maximum": "3",
+        "attempts.maximum": "0",
         "retry.limit": "3",
         "retry.interval": "500ms",
     }
