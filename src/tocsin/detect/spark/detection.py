@@ -114,7 +114,7 @@ class Detection(KeyedQuery[DetectorPlan]):
         return findings_sink(self._settings)
 
     def _began(self, run: Run, mode: str) -> None:
-        self._exact.used, self._exact.tables = self.used, self._tables.tables
+        self._exact.begin(self.used, self._tables.tables)
         self._closed.begin(run, mode, self.plan.score.kind, is_draining=self._delay.decision.is_draining)
 
     def _take_figures(self, figures: dict[str, Any], progress: BatchProgress) -> None:

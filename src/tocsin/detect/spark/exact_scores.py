@@ -61,25 +61,32 @@ class ExactScores:
 
     A batch beside the query does it, by the code of a backfill over the events that Kafka holds, for those findings
     alone. What is open is kept in a file, so a restart in between loses nothing.
-
-    Attributes:
-        used: the columns that the detector uses, by source; see `used_columns`.
-        tables: that it joins; None without any.
     """
 
     def __init__(self, settings: Settings, spec: DetectorSpec, sources: Sequence[Source], folder: StoredPath) -> None:
-        """Go on with what `folder` says is open."""
+        """Keep in `folder` what is open."""
         self._settings, self._spec, self._sources = settings, spec, sources
         self._path = folder / "lower-bounds.json"
-        self.used: dict[str, frozenset[str]] = {}
-        self.tables: JoinedTables | None = None
-        # Not of another version: its windows are not ours, and the nightly backfill does them.
-        known = state_file.read(self._path, OpenWindows, None)
-        self._open = known if known is not None and known.version == spec.version else None
+        self._used: dict[str, frozenset[str]] = {}
+        self._tables: JoinedTables | None = None
+        self._open: OpenWindows | None = None
         self._watermark = EPOCH
         self._thread: threading.Thread | None = None
         self._computed: OpenWindows | None = None
         self._failed = 0
+
+    def begin(self, used: dict[str, frozenset[str]], tables: JoinedTables | None) -> None:
+        """Go on with what the file says is open, now that no other process writes it.
+
+        Args:
+            used: the columns that the detector uses, by source; see `used_columns`.
+            tables: that it joins; None without any.
+        """
+        self._used, self._tables = used, tables
+        if self._open is None and self._thread is None:
+            # Not of another version: its windows are not ours, and the nightly backfill does them.
+            known = state_file.read(self._path, OpenWindows, None)
+            self._open = known if known is not None and known.version == self._spec.version else None
 
     def note_batch(self, figures: dict[str, Any], watermark: datetime | None) -> None:
         """Take the edges of what was above the highest limit out of the `figures` of a batch that has ended."""
@@ -134,7 +141,7 @@ class ExactScores:
             return 0
         end = closed.end - (self._spec.window or timedelta(0)) + MICROSECOND
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
-        read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self.tables)
+        read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self._tables)
         rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
         return len(ids)
@@ -147,7 +154,7 @@ class ExactScores:
             "startingOffsetsByTimestampStrategy": "latest",
         }
         records = spark.read.format("kafka").options(**kafka_options(self._settings), **options).load()
-        events = parse_events(records, source, self.used.get(source.name))
+        events = parse_events(records, source, self._used.get(source.name))
         return events.dropDuplicates([*IDENTITY, "event_time"])
 
     def _lower_bounds(self, closed: OpenWindows) -> set[str]:

@@ -77,9 +77,11 @@ def test_what_a_batch_saw_is_due_at_the_watermark_and_is_taken_out_of_the_figure
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_restart_goes_on_with_what_was_open(tmp_path: Path) -> None:
-    Scores(tmp_path).note_batch(figures(0, 10), at(9))
-    again = Scores(tmp_path)
+def test_the_next_process_goes_on_with_what_was_open(tmp_path: Path) -> None:
+    """It may have started before: beside the one that has found it."""
+    before, again = Scores(tmp_path), Scores(tmp_path)
+    before.note_batch(figures(0, 10), at(9))
+    again.begin({}, None)
     again.note_batch({}, at(10))
     again.rest()
     assert again.computed == [spanning(0, 10)]
@@ -90,12 +92,15 @@ def test_a_kill_while_it_computes_forgets_nothing(tmp_path: Path) -> None:
     scores.note_batch(figures(0, 10), at(10))
     scores.look(RUN)
     scores.note_batch(figures(20, 30), at(21))
-    assert Scores(tmp_path)._open == spanning(0, 30)
+    again = Scores(tmp_path)
+    again.begin({}, None)
+    assert again._open == spanning(0, 30)
 
 
 def test_another_version_leaves_it_to_the_nightly_backfill(tmp_path: Path) -> None:
     Scores(tmp_path).note_batch(figures(0, 10), at(9))
     other = Scores(tmp_path, "v2")
+    other.begin({}, None)
     other.note_batch({}, at(10))
     other.rest()
     assert other.computed == []
