@@ -13,7 +13,15 @@ FOLDER = here().root / "docs" / "observability"
 RULES_OF_ALERTS = [
     rule for group in yaml.safe_load((FOLDER / "alert-rules.yml").read_text())["groups"] for rule in group["rules"]
 ]
-DASHBOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "tocsin.json").read_text(encoding="utf-8"))
-TARGETS = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
-PANELS = {f"{title} {target['refId']}": target["expr"] for title, target in TARGETS}
-"""The expressions of the dashboard, by their place in it."""
+
+
+def _expressions(dashboard: dict[str, Any]) -> dict[str, str]:
+    """List its expressions by their place in it."""
+    targets = [(panel["title"], target) for panel in dashboard["panels"] for target in panel["targets"]]
+    return {f"{title} {target['refId']}": target["expr"] for title, target in targets}
+
+
+TOCSIN_DASHBOARD, AIRFLOW_DASHBOARD = DASHBOARDS = [
+    json.loads((FOLDER / "grafana" / f"{name}.json").read_text(encoding="utf-8")) for name in ("tocsin", "airflow")
+]
+PANELS, AIRFLOW_PANELS = _expressions(TOCSIN_DASHBOARD), _expressions(AIRFLOW_DASHBOARD)

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 from prometheus_client import start_http_server
 
-from tests.rig.dashboard_files import DASHBOARD, FOLDER, PANELS, RULES_OF_ALERTS
+from tests.rig.dashboard_files import DASHBOARDS, FOLDER, PANELS, RULES_OF_ALERTS
 from tests.rig.prometheus_server import program, prometheus
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import RULES, burst
@@ -44,8 +44,10 @@ def test_every_alert_is_tested_both_ways_and_says_what_is_wrong() -> None:
 
 def test_the_files_of_grafana_fit_together() -> None:
     (source,) = yaml.safe_load((FOLDER / "grafana" / "datasources.yml").read_text())["datasources"]
-    assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {source["uid"]}
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    for dashboard in DASHBOARDS:
+        assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
+        assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS}) == len(DASHBOARDS)
     port = MetricsSettings().port
     assert f'"127.0.0.1:{port}"' in (FOLDER / "prometheus.yml").read_text()
 

@@ -32,8 +32,9 @@ _SECRETS = ("jwt", "fernet", "session")
 _PRIVATE = 0o600
 _ANSWER_SECONDS = 5.0
 # Patterns of what tasks send. Each task is a process, and so another instance: its figures would be new series in the
-# receiver, a dozen for each look of the supervisor, and none of them would ever count beyond one.
-_BY_TASKS = r"^ti[._],^task\.,^dag\.,^operator_,^serde\."
+# receiver, a dozen for each look of the supervisor, and none of them would ever count beyond one. Of those that last
+# longer than the interval each also sends the start of its scheduler, which it has inherited.
+_BY_TASKS = r"^ti[._],^task\.,^dag\.,^operator_,^serde\.,^job_(start|end)$"
 
 
 @dataclass(frozen=True)
