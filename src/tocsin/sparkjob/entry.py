@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import os
+import shutil
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
-from tocsin.sparkjob.session import clean_scratch
+from tocsin.sparkjob.session import clean_scratch, scratch_folder
 from tocsin.storage.claim import claim
 
 _STOP_SECONDS = 13.0
@@ -149,3 +150,4 @@ def _live(settings: Settings, work: Work, reporter: Reporter, stop: threading.Ev
     finally:
         reporter.update(state=JobState.STOPPING, reason="")
         loop.close()
+        shutil.rmtree(scratch_folder(settings, work.job), ignore_errors=True)

@@ -69,11 +69,22 @@ def end_after(seconds: float) -> None:
     _halt.schedule(time.monotonic() + seconds)
 
 
+def halt_at_end() -> None:
+    """Let it halt as soon as this process has ended, or ends it, in place of an orderly end.
+
+    The pipe between them breaks then, and Spark would stop one part after the other, for up to five seconds on a busy
+    machine. Tasks that have lost a part of theirs would go on computing meanwhile, and writing what comes of it.
+    """
+    if _process() is not None:  # under spark-submit its exit code is ours
+        _halt.at_end()
+
+
 class _Halt:
-    """A timer in the JVM that halts it."""
+    """What halts the JVM: a timer, and a hook of its end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # a timer that two threads set, and only one of them cancels, halts a good JVM
+        self._hooked = False
         self._jvm: Any = None
         self._timer: Any = None
         self._task: Any = None
@@ -82,8 +93,7 @@ class _Halt:
     def schedule(self, deadline: float) -> None:
         """Set the timer to `deadline` on the monotonic clock, and take back what was set before."""
         with self._lock:
-            if self._jvm is not SparkContext._jvm:
-                self._prepare(SparkContext._jvm, SparkContext._gateway)
+            self._prepare()
             before = self._pending
             unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS
             milliseconds = round(max(0.0, deadline - time.monotonic()) * 1000)
@@ -91,7 +101,19 @@ class _Halt:
             if before is not None:
                 before.cancel(False)
 
-    def _prepare(self, jvm: Any, gateway: Any) -> None:
+    def at_end(self) -> None:
+        """Halt it when it begins to end; all hooks begin at once."""
+        with self._lock:
+            self._prepare()
+            if not self._hooked:
+                self._jvm.java.lang.Runtime.getRuntime().addShutdownHook(self._jvm.java.lang.Thread(self._task))
+                self._hooked = True
+
+    def _prepare(self) -> None:
+        jvm: Any = SparkContext._jvm
+        gateway: Any = SparkContext._gateway
+        if self._jvm is jvm:
+            return
         handles, runtime = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.Runtime.getRuntime()
         form = jvm.java.lang.invoke.MethodType.fromMethodDescriptorString("(I)V", None)
         halt = handles.publicLookup().findVirtual(runtime.getClass(), "halt", form)
@@ -101,7 +123,7 @@ class _Halt:
         runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
         self._task = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(runnable, bound)
         self._timer = jvm.java.util.concurrent.ScheduledThreadPoolExecutor(1)
-        self._jvm, self._pending = jvm, None
+        self._jvm, self._pending, self._hooked = jvm, None, False
 
 
 _halt = _Halt()

@@ -137,6 +137,7 @@ class QueryLoop:
             return False
         slots = self._run.slots = self._work.slots(len(places)) if resources is None else resources.slots
         self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots, resources=resources)
+        jvm.halt_at_end()
         self._run.places = places
         listen(self._run.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place

@@ -18,19 +18,26 @@ from tocsin.sparkjob.engine import jvm
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """A JVM without Spark, which is the one of this process meanwhile."""
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[JavaGateway]:
+    """To a JVM without Spark, which is the one of this process meanwhile."""
     (archive,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     java = str(find_java().home / "bin" / "java")
     port, token, started = launch_gateway(
         jarpath=str(archive), java_path=java, die_on_exit=True, enable_auth=True, return_proc=True
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    gateway.proc = started
     monkeypatch.setattr(jvm, "SparkContext", SimpleNamespace(_jvm=gateway.jvm, _gateway=gateway))
-    yield started
-    gateway.close()
-    started.kill()
-    started.communicate()
+    with started:
+        yield gateway
+        gateway.close()
+        started.kill()
+
+
+@pytest.fixture
+def process(gateway: JavaGateway) -> subprocess.Popen[bytes]:
+    """That JVM."""
+    return gateway.proc  # type: ignore[no-any-return]  # as PySpark names it
 
 
 def test_it_ends_when_nobody_sets_its_time_anew(process: subprocess.Popen[bytes]) -> None:
@@ -43,6 +50,23 @@ def test_its_time_can_be_set_anew_again_and_again(process: subprocess.Popen[byte
         jvm.end_after(patient(3))
         time.sleep(0.3)
     assert process.poll() is None
+
+
+def test_it_halts_with_us_though_its_parts_take_their_time_to_stop(
+    gateway: JavaGateway, process: subprocess.Popen[bytes]
+) -> None:
+    java = gateway.jvm.java
+    form = java.lang.invoke.MethodType.fromMethodDescriptorString("()V", None)
+    latch, handles = java.util.concurrent.CountDownLatch(1), java.lang.invoke.MethodHandles.publicLookup()
+    wait = handles.findVirtual(latch.getClass(), "await", form).bindTo(latch)
+    runnable = java.lang.Class.forName("java.lang.Runnable")
+    task = java.lang.invoke.MethodHandleProxies.asInterfaceInstance(runnable, wait)
+    java.lang.Runtime.getRuntime().addShutdownHook(java.lang.Thread(task))
+    for _ in range(2):  # of two sessions
+        jvm.halt_at_end()
+    assert process.stdin is not None
+    process.stdin.close()  # as it is when this process ends
+    assert process.wait(patient(10)) == 1
 
 
 def test_without_one_there_is_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
