@@ -13,26 +13,22 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 
 from tests.rig.cluster_contract import SLEEP, Cluster, ClusterContract
 from tests.rig.kube_client import PODS, SETS, KubeClient, Refused, collection_of
-from tests.rig.kube_server import KubeServer, build_servers, write_kubeconfig
+from tests.rig.kube_server import KubeServer, kube_server, write_kubeconfig
 from tests.rig.waiting import await_that
 from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.blocks.runner_settings import PodSettings, RunnerSettings
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.cluster_manifests import SUPERVISOR, rights
+from tocsin.supervision.runners.cluster_manifests import SUPERVISOR
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
 from tocsin.supervision.runners.job_pod import Slot, objects_of, slot_names
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 RUNNER = RunnerSettings(kind="kubernetes", image="tocsin:1", secret="tocsin-secrets")
-ACCOUNTS = "/api/v1/namespaces/tocsin/serviceaccounts"
 QUOTAS = "/api/v1/namespaces/tocsin/resourcequotas"
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/tocsin/roles/{SUPERVISOR}"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 KINDS = sorted({*ROLES} - {OPERATOR})
-# The strictest standard of pods that Kubernetes knows.
-NAMESPACE = {"metadata": {"name": "tocsin", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
 def installed_at(state: Path) -> Settings:
@@ -42,19 +38,9 @@ def installed_at(state: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
-    programs = here().root / ".tocsin" / "kubernetes"
-    build_servers(programs)
     folder = tmp_path_factory.mktemp("kubernetes")
-    with KubeServer(programs, folder / "server") as one:
-        one.admin.ask("POST", "/api/v1/namespaces", NAMESPACE)
-        for manifest in rights(installed_at(folder)):
-            one.admin.ask("POST", collection_of(manifest), manifest)
+    with kube_server(folder, installed_at(folder)) as one:
         yield one
-
-
-def token_of(server: KubeServer, account: str) -> str:
-    asked = server.admin.ask("POST", f"{ACCOUNTS}/{account}/token", {"spec": {}})
-    return str(asked["status"]["token"])
 
 
 @contextmanager
@@ -83,7 +69,7 @@ def refusing(server: KubeServer, verb: str, plural: str) -> Iterator[None]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, server: KubeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    config = write_kubeconfig(tmp_path / "config.json", server.url, token_of(server, SUPERVISOR))
+    config = write_kubeconfig(tmp_path / "config.json", server.url, server.token_of(SUPERVISOR))
     monkeypatch.setenv("KUBECONFIG", str(config))
     state = tmp_path / "state"
     state.mkdir()
@@ -107,13 +93,13 @@ class TestReal(ClusterContract):
 
     def test_the_account_of_jobs_may_do_nothing(self, cluster: Cluster, server: KubeServer, tmp_path: Path) -> None:
         assert cluster.runner.list() == []
-        write_kubeconfig(tmp_path / "config.json", server.url, token_of(server, RUNNER.service_account))
+        write_kubeconfig(tmp_path / "config.json", server.url, server.token_of(RUNNER.service_account))
         runner = ClusterRunner(cluster.settings)
         with pytest.raises(OSError, match=r"403 statefulsets\.apps is forbidden: .*tocsin-job"):
             runner.start(cluster.launch(SLEEP))
 
     def test_the_account_of_the_supervisor_reads_no_secret(self, server: KubeServer) -> None:
-        client = KubeClient(server.url, token_of(server, SUPERVISOR))
+        client = KubeClient(server.url, server.token_of(SUPERVISOR))
         with pytest.raises(Refused) as refused:
             client.ask("GET", "/api/v1/namespaces/tocsin/secrets")
         assert refused.value.status == 403

@@ -19,14 +19,20 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.rig.certificates import write_certificate
 from tests.rig.go_programs import build
-from tests.rig.kube_client import KubeClient, Refused
+from tests.rig.kube_client import KubeClient, Refused, collection_of
 from tests.rig.played_node import NODE, PlayedNode
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
+from tocsin.project.settings import Settings
+from tocsin.provision.paths import here
+from tocsin.supervision.runners.cluster_manifests import rights
 
 VERSION = "1.37.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager")
 ADMIN = "admin-token"
+ACCOUNTS = "/api/v1/namespaces/tocsin/serviceaccounts"
+# The strictest standard of pods that Kubernetes knows.
+_NAMESPACE = {"metadata": {"name": "tocsin", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 _CONTROLLERS = ",".join(
     f"{one}-controller" for one in ("statefulset", "garbage-collector", "serviceaccount", "namespace", "resourcequota")
 )
@@ -39,6 +45,18 @@ def build_servers(folder: Path) -> None:
         CalledProcessError: a module cannot be had, or does not compile.
     """
     build(folder, "k8s.io/kubernetes", VERSION, [f"cmd/{program}" for program in PROGRAMS])
+
+
+@contextmanager
+def kube_server(folder: Path, settings: Settings) -> Iterator[KubeServer]:
+    """Run the servers in `folder`; the namespace keeps the restricted standard, and gives the rights of `settings`."""
+    programs = here().root / ".tocsin" / "kubernetes"
+    build_servers(programs)
+    with KubeServer(programs, folder / "server") as one:
+        one.admin.ask("POST", "/api/v1/namespaces", _NAMESPACE)
+        for manifest in rights(settings):
+            one.admin.ask("POST", collection_of(manifest), manifest)
+        yield one
 
 
 class KubeServer:
@@ -87,6 +105,10 @@ class KubeServer:
         finally:
             self._run_api()
 
+    def token_of(self, account: str) -> str:
+        asked = self.admin.ask("POST", f"{ACCOUNTS}/{account}/token", {"spec": {}})
+        return str(asked["status"]["token"])
+
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(encoding="utf-8")
 
@@ -132,6 +154,7 @@ class KubeServer:
             f"--service-account-key-file={public}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=RBAC",
+            "--feature-gates=WatchList=false",  # it lets no client watch from now on with Debian's etcd 3.4
             "--kubelet-preferred-address-types=InternalIP",
         ]
 

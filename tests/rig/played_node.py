@@ -1,14 +1,16 @@
 """The part of a Kubernetes node that a test can play: pods as processes of this machine, and their state in the API.
 
-Each container is its command as a process, with the variables of its ConfigMap and Secret. It has no image, no limits
-and no file system of its own: the folder of an `emptyDir` is another one, every other path is that of this machine.
-The files of a Secret appear where it is mounted if the test has made that folder.
+Each container is its command as a process, with the variables of its ConfigMap and Secret. It has no limits and no file
+system of its own: the folder of an `emptyDir` is another one, every other path is that of this machine. The files of a
+Secret appear where it is mounted if the test has made that folder. An image is the variables that it sets, among them
+the PATH on which the container's words are found; a pod has an address of loopback for itself.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -24,13 +26,21 @@ NODE = "node-1"
 
 
 class PlayedNode:
-    """Runs the pods of the namespace until the `with` block ends."""
+    """Runs the pods of the namespace until the `with` block ends.
+
+    Attributes:
+        is_away: as a node that is cut off.
+        is_full: no pod that comes finds room.
+        images: the variables of each, by name; None for one that cannot be pulled. Those of jobs need none.
+    """
 
     def __init__(self, client: KubeClient, folder: Path) -> None:
         self._client, self._folder = client, folder
         self._running: dict[str, _Container] = {}
         self._evicted: set[str] = set()
-        self._stop, self.is_away = threading.Event(), False
+        self._stop, self.is_away, self.is_full = threading.Event(), False, False
+        self.images: dict[str, dict[str, str] | None] = {}
+        self._addresses = (f"127.0.1.{number}" for number in itertools.count(1))
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> PlayedNode:
@@ -49,6 +59,10 @@ class PlayedNode:
         run = container.restarts - 1 if previous else container.restarts
         text = container.log(run).read_text(encoding="utf-8")
         return "\n".join(text.splitlines()[-lines:]) + "\n" if text else ""
+
+    def kill(self, pod: Any) -> None:
+        """End all processes of a pod, as the kernel does with one that takes too much memory."""
+        self._running[pod["metadata"]["uid"]].kill()
 
     def evict(self, pod: Any) -> None:
         """End a pod and leave it as failed, as a kubelet does that runs short of memory or disk."""
@@ -75,21 +89,31 @@ class PlayedNode:
 
     def _begin(self, pod: Any) -> None:
         name = pod["metadata"]["name"]
+        if self.is_full:
+            what = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            what["message"] = "0/1 nodes are available: 1 Insufficient cpu."
+            return self._patch(pod, {"conditions": [what]})
         if not pod["spec"].get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
             self._client.ask("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
         own = pod["spec"]["containers"][0]
+        image, address = self.images.get(own["image"], {}), next(self._addresses)
+        if image is None:
+            waits = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{own["image"]}"'}
+            return self._report(pod, {"state": {"waiting": waits}}, "Pending")
         try:
-            environment = self._environment(own)
+            environment = image | self._environment(pod, own, address)
             self._mount_secrets(pod["spec"], own)
         except Refused:
             waits = {"reason": "CreateContainerConfigError", "message": "its ConfigMap or its Secret is missing"}
             return self._report(pod, {"state": {"waiting": waits}}, "Pending")
         folder = self._folder / pod["metadata"]["uid"]
         folder.mkdir(parents=True)
-        once = next(one["mountPath"] for one in own["volumeMounts"] if one["name"] == "once")
-        command = [str(folder) if word == once else word for word in own["command"]]
+        once = [one["mountPath"] for one in own.get("volumeMounts", ()) if one["name"] == "once"]
+        words = [*own.get("command", ()), *own.get("args", ())]
+        command = [str(folder) if word in once else word for word in words]
         container = _Container(name, command, environment, own.get("workingDir"), folder)
+        container.address = address
         container.begin()
         self._running[pod["metadata"]["uid"]] = container
         self._tell(pod, container)
@@ -105,31 +129,41 @@ class PlayedNode:
             container.kill()
             self._report(pod, container.status(), "Succeeded")
             return self._remove(pod)
+        if container.is_ended and pod["spec"].get("restartPolicy") == "Never":
+            container.kill()
+            if pod["status"]["phase"] == "Running":
+                self._report(pod, container.status(), "Failed" if container.code else "Succeeded")
+            return None
         if container.is_ended:
             container.restart()
         if not container.is_told:
             self._tell(pod, container)
+        return None
 
     def _tell(self, pod: Any, container: _Container) -> None:
         """Report a container that runs; again and again while the API is away, as a kubelet does."""
-        self._report(pod, container.status(), "Running")
+        self._report(pod, container.status(), "Running", podIP=container.address)
         container.is_told = True
 
     def _remove(self, pod: Any) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         self._client.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", options)
 
-    def _environment(self, container: Any) -> dict[str, str]:
+    def _environment(self, pod: Any, container: Any, address: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for source in container.get("envFrom", ()):
             if "configMapRef" in source:
                 found |= self._client.ask("GET", f"{CONFIG_MAPS}/{source['configMapRef']['name']}").get("data") or {}
             else:
                 found |= {name: value.decode() for name, value in self._secret(source["secretRef"]["name"]).items()}
+        fields = {"metadata.name": pod["metadata"]["name"], "status.podIP": address}
+        for one in container.get("env", ()):
+            field = one["valueFrom"]["fieldRef"]["fieldPath"] if "valueFrom" in one else None
+            found[one["name"]] = one["value"] if field is None else fields[field]
         return found
 
     def _mount_secrets(self, spec: Any, container: Any) -> None:
-        places = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+        places = {mount["name"]: Path(mount["mountPath"]) for mount in container.get("volumeMounts", ())}
         for volume in spec["volumes"]:
             if "secret" in volume and (folder := places[volume["name"]]).is_dir():
                 for name, value in self._secret(volume["secret"]["secretName"]).items():
@@ -142,9 +176,12 @@ class PlayedNode:
         return {key: base64.b64decode(value) for key, value in found.items()}
 
     def _report(self, pod: Any, status: Any, phase: str, **more: str) -> None:
-        own = {"name": "job", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, **status}
-        path = f"{PODS}/{pod['metadata']['name']}/status"
-        self._client.ask("PATCH", path, {"status": {"phase": phase, "containerStatuses": [own], **more}})
+        name = pod["spec"]["containers"][0]["name"]
+        own = {"name": name, "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, **status}
+        self._patch(pod, {"phase": phase, "containerStatuses": [own], **more})
+
+    def _patch(self, pod: Any, status: Any) -> None:
+        self._client.ask("PATCH", f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
 
 
 class _Container:
@@ -153,7 +190,7 @@ class _Container:
     def __init__(
         self, pod: str, command: list[str], environment: dict[str, str], directory: str | None, folder: Path
     ) -> None:
-        self.pod, self.restarts, self.is_told = pod, 0, False
+        self.pod, self.address, self.restarts, self.is_told = pod, "", 0, False
         self._command, self._environment, self._directory, self._folder = command, environment, directory, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._kill_at = ""
@@ -207,10 +244,13 @@ class _Container:
         state = self._ended() if self.is_ended else {"running": {"startedAt": self._began}}
         return {"state": state, "lastState": {"terminated": None, **self._last}, "restartCount": self.restarts}
 
-    def _ended(self) -> dict[str, Any]:
+    @property
+    def code(self) -> int:
         code = self._process.returncode if self._process is not None else 0
-        code = code if code >= 0 else 128 - code
-        return {"terminated": {"exitCode": code, "startedAt": self._began, "finishedAt": _now()}}
+        return code if code >= 0 else 128 - code
+
+    def _ended(self) -> dict[str, Any]:
+        return {"terminated": {"exitCode": self.code, "startedAt": self._began, "finishedAt": _now()}}
 
 
 def _now() -> str:
