@@ -84,6 +84,8 @@ class Settings(BaseSettings):
             what = f"storage.history on {S3} needs a catalogue that all machines share, in PostgreSQL: set "
             what += "history.catalog_file, or history.catalog, to an address such as postgresql+psycopg://db/tocsin"
             raise ValueError(what)
+        if lack := self.spark.lack(is_in_pods=self.runner.kind == "kubernetes"):
+            raise ValueError(f"spark.master = '{self.spark.master}' {lack}")
         return self
 
     @classmethod

@@ -24,6 +24,7 @@ from tocsin.sparkjob.session import (
     log_and_archive,
     scratch_folder,
     start_session,
+    usual_options,
 )
 from tocsin.storage.s3a import prepare_s3a
 
@@ -50,7 +51,7 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     spark = _batch_session(settings, job, master)
     try:
         if not master.startswith(LOCAL):
-            cluster.ship_code(spark, scratch_folder(settings, job))
+            cluster.begin(spark, scratch_folder(settings, job))
             cluster.await_executor(spark, settings.spark)
         yield spark
     finally:
@@ -75,7 +76,9 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     if spark.master != LOCAL:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
-        options = cluster.with_executors(options | {"spark.driver.extraClassPath": connector()}, spark, spark.resources)
+        usual = usual_options(settings, job, spark.resources, scratch)
+        own = options | {"spark.driver.extraClassPath": connector()}
+        options = cluster.with_executors(own, spark, spark.resources, usual)
     elif has_executors:
         options = _as_submitted(options)
     return start_session(builder, options)

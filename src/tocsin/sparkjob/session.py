@@ -22,7 +22,7 @@ from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
-from tocsin.sparkjob.engine import cluster, jvm
+from tocsin.sparkjob.engine import cluster, executor_pods, jvm
 from tocsin.storage.s3a import prepare_s3a
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -55,6 +55,7 @@ def streaming_session(
 
     Raises:
         ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
+        ClusterLost: Kubernetes does not let it ask for executors; a retry helps once it does.
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
@@ -66,17 +67,28 @@ def streaming_session(
     storage = settings.storage
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
-        options = cluster.with_executors(options, settings.spark, resources)
+        usual = usual_options(settings, job, resources, scratch)
+        options = cluster.with_executors(options, settings.spark, resources, usual)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
     if resources is not None:
-        cluster.ship_code(session, scratch)
+        cluster.begin(session, scratch)
     return session
 
 
+def usual_options(settings: Settings, job: str, resources: ResourceSettings, scratch: Path) -> dict[str, str]:
+    """Return the options for executors that a user may override."""
+    return executor_pods.pod_options(settings, job, resources, scratch) if settings.spark.is_on_kubernetes else {}
+
+
 def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
-    """Start a session, or take the one that runs."""
-    session = builder.config(map=options).getOrCreate()
+    """Start a session, or take the one that runs.
+
+    Raises:
+        ClusterLost: Kubernetes does not let it ask for executors; a retry helps once it does.
+    """
+    with cluster.asking():
+        session = builder.config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
-from tocsin.project.settings import load_settings
+from tocsin.project.settings import Settings, load_settings
 
 
 def faults_of(folder: Path, spark: str) -> list[str]:
@@ -37,9 +38,15 @@ def faults_of(folder: Path, spark: str) -> list[str]:
         ('conf = { "spark.ssl.keyPassword" = "x" }', "spark.conf: names 'spark.ssl.keyPassword', which looks"),
         (
             'master = "yarn"',
-            "spark: master = 'yarn' also needs driver_host: executors elsewhere cannot reach 127.0.0.1",
+            "None: spark.master = 'yarn' also needs spark.driver_host: executors elsewhere cannot reach 127.0.0.1",
         ),
-        ('master = "spark://one:7077,127.0.0.1:7077"', "spark: master = 'spark://one:7077,127.0.0.1:7077' also needs"),
+        ('master = "spark://one:7077,127.0.0.1:7077"', "None: spark.master = 'spark://one:7077,127.0.0.1:7077' also"),
+        ('master = "k8s://https://127.0.0.1:1"', "None: spark.master = 'k8s://https://127.0.0.1:1' also needs spark.d"),
+        (
+            'master = "k8s://https://api"\ndriver_host = "jobs"',
+            "None: spark.master = 'k8s://https://api' also needs the image of the executors,"
+            " 'spark.kubernetes.container.image' in spark.conf",
+        ),
     ],
 )
 def test_a_place_that_cannot_be_is_a_fault(tmp_path: Path, spark: str, told: str) -> None:
@@ -61,3 +68,17 @@ def test_a_cluster_is_its_masters_and_what_each_job_gets(tmp_path: Path) -> None
     assert spark.resources == ResourceSettings(executors=2, cores=4, memory=2_000_000_000)
     assert (spark.resources.slots, SparkSettings().masters) == (8, [])
     assert spark.model_copy(update={"master": "spark://one"}).masters == [], "Spark itself says what is wrong with it"
+
+
+@pytest.mark.parametrize(
+    ("master", "address"),
+    [
+        ("k8s://https://api:6443", ("api", 6443)),
+        ("k8s://https://api/k8s/clusters/a", ("api", 443)),
+        ("k8s://api:6443", ("api", 6443)),
+        ("k8s://http://127.0.0.1:8001", ("127.0.0.1", 8001)),
+    ],
+)
+def test_jobs_that_are_pods_need_no_more_than_the_address_of_the_api(master: str, address: tuple[str, int]) -> None:
+    spark = SparkSettings(master=master)
+    assert Settings(spark=spark, runner=RunnerSettings(kind="kubernetes", image="shop:1")).spark.masters == [address]

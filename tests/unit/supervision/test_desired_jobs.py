@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -230,6 +231,18 @@ def test_a_cluster_concerns_no_flow_and_takes_the_hand_over_from_detectors(proje
     assert _jobs(tmp_path / "words", on_cluster)["flow:words"].hands_over
     assert _jobs(project)[DETECTOR].hands_over
     assert not _jobs(project, Settings(project=project, spark=spark))[DETECTOR].hands_over
+
+
+def test_the_address_of_the_supervisors_pod_replaces_no_job_that_is_a_pod(project: Path) -> None:
+    """The settings of a supervisor on Kubernetes carry it, and another one each time that it starts."""
+    runner = RunnerSettings(kind="kubernetes", image="shop:1")
+
+    def jobs(address: str, **more: Any) -> dict[str, Desired]:
+        spark = SparkSettings(master="k8s://https://api", driver_host=address, driver_pod=f"pod-{address}", **more)
+        return _jobs(project, Settings(project=project, runner=runner, spark=spark))
+
+    assert _changed(jobs("10.0.0.1"), jobs("10.0.0.2")) == set()
+    assert _changed(jobs("10.0.0.1"), jobs("10.0.0.1", conf={"spark.a": "b"})) == {DETECTOR, "detector:second"}
 
 
 def test_a_changed_view_replaces_the_job_that_computes_it_and_another_owner_does_not(tmp_path: Path) -> None:

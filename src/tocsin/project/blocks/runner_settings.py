@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,9 @@ from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.setting_blocks import SettingBlock
 
 SUPERVISOR_POD = "supervisor"
+# The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
+POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _PODS = ({*ROLES} - {OPERATOR}) | {SUPERVISOR_POD}
 
@@ -36,7 +39,7 @@ class RunnerSettings(SettingBlock):
         state_claim: PersistentVolumeClaim of the state folder, which the supervisor and all jobs mount (ReadWriteMany).
         secret: Secret whose entries are mounted as files into `secret_folder`; None for none.
         secret_folder: where they appear, so that settings such as `kafka.sasl_password_file` can name them.
-        service_account: of the pods of jobs, which are given no token for the API.
+        service_account: of the pods of jobs. Only those whose executors are pods too are given a token for the API.
         pods: by kind of job, or "supervisor": what their pods request.
         context: context of the kubeconfig; None for its current one, or for the account of the pod that asks.
         timeout_seconds: for one answer of the API.
@@ -60,3 +63,12 @@ class RunnerSettings(SettingBlock):
         if self.kind == "kubernetes" and not self.image:
             raise ValueError("kind kubernetes also needs image, the image that the jobs run")
         return self
+
+    def volumes(self, state: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Write the volumes that every pod of ours has, and where they are mounted; `state` is the state folder."""
+        volumes: list[dict[str, Any]] = [{"name": "state", "persistentVolumeClaim": {"claimName": self.state_claim}}]
+        mounts: list[dict[str, Any]] = [{"name": "state", "mountPath": state}]
+        if self.secret is not None:
+            volumes.append({"name": "secrets", "secret": {"secretName": self.secret, "defaultMode": 0o440}})
+            mounts.append({"name": "secrets", "mountPath": self.secret_folder, "readOnly": True})
+        return volumes, mounts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Self
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from tocsin.model.detector import Resources
 from tocsin.project.setting_blocks import LOOPBACK, SettingBlock
@@ -18,6 +19,9 @@ _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORE
 _NO_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
 """Names of files and switches; those of Kubernetes are the names of Secrets, and where they are mounted."""
 _HERE = ("localhost", LOOPBACK)
+KUBERNETES = "k8s://"
+IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
+"""The options that name the image of executors."""
 
 
 def _master(value: str) -> str:
@@ -82,7 +86,9 @@ class SparkSettings(SettingBlock):
         master: where the tasks of detectors and views run: `local` in threads of the job, `spark://host:port` (several
             masters with commas), `yarn` or `k8s://...` on executors of that cluster.
         resources: what each of them gets there.
-        driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`.
+        driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`. In the
+            pods of jobs, the address of the pod.
+        driver_pod: the pod of the job, with which its executors go; only Tocsin sets it, in the pods of jobs.
         conf: further options of Spark for them, such as spark.kubernetes.container.image. None that Tocsin sets.
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
             more replay after a crash.
@@ -99,6 +105,7 @@ class SparkSettings(SettingBlock):
     master: Annotated[str, AfterValidator(_master)] = LOCAL
     resources: ResourceSettings = ResourceSettings()
     driver_host: str = LOOPBACK
+    driver_pod: str | None = None
     conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
     trigger_seconds: int = Field(default=60, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
@@ -109,18 +116,29 @@ class SparkSettings(SettingBlock):
     archive: bool = True
 
     @property
+    def is_on_kubernetes(self) -> bool:
+        """Return whether executors are pods."""
+        return self.master.startswith(KUBERNETES)
+
+    @property
     def masters(self) -> list[tuple[str, int]]:
-        """The hosts and ports of a standalone cluster's masters; none of another kind."""
+        """The hosts and ports of a standalone cluster's masters, or of the API of Kubernetes; none of YARN."""
+        if self.is_on_kubernetes:
+            address = self.master.removeprefix(KUBERNETES)
+            url = urlsplit(address if "://" in address else f"https://{address}")
+            return [(url.hostname or "", url.port or (80 if url.scheme == "http" else 443))]
         if not re.fullmatch(_STANDALONE, self.master):
             return []
         addresses = [one.rpartition(":") for one in self.master.removeprefix("spark://").split(",")]
         return [(host, int(port)) for host, _, port in addresses]
 
-    @model_validator(mode="after")
-    def _reachable(self) -> Self:
-        elsewhere = self.master != LOCAL and not (self.masters and all(host in _HERE for host, _ in self.masters))
-        if elsewhere and self.driver_host in _HERE:
-            raise ValueError(
-                f"master = '{self.master}' also needs driver_host: executors elsewhere cannot reach {self.driver_host}"
-            )
-        return self
+    def lack(self, *, is_in_pods: bool) -> str | None:
+        """Say what these settings lack for their master; None if nothing, as where jobs are pods, which fill it in."""
+        if self.master == LOCAL or is_in_pods:
+            return None
+        is_here = not self.is_on_kubernetes and self.masters and all(host in _HERE for host, _ in self.masters)
+        if not is_here and self.driver_host in _HERE:
+            return f"also needs spark.driver_host: executors elsewhere cannot reach {self.driver_host}"
+        if self.is_on_kubernetes and not self.conf.keys() & set(IMAGES):
+            return f"also needs the image of the executors, '{IMAGES[0]}' in spark.conf"
+        return None

@@ -9,14 +9,18 @@ import os
 import socket
 import time
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import KUBERNETES, LOCAL, ResourceSettings, SparkSettings
 from tocsin.project.settings import PROJECT_FILE
+from tocsin.sparkjob.engine import executor_pods
 
 _ANSWER_SECONDS = 2.0
 _REMOVAL_SECONDS = 5.0
@@ -30,8 +34,10 @@ class ClusterLost(TransientError):
     """The cluster has ended the session, or gives it no executors: only a new session helps."""
 
 
-def with_executors(options: dict[str, str], spark: SparkSettings, resources: ResourceSettings) -> dict[str, str]:
-    """Add to the `options` of a session what executors with `resources` need, and the user's own.
+def with_executors(
+    options: dict[str, str], spark: SparkSettings, resources: ResourceSettings, usual: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Add to the `options` of a session what executors with `resources` need, and the user's own, before the `usual`.
 
     The archives of the Kafka connector, on the class path of the driver, are sent to them, as are any in `spark.jars`.
 
@@ -50,11 +56,28 @@ def with_executors(options: dict[str, str], spark: SparkSettings, resources: Res
     }
     if both := sorted(options.keys() & spark.conf.keys()):
         raise ConfigError.one(PROJECT_FILE, f"{both[0]} is set by Tocsin; leave it out", key="spark.conf")
-    return options | spark.conf
+    return {**(usual or {}), **options, **spark.conf}
 
 
-def ship_code(session: SparkSession, folder: Path) -> None:
+@contextmanager
+def asking() -> Iterator[None]:
+    """Let Spark ask for executors in the block.
+
+    Raises:
+        ClusterLost: Kubernetes refuses; a retry helps once it does not.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        if refused := executor_pods.refusal(error):
+            raise ClusterLost(f"no executors can be asked for: {refused}") from error
+        raise
+
+
+def begin(session: SparkSession, folder: Path) -> None:
     """Send this version of Tocsin to the Python workers of the executors; `folder` keeps the archive meanwhile.
+
+    Executors that a killed driver of this job has left are removed where they stay, so only for the holder of its lock.
 
     Other packages must be installed there. A declared file needs nothing: its functions travel with the plan.
     """
@@ -63,16 +86,24 @@ def ship_code(session: SparkSession, folder: Path) -> None:
         for path in sorted(package.rglob("*.py")):
             file.write(path, path.relative_to(package.parent))
     session.sparkContext.addPyFile(str(archive))
+    if _is_on_kubernetes(session):
+        try:
+            with asking():
+                executor_pods.remove_former(session)
+        except ClusterLost:
+            session.stop()
+            raise
 
 
 def refusal_of_masters(spark: SparkSettings) -> str | None:
-    """Say that no master of a standalone cluster answers; None when one does, or where Spark itself must ask."""
+    """Say that no master answers, or the API of Kubernetes; None when one does, or where Spark itself must ask."""
     faults = []
     for host, port in spark.masters:
         try:
             socket.create_connection((host, port), _ANSWER_SECONDS).close()
         except OSError as error:
-            faults.append(f"the Spark master at {host}:{port} cannot be reached: {error.strerror or error}")
+            what = "the API of Kubernetes" if spark.is_on_kubernetes else "the Spark master"
+            faults.append(f"{what} at {host}:{port} cannot be reached: {error.strerror or error}")
         else:
             return None
     return "; ".join(faults) or None
@@ -88,11 +119,18 @@ def await_executor(session: SparkSession, spark: SparkSettings) -> None:
     while not executors_of(session):
         if time.monotonic() > deadline:
             what = f"{session.sparkContext.master} gave no executor within {_ROOM_SECONDS:.0f} s"
+            if why := why_missing(session):
+                raise TransientError(f"{what}: {why}")
             if spark.master == LOCAL:  # spark-submit has said what one gets
                 raise TransientError(f"{what}: stop what fills it, or add a worker")
             one = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
             raise TransientError(f"{what}: it needs {one}; stop what fills it, add a worker, or lower spark.resources")
         time.sleep(0.1)
+
+
+def why_missing(session: SparkSession) -> str:
+    """Say why executors have not come, if their cluster tells; Kubernetes does."""
+    return executor_pods.shortage(session) if _is_on_kubernetes(session) else ""
 
 
 def executors_of(session: SparkSession) -> frozenset[str]:
@@ -123,6 +161,10 @@ def has_lost_executor(session: SparkSession, before: frozenset[str], error: str)
     while not (has_lost := is_lost(session) or not before <= executors_of(session)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return has_lost
+
+
+def _is_on_kubernetes(session: SparkSession) -> bool:
+    return str(session.sparkContext.master).startswith(KUBERNETES)
 
 
 def _context(session: SparkSession) -> Any:

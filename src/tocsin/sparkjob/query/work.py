@@ -27,7 +27,7 @@ from tocsin.sparkjob.session import consumer_group
 SLOTS_SECONDS = 60.0
 """So long executors may take to come before the cluster is asked anew."""
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS, _ASK_SECONDS = 0.2, 5.0
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
 
 
@@ -118,17 +118,21 @@ class Run:
                 f"{self.job} needs {needed} task slots at once; {what} (its file may declare resources=)",
                 key="spark.resources",
             )
-        reported, deadline = -1, time.monotonic() + SLOTS_SECONDS
+        reported, why, began, asked = "", "", time.monotonic(), 0.0
         while True:
             self.executors = cluster.executors_of(self.spark)
             there = len(self.executors) * self.resources.cores
             if there >= needed:
                 return there
-            reason = f"needs {needed} task slots at once; executors with {there} have registered"
-            if time.monotonic() > deadline:
-                raise cluster.ClusterLost(f"{reason} within {SLOTS_SECONDS:.0f} s")
-            if there != reported:
-                reported = there
+            waited = time.monotonic() - began
+            if waited > asked + _ASK_SECONDS:
+                why, asked = cluster.why_missing(self.spark), waited
+            lacking = f"needs {needed} task slots at once; executors with {there} have registered"
+            reason = ": ".join(filter(None, (lacking, why)))
+            if waited > SLOTS_SECONDS:
+                raise cluster.ClusterLost(f"{reason} (asking anew after {SLOTS_SECONDS:.0f} s)")
+            if reason != reported:
+                reported = reason
                 self.reporter.update(state=JobState.WAITING, reason=reason)
             if self.wait(_LOOK_SECONDS):
                 return 0

@@ -22,7 +22,7 @@ _NOT_INGESTED = {*_FOR_PEOPLE, "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
 _NOT_JOINED = {*_FOR_PEOPLE, "keep", "max_rows"}
 _LIMITS = {"memory_mb"}
-_ON_CLUSTERS = {"master", "resources", "driver_host", "conf"}
+_ON_CLUSTERS = {"master", "resources", "conf", *(_OF_PODS := {"driver_host", "driver_pod"})}
 _BESIDES_HEAP_MB = 1500
 """Three times what a job of ours holds besides its heap: JVM, RocksDB, Python and its workers."""
 _WORKER_MB, _FEW_PARTITIONS = 150, 8
@@ -72,7 +72,7 @@ def queries(
     def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
         is_on_cluster = kind is not FLOW and settings.spark.master != LOCAL
         meaning = {*kind.meaning, *ADDED_MEANING, *({"resources"} if is_on_cluster else ())}
-        unused = set() if is_on_cluster else _ON_CLUSTERS
+        unused = _ON_CLUSTERS if not is_on_cluster else _OF_PODS if settings.runner.kind == "kubernetes" else set()
         made, spark = {}, _spark(settings, but=unused)
         for name, spec in declared(catalog).items():
             if spec.stage.runs:

@@ -11,16 +11,23 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import DRAIN, EXPORTER, WEB
-from tocsin.project.blocks.runner_settings import SUPERVISOR_POD
+from tocsin.project.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY, SUPERVISOR_POD
 from tocsin.project.setting_blocks import LOOPBACK, ListenSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.planning.pod_resources import pod_resources
 from tocsin.supervision.runners.job_command import setting_variables
-from tocsin.supervision.runners.job_pod import COMPONENT, CONTAINER_SECURITY, INSTANCE, POD_SECURITY, volumes_of
+from tocsin.supervision.runners.job_pod import COMPONENT, INSTANCE, driver_fields
 from tocsin.supervision.runners.process_labels import instance_of
 
 SUPERVISOR = "tocsin-supervisor"
-_SETTINGS = "tocsin-settings"
+_SETTINGS, _EXECUTORS = "tocsin-settings", "tocsin-executors"
+_OF_DRIVERS = [
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+    }
+]
 # Where the image of docs/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
 _ADDRESSES = (
@@ -54,21 +61,32 @@ def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str |
 
 
 def rights(settings: Settings) -> list[Manifest]:
-    """Write the accounts of the supervisor and of the jobs; what that of the supervisor may do, and no more."""
+    """Write the accounts of the supervisor and of the jobs, and what they may do.
+
+    That of jobs may do nothing unless their executors are pods; batches of the supervisor have such too.
+    """
     rules = [
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "delete"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["create"]},
     ]
-    account = {"kind": "ServiceAccount", "name": SUPERVISOR, "namespace": settings.runner.namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": SUPERVISOR}
-    group = "rbac.authorization.k8s.io/v1"
+    accounts = (SUPERVISOR, settings.runner.service_account)
     return [
-        _of(settings, "v1", "ServiceAccount", SUPERVISOR),
-        _of(settings, "v1", "ServiceAccount", settings.runner.service_account),
-        _of(settings, group, "Role", SUPERVISOR) | {"rules": rules},
-        _of(settings, group, "RoleBinding", SUPERVISOR) | {"roleRef": role, "subjects": [account]},
+        *(_of(settings, "v1", "ServiceAccount", account) for account in accounts),
+        *_role(settings, SUPERVISOR, rules, SUPERVISOR),
+        *(_role(settings, _EXECUTORS, _OF_DRIVERS, *accounts) if settings.spark.is_on_kubernetes else ()),
+    ]
+
+
+def _role(settings: Settings, name: str, rules: list[dict[str, Any]], *accounts: str) -> list[Manifest]:
+    """Write a role, and who has it."""
+    group, namespace = "rbac.authorization.k8s.io", settings.runner.namespace
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace} for account in accounts]
+    given = {"roleRef": {"apiGroup": group, "kind": "Role", "name": name}, "subjects": subjects}
+    return [
+        _of(settings, f"{group}/v1", "Role", name) | {"rules": rules},
+        _of(settings, f"{group}/v1", "RoleBinding", name) | given,
     ]
 
 
@@ -135,7 +153,7 @@ def _service(settings: Settings, job: str, server: ListenSettings) -> Manifest:
 def _supervisor(settings: Settings) -> Manifest:
     """One replica: a second one on the same state folder refuses to start."""
     runner, labels = settings.runner, {COMPONENT: SUPERVISOR}
-    volumes, mounts = volumes_of(runner, _STATE)
+    volumes, mounts = runner.volumes(_STATE)
     container = {
         "name": "supervisor",
         "image": runner.image,
@@ -144,6 +162,7 @@ def _supervisor(settings: Settings) -> Manifest:
         "resources": pod_resources(settings, SUPERVISOR_POD),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,
+        **driver_fields(settings),
     }
     pod = {
         "serviceAccountName": SUPERVISOR,

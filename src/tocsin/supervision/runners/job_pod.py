@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.model.names import JobName
-from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.model.names import COMPUTE, DETECTOR, JobName
+from tocsin.project.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY
+from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import NUMBER
 from tocsin.runtime.private import UMASK
@@ -18,9 +19,6 @@ from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
 CONTAINER = "job"
-# The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
-POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
-CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 INSTANCE, PROCESS, COMPONENT = "tocsin/instance", "tocsin/process", "app.kubernetes.io/component"
 """Labels: the installation; the number of one start, which is also what its reports give as their pid; the kind."""
 JOB, SPEC, STARTED = "tocsin/job", "tocsin/spec", "tocsin/started-at"
@@ -133,33 +131,39 @@ def owned(body: Mapping[str, Any], owner: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": {**body["metadata"], "ownerReferences": [reference]}}
 
 
-def volumes_of(settings: RunnerSettings, state: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the volumes that every pod of ours has, and where they are mounted; `state` is the state folder."""
-    volumes: list[dict[str, Any]] = [{"name": "state", "persistentVolumeClaim": {"claimName": settings.state_claim}}]
-    mounts: list[dict[str, Any]] = [{"name": "state", "mountPath": state}]
-    if settings.secret is not None:
-        volumes.append({"name": "secrets", "secret": {"secretName": settings.secret, "defaultMode": 0o440}})
-        mounts.append({"name": "secrets", "mountPath": settings.secret_folder, "readOnly": True})
-    return volumes, mounts
+def driver_fields(settings: Settings) -> dict[str, Any]:
+    """Write what the container of a driver needs to tell executors where it is; nothing if it has none."""
+    if settings.spark.master == LOCAL:
+        return {}
+    fields = {"DRIVER_HOST": "status.podIP", "DRIVER_POD": "metadata.name"}
+    return {
+        "env": [
+            {"name": f"TOCSIN_SPARK__{name}", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in fields.items()
+        ]
+    }
 
 
 def _pod(launch: Launch, settings: Settings, name: str) -> dict[str, Any]:
-    volumes, mounts = volumes_of(settings.runner, str(settings.state.resolve()))
+    volumes, mounts = settings.runner.volumes(str(settings.state.resolve()))
     volumes.append({"name": "once", "emptyDir": {}})
     mounts.append({"name": "once", "mountPath": _ONCE})
+    kind = JobName.parse(launch.labels.job).kind
+    is_driver = kind in (DETECTOR, COMPUTE)
     container = {
         "name": CONTAINER,
         "image": settings.runner.image,
         "command": ["/bin/sh", "-c", _SCRIPT, "job", _ONCE, str(launch.log), *launch.command],
         "workingDir": str(launch.directory),
         "envFrom": [{"configMapRef": {"name": name}}, {"secretRef": {"name": name}}],
-        "resources": pod_resources(settings, JobName.parse(launch.labels.job).kind, launch.memory_bytes),
+        "resources": pod_resources(settings, kind, launch.memory_bytes),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,
+        **(driver_fields(settings) if is_driver else {}),
     }
     return {
         "serviceAccountName": settings.runner.service_account,
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": is_driver and settings.spark.is_on_kubernetes,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": POD_SECURITY,

@@ -28,11 +28,13 @@ def session(*executors: str, stopped: bool = False) -> Any:
 
 
 def test_executors_get_the_connector_and_no_more_cores_than_the_job_is_to_have() -> None:
-    options = with_executors(OWN, SparkSettings(conf={"spark.a": "b"}), ResourceSettings(executors=3, cores=2))
+    usual = {"spark.a": "usual", "spark.c": "usual"}
+    options = with_executors(OWN, SparkSettings(conf={"spark.a": "b"}), ResourceSettings(executors=3, cores=2), usual)
     assert options["spark.jars"] == "/jars/a.jar,/jars/b.jar"
     stored = with_executors(OWN | {"spark.jars": "/s3/c.jar"}, SparkSettings(), ResourceSettings())
     assert stored["spark.jars"] == "/jars/a.jar,/jars/b.jar,/s3/c.jar"
     assert (options["spark.cores.max"], options["spark.executor.cores"], options["spark.a"]) == ("6", "2", "b")
+    assert options["spark.c"] == "usual"
 
 
 @pytest.mark.parametrize("key", ["spark.ui.enabled", "spark.cores.max"])
@@ -43,7 +45,8 @@ def test_an_option_that_tocsin_sets_is_not_the_users(key: str) -> None:
 
 def test_python_workers_get_all_modules_and_nothing_else(tmp_path: Path) -> None:
     sent: list[str] = []
-    cluster.ship_code(SimpleNamespace(sparkContext=SimpleNamespace(addPyFile=sent.append)), tmp_path)  # type: ignore[arg-type]
+    context = SimpleNamespace(addPyFile=sent.append, master=MASTER)
+    cluster.begin(SimpleNamespace(sparkContext=context), tmp_path)  # type: ignore[arg-type]
     with zipfile.ZipFile(sent[0]) as archive:
         names = archive.namelist()
     assert {"tocsin/__init__.py", "tocsin/detect/stepper.py"} <= set(names)
@@ -57,7 +60,9 @@ def test_one_master_that_answers_is_enough() -> None:
         both = f"spark://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
         assert refusal_of_masters(SparkSettings(master=both)) is None
         told = refusal_of_masters(SparkSettings(master=f"spark://127.0.0.1:{ports[0]}"))
+        of_api = refusal_of_masters(SparkSettings(master=f"k8s://https://127.0.0.1:{ports[0]}"))
     assert told == f"the Spark master at 127.0.0.1:{ports[0]} cannot be reached: Connection refused"
+    assert of_api == f"the API of Kubernetes at 127.0.0.1:{ports[0]} cannot be reached: Connection refused"
     assert refusal_of_masters(SparkSettings()) is None
 
 
@@ -86,5 +91,10 @@ def test_a_batch_begins_with_one_executor_and_says_what_a_cluster_without_room_l
     await_executor(session("0"), full)
     with pytest.raises(TransientError, match=r"it needs 3 free cores and 1024 MB for an executor; stop what fills it"):
         await_executor(session(), full)
+    monkeypatch.setattr(cluster, "why_missing", lambda _: "Unschedulable: no room")
+    with pytest.raises(TransientError, match=rf"^{MASTER} gave no executor within 0 s: Unschedulable: no room$"):
+        await_executor(session(), full)
+    monkeypatch.undo()
+    monkeypatch.setattr(cluster, "_ROOM_SECONDS", 0.1)
     with pytest.raises(TransientError, match=rf"^{MASTER} gave no executor within 0 s: stop what fills it, or add a"):
         await_executor(session(), SparkSettings())  # where spark-submit names the cluster

@@ -86,6 +86,32 @@ def test_the_command_prints_yaml_that_a_linter_and_a_reader_take(tmp_path: Path)
     assert list(yaml.safe_load_all(done.stdout)) == manifests(asked, storage="5Gi")
 
 
+@pytest.mark.parametrize(
+    ("master", "job", "variables", "token"),
+    [
+        ("local", "detector:failed_logins", [], False),
+        ("spark://master:7077", "detector:failed_logins", ["status.podIP", "metadata.name"], False),
+        ("k8s://https://api", "detector:failed_logins", ["status.podIP", "metadata.name"], True),
+        ("k8s://https://api", "compute:counts", ["status.podIP", "metadata.name"], True),
+        ("k8s://https://api", "ingest:logins", [], False),
+        ("k8s://https://api", "indexer", [], False),
+    ],
+)
+def test_a_driver_knows_its_pod_and_has_a_token_only_where_its_executors_are_pods(
+    tmp_path: Path, master: str, job: str, variables: list[str], *, token: bool
+) -> None:
+    settings = settings_of(tmp_path, spark=SparkSettings(master=master))
+    made, *_ = objects_of_job(settings, job)
+    for version in VERSIONS:
+        kubernetes_validate.validate(made, version, strict=True)
+    pod = made["spec"]["template"]["spec"]
+    told = pod["containers"][0].get("env", [])
+    assert [one["valueFrom"]["fieldRef"]["fieldPath"] for one in told] == variables
+    assert pod["automountServiceAccountToken"] is token
+    roles = [one["metadata"]["name"] for one in manifests(settings) if one["kind"] == "RoleBinding"]
+    assert roles == ["tocsin-supervisor", *(["tocsin-executors"] if "k8s" in master else [])]
+
+
 def test_no_password_is_in_sight(tmp_path: Path) -> None:
     made, environment, secrets = objects_of_job(settings_of(tmp_path))
     for password in ("hunter2", "hunter3"):
