@@ -260,7 +260,7 @@ def test_batches_on_the_cluster_are_exact_though_each_loses_a_worker(tmp_path: P
     dates = [f"--day={day}" for day in past.dates]
     _lose_worker(days, cluster, days.start("seal", "logins", *dates), _writes)
     _lose_worker(days, cluster, days.start("backfill", WINDOWED, STEPPED, *dates), _runs_python)
-    _check(days)
+    days.check()
 
 
 @pytest.mark.long
@@ -291,7 +291,7 @@ def test_batches_on_the_cluster_share_an_object_store_alone(
         _lose_worker(days, cluster, days.command("history", "seal", "--source=logins", f"--day={first}"), _writes)
         names = (WINDOWED, STEPPED)
         _lose_worker(days, cluster, days.submit("local[2]", "backfill", *names, f"--day={first}"), _runs_python)
-        _check(days)
+        days.check()
 
         days.await_end(days.command("history", "import", "--source=logins", str(file)))
         with_master = days.settings
@@ -329,7 +329,7 @@ def test_what_airflow_submits_runs_on_the_cluster_of_its_connection_or_of_the_se
     days.settings = days.settings.model_copy(update={"spark": spark})
     days.await_end(days.submit("local[2]", "backfill", WINDOWED, STEPPED))
     assert cluster.log("master").count("Launching executor") >= settled + 2
-    _check(days)
+    days.check()
 
 
 def _lose_worker(
@@ -376,13 +376,6 @@ def _fail_today(days: PastDays, user: str, count: int) -> None:
     database = Database(days.settings.alerts_database)
     database.migrate()
     database.close()
-
-
-def _check(days: PastDays) -> None:
-    """Compare what is sealed and what is found with what happened."""
-    assert days.sealed() == days.true_rows()
-    assert {(one.entity["user_id"], one.window_start): one.score for one in days.findings(WINDOWED)} == days.expected
-    assert sorted((one.entity["user_id"], one.moment) for one in days.findings(STEPPED)) == days.quick_failures() != []
 
 
 def _writes(executor: psutil.Process) -> bool:

@@ -291,6 +291,7 @@ class DetectJob:
                 "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
                 "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
                 "TOCSIN_SPARK__MASTER": spark.master,
+                "TOCSIN_SPARK__DRIVER_HOST": spark.driver_host,
                 "TOCSIN_SPARK__RESOURCES": spark.resources.model_dump_json(),
                 "TOCSIN_SPARK__CONF": json.dumps(spark.conf),
             }

@@ -135,6 +135,14 @@ class PastDays:
         """Count the executors that Spark has reported lost."""
         return self.log.read_text(errors="replace").count("Lost executor")
 
+    def check(self) -> None:
+        """Compare what is sealed and what both detectors have found with what happened."""
+        assert self.sealed() == self.true_rows()
+        windows = {(one.entity["user_id"], one.window_start): one.score for one in self.findings(WINDOWED)}
+        assert windows == self.expected
+        found = sorted((one.entity["user_id"], one.moment) for one in self.findings(STEPPED))
+        assert found == self.quick_failures() != []
+
     def sealed(self) -> list[Row]:
         """Read the rows of all published days: bucket, user, time, offset and action, in order."""
         return _rows(self.settings, self.source)
