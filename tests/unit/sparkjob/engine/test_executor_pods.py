@@ -36,7 +36,7 @@ NO_DRIVER = (
 )
 
 
-class ErrorOfJava(Py4JJavaError):
+class ErrorOfJava(Py4JJavaError):  # type: ignore[misc]  # py4j ships no types
     def __init__(self, text: str) -> None:
         self.text = text
 
