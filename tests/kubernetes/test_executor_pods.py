@@ -196,7 +196,7 @@ def test_executors_go_with_the_pod_of_their_job(
         assert awaited(is_live, READY_SECONDS), (runner.logs(JOB, 50), server.admin.items(PODS))
         with ticking(topic):
             topic.burst("one", 120)
-            await_that(lambda: len(job.findings()) == 1, READY_SECONDS)
+            await_that(lambda: [one.score for one in job.findings().values()] == [120], READY_SECONDS)
         topic.truth.check(job.findings())
         pods = {pod["metadata"]["name"]: pod for pod in server.admin.items(PODS)}
         (driver,) = [name for name in pods if name.endswith("-a-0")]
