@@ -60,10 +60,6 @@ class PlayedNode:
         text = container.log(run).read_text(encoding="utf-8")
         return "\n".join(text.splitlines()[-lines:]) + "\n" if text else ""
 
-    def kill(self, pod: Any) -> None:
-        """End all processes of a pod, as the kernel does with one that takes too much memory."""
-        self._running[pod["metadata"]["uid"]].kill()
-
     def evict(self, pod: Any) -> None:
         """End a pod and leave it as failed, as a kubelet does that runs short of memory or disk."""
         self._evicted.add(pod["metadata"]["uid"])
