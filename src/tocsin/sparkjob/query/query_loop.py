@@ -195,14 +195,14 @@ class QueryLoop:
             return
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
+        if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
+            log.info("query restarting", reason=growth)
+            return
         if self._work.accept_failure(self._run, error):
             log.info("query restarting", reason="the query changes its mode", error=error.splitlines()[0][:300])
             return
         if is_unwritable(error):
             raise Unwritable(error)
-        if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
-            log.info("query restarting", reason=growth)
-            return
         if self._settings.storage.is_remote and (failure := store_failure(error)) is not None:
             raise failure
         if is_kafka(error) or self._missing() is not None:

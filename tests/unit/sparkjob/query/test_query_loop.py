@@ -15,7 +15,7 @@ from tocsin.sparkjob.query import query_loop
 from tocsin.sparkjob.query.query_loop import QueryLoop
 
 
-def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
+def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list[str]:
     """Let a query end with a value in its error that reads like a full disk; returns what the job's work was told."""
     told: list[str] = []
 
@@ -26,7 +26,9 @@ def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
     settings = Settings(project=tmp_path, state=tmp_path)
     settings.checkpoint("a").mkdir(parents=True)
     work = SimpleNamespace(job="a", accept_failure=failed)
-    loop: Any = SimpleNamespace(_run=None, _settings=settings, _work=work, _accept_loss=lambda _: False)
+    loop: Any = SimpleNamespace(
+        _run=None, _settings=settings, _work=work, _accept_loss=lambda _: False, _growth=lambda: growth
+    )
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)
     return told
@@ -34,6 +36,11 @@ def end(tmp_path: Path, *, tries_again: bool) -> list[str]:
 
 def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp_path: Path) -> None:
     assert end(tmp_path, tries_again=True) == ["unknown zone 'No space left on device'"]
+
+
+def test_an_end_for_added_partitions_is_no_failure(tmp_path: Path) -> None:
+    """Spark refuses them while it looks for the first offsets; no record is to blame."""
+    assert end(tmp_path, tries_again=True, growth="events.logins has grown from 2 to 4 partitions") == []
 
 
 def test_an_error_of_the_disk_that_has_room_again_ends_the_job_as_unwritable(tmp_path: Path) -> None:
