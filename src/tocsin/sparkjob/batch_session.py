@@ -22,9 +22,9 @@ from tocsin.sparkjob.session import (
     connector,
     engine_options,
     log_and_archive,
+    on_executors,
     scratch_folder,
     start_session,
-    usual_options,
 )
 from tocsin.storage.s3a import prepare_s3a
 
@@ -76,9 +76,8 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     if spark.master != LOCAL:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
-        usual = usual_options(settings, job, spark.resources, scratch)
-        own = options | {"spark.driver.extraClassPath": connector()}
-        options = cluster.with_executors(own, spark, spark.resources, usual)
+        options = options | {"spark.driver.extraClassPath": connector()}
+        options = on_executors(options, settings, job, spark.resources, scratch)
     elif has_executors:
         options = _as_submitted(options)
     return start_session(builder, options)

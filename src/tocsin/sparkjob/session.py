@@ -67,8 +67,7 @@ def streaming_session(
     storage = settings.storage
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
-        usual = usual_options(settings, job, resources, scratch)
-        options = cluster.with_executors(options, settings.spark, resources, usual)
+        options = on_executors(options, settings, job, resources, scratch)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
     if resources is not None:
@@ -76,9 +75,12 @@ def streaming_session(
     return session
 
 
-def usual_options(settings: Settings, job: str, resources: ResourceSettings, scratch: Path) -> dict[str, str]:
-    """Return the options for executors that a user may override."""
-    return executor_pods.pod_options(settings, job, resources, scratch) if settings.spark.is_on_kubernetes else {}
+def on_executors(
+    options: dict[str, str], settings: Settings, job: str, resources: ResourceSettings, scratch: Path
+) -> dict[str, str]:
+    """Add to the `options` of a session what executors of its cluster need; errors as of `cluster.with_executors`."""
+    usual = executor_pods.pod_options(settings, job, resources, scratch) if settings.spark.is_on_kubernetes else {}
+    return cluster.with_executors(options, settings.spark, resources, usual)
 
 
 def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
