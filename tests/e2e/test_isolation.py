@@ -32,8 +32,6 @@ from pyspark.sql import functions as F
 
 from tocsin import Levels, detector
 
-KEPT = []
-
 
 def harm(user):
     {harm}
@@ -47,7 +45,8 @@ def detect(events):
 '''
 HARMS = {
     "loops": "while user == 'mallory': pass",
-    "leaks": "KEPT.extend(b'x' * 20_000_000 for _ in range(100 if user == 'mallory' else 0))",
+    # In another module, as a library's cache is: what the detector's own keeps, Spark drops at the end of each task.
+    "leaks": "vars(sys).setdefault('kept', []).extend(b'x' * 20_000_000 for _ in range(100 * (user == 'mallory')))",
     "floods": "[sys.stderr.write('x' * 99_999 + chr(10)) for _ in range(10_000 if user == 'mallory' else 0)]",
 }
 
