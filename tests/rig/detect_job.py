@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -68,10 +68,13 @@ class Truth:
         start = moment - (moment - _EPOCH) % WINDOW
         self.failed[shortened(user), start] += 1
 
+    def expected(self) -> dict[tuple[str, datetime], int]:
+        """The windows above a limit, with their counts."""
+        return {window: count for window, count in self.failed.items() if count > 50}
+
     def check(self, findings: dict[str, Finding]) -> None:
         """Every window above a limit is found with its level and score, and nothing else is."""
-        found = {(one.entity["user_id"], one.window_start): one for one in findings.values()}
-        expected = {window: count for window, count in self.failed.items() if count > 50}
+        found, expected = _windows(findings), self.expected()
         assert found.keys() == expected.keys(), f"missing: {expected.keys() - found}; more: {found.keys() - expected}"
         for window, count in expected.items():
             one = found[window]
@@ -231,11 +234,14 @@ class DetectJob:
 
     def await_truth(self, truth: Truth, seconds: float = READY_SECONDS) -> None:
         """Wait until all findings that must come have come, then check them all."""
-        expected = sum(count > 50 for count in truth.failed.values())
-        await_that(lambda: len(self.findings()) >= expected or not self.alive(), seconds)
+        await_that(lambda: len(self.findings()) >= len(truth.expected()) or not self.alive(), seconds)
         with contextlib.suppress(AssertionError):
             await_that(lambda: _agrees(truth, self.findings()), 20)
-        truth.check(self.findings())
+        found = self.findings()
+        try:
+            truth.check(found)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._traces(truth, found)}") from None
 
     def alive(self) -> bool:
         return any(process.poll() is None for process in self._processes)
@@ -243,8 +249,8 @@ class DetectJob:
     def findings(self) -> dict[str, Finding]:
         """The best version of each finding on the topic."""
         best: dict[str, Finding] = {}
-        for value in read_all(self.settings, self.settings.names.findings):
-            finding = Finding.from_record(value, "findings", 0, 0)
+        for record in read_all(self.settings, self.settings.names.findings):
+            finding = Finding.from_record(record.value() or b"", "findings", 0, 0)
             kept = best.get(finding.finding_id)
             if kept is None or (finding.rank, not finding.at_least) > (kept.rank, not kept.at_least):
                 best[finding.finding_id] = finding
@@ -273,6 +279,17 @@ class DetectJob:
         admin = AdminClient(self.settings.kafka.for_librdkafka())  # it must live until it has answered
         (done,) = admin.delete_records([place]).values()
         return int(done.result(patient(10)).low_watermark)
+
+    def _traces(self, truth: Truth, findings: dict[str, Finding]) -> str:
+        """What the topics hold of users whose windows differ, and the end of the log: it may never fail again."""
+        differ = _windows(findings).keys() ^ truth.expected().keys()
+        told = [f"{user}, {start}: {truth.failed[user, start]} were written" for user, start in differ]
+        for topic in (self.settings.names.events(self.source.name), self.settings.names.findings):
+            for record in read_all(self.settings, topic):
+                value = (record.value() or b"").decode()
+                if any(f'"{user}"' in value for user, _ in differ):
+                    told.append(f"{topic} {record.partition()}/{record.offset()} at {record.timestamp()[1]}: {value}")
+        return "\n".join([*told[:500], self.log.read_text()[-8000:]])
 
     def _environment(self) -> dict[str, str]:
         kafka, spark = self.settings.kafka, self.settings.spark
@@ -356,8 +373,8 @@ def next_window() -> datetime:
     return now - (now - _EPOCH) % WINDOW + WINDOW + timedelta(seconds=1)
 
 
-def read_all(settings: Settings, topic: str) -> list[bytes]:
-    """All values of `topic`, up to its end at the time of the call."""
+def read_all(settings: Settings, topic: str) -> list[Message]:
+    """All records of `topic`, up to its end at the time of the call."""
     consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": uuid.uuid4().hex, "enable.auto.commit": False})
     try:
         count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
@@ -365,16 +382,20 @@ def read_all(settings: Settings, topic: str) -> list[bytes]:
         ends = {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in places}
         consumer.assign(places)
         left = {partition for partition, end in ends.items() if end}
-        values: list[bytes] = []
+        records: list[Message] = []
         while left:
             for message in consumer.consume(5_000, timeout=0.2):
                 assert message.error() is None
-                values.append(message.value() or b"")
+                records.append(message)
                 if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
                     left.discard(message.partition() or 0)
-        return values
+        return records
     finally:
         consumer.close()
+
+
+def _windows(findings: dict[str, Finding]) -> dict[tuple[str, datetime], Finding]:
+    return {(one.entity["user_id"], one.window_start): one for one in findings.values() if one.window_start}
 
 
 def _agrees(truth: Truth, findings: dict[str, Finding]) -> bool:
