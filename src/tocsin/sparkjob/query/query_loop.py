@@ -54,7 +54,7 @@ class QueryLoop:
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._since = 0.0
         self._checked = {"partitions": 0.0, "lag": 0.0}
-        self._retries = self._losses = self._executors_lost = 0
+        self._retries = self._losses = 0
 
     def run_until_stopped(self) -> None:
         """Keep the query running until the job is asked to stop."""
@@ -138,7 +138,7 @@ class QueryLoop:
         slots = self._run.slots = self._work.slots(len(places)) if resources is None else resources.slots
         self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots, resources=resources)
         jvm.halt_at_end()
-        self._run.places = places
+        self._run.places, self._run.executors = places, frozenset()
         listen(self._run.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place
         log.info("session ready", partitions=len(places), slots=slots, master=self._settings.spark.master)
@@ -153,7 +153,6 @@ class QueryLoop:
         if run.resources is None or self._losses >= _LOSSES or not has_lost_executor(run.spark, run.executors, error):
             return False
         self._losses += 1
-        self._executors_lost += 1
         return True
 
     def _has_lost_cluster(self) -> bool:
@@ -215,8 +214,6 @@ class QueryLoop:
         if started is None or not started.query.isActive:
             return
         self._await_boundary(started)
-        if self._run.resources is not None and not started.query.isActive:
-            self._accept_loss(cause(started.query))  # the next start is at once in any case, but the loss counts
         # Spark logs an aborted batch as a dozen errors, for seconds; it is none.
         self._run.spark.sparkContext.setLogLevel("OFF")
         with contextlib.suppress(Exception):  # a stop that times out leaves a dead query, which the next start reports
@@ -257,8 +254,8 @@ class QueryLoop:
         self._totals["rows_out"] += progress.rows_out
         self._totals["rows_dropped_late"] += progress.dropped_late
         further = self._work.count_batch(progress)
-        if self._executors_lost:
-            further["counts"] = further.get("counts", {}) | {"executors_lost": self._executors_lost}
+        if run.executors_lost:
+            further["counts"] = further.get("counts", {}) | {"executors_lost": run.executors_lost}
         delay = run.started.delay_seconds if run.started is not None else None
         watermark = progress.watermark if delay is None else progress.next_watermark(delay)
         lag = self._lag(progress.latest_offsets or run.position)

@@ -62,7 +62,8 @@ class Run:
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
         slots: its task slots on this machine; on a cluster see `await_slots`.
-        executors: those of the cluster that the query began with.
+        executors: those of the cluster that the query began with; of the session before, none.
+        executors_lost: how many that a query began with were gone when the next one began.
         resources: what the job gets on the cluster; None where it runs on this machine.
         position: next offset by place, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
@@ -78,6 +79,7 @@ class Run:
         self.places: list[Place] = []
         self.slots = 0
         self.executors: frozenset[str] = frozenset()
+        self.executors_lost = 0
         self.resources = work.resources if settings.spark.master != LOCAL else None
         self.position: Position = {}
         self.lag_seconds = 0.0
@@ -120,7 +122,8 @@ class Run:
             )
         reported, why, began, asked = "", "", time.monotonic(), 0.0
         while True:
-            self.executors = cluster.executors_of(self.spark)
+            before, self.executors = self.executors, cluster.executors_of(self.spark)
+            self.executors_lost += len(before - self.executors)
             there = len(self.executors) * self.resources.cores
             if there >= needed:
                 return there

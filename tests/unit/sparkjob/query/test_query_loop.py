@@ -10,9 +10,11 @@ import pytest
 
 from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
+from tocsin.sparkjob.engine import cluster
 from tocsin.sparkjob.failures import Unwritable
 from tocsin.sparkjob.query import query_loop
 from tocsin.sparkjob.query.query_loop import QueryLoop
+from tocsin.sparkjob.query.work import Run
 
 
 def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list[str]:
@@ -52,6 +54,14 @@ def test_executors_that_are_lost_again_and_again_are_a_failure_like_others(monke
     """A record may be what ends them: only as a failure it is looked for."""
     monkeypatch.setattr(query_loop, "has_lost_executor", lambda *_: True)
     run = SimpleNamespace(resources=ResourceSettings(), spark=None, executors=frozenset())
-    loop: Any = SimpleNamespace(_run=run, _losses=0, _executors_lost=0)
+    loop: Any = SimpleNamespace(_run=run, _losses=0)
     assert [QueryLoop._accept_loss(loop, "lost") for _ in range(4)] == [True, True, True, False]
-    assert loop._executors_lost == 3
+
+
+def test_an_executor_that_is_gone_when_the_next_query_begins_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the query before it has ended: a loss may fall into its stop."""
+    seen = iter([{"0", "1"}, {"1"}, {"1", "2"}, {"1", "2"}])
+    monkeypatch.setattr(cluster, "executors_of", lambda _: frozenset(next(seen)))
+    run: Any = SimpleNamespace(resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), executors_lost=0)
+    assert [Run.await_slots(run, 1) for _ in range(4)] == [2, 1, 2, 2]
+    assert run.executors_lost == 1
