@@ -132,7 +132,7 @@ class Actual:
     Attributes:
         live: the processes.
         exits: exit code of the last process of a job.
-        causes: why the last process of a job ended, as it reported itself.
+        causes: why the last process of a job ended, as it reported itself, or was not started.
     """
 
     live: Sequence[Live] = ()

@@ -252,7 +252,7 @@ _LASTING = {ExitCode.MISCONFIGURED: Condition.MISCONFIGURED, ExitCode.UNWRITABLE
 
 
 def end_reason(code: int | None, cause: str = "") -> str:
-    """Say how a process ended, from its exit code and from the `cause` that it told itself."""
+    """Say how a process ended, from its exit code and from the `cause` that it told itself, or that kept it away."""
     words: dict[int | None, str] = {
         None: "ended without an exit code: killed by the kernel (out of memory) or by somebody",
         ExitCode.OK: "ended with exit code 0 without being asked",
@@ -260,6 +260,8 @@ def end_reason(code: int | None, cause: str = "") -> str:
         ExitCode.LOCKED: "another process holds its lock",
         ExitCode.UNWRITABLE: "the disk is full, or the state folder cannot be written",
     }
+    if code is None and cause:
+        return cause
     if code is not None and code < 0:
         return f"was killed by signal {-code} ({_signal(-code)})"
     sentence = words.get(code, f"failed with exit code {code}")

@@ -18,7 +18,7 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState
 from tocsin.runtime.heartbeat import Beat, read_beat
 from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.incidents.chronicle import ChronicleEntry, Look, What, record
+from tocsin.supervision.incidents.chronicle import ChronicleEntry, Look, What, read_events, record
 from tocsin.supervision.job_states import (
     Action,
     Actual,
@@ -206,13 +206,22 @@ class Supervisor:
         record(self._charge.state, [(job, event)])
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
-        codes = {job: self._runner.exit_code(job) for job in history.jobs}
-        live = [self._live_one(process) for process in processes]
-        actual = Actual(live=live, exits={job: code for job, code in codes.items() if code is not None})
+        actual = Actual(live=[self._live_one(process) for process in processes])
         pasts = history.jobs.items()
         gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
-        causes = {job: self._cause(job, past) for job, past in gone.items()}
-        return replace(actual, causes={job: cause for job, cause in causes.items() if cause is not None})
+        refused = {job: cause for job in gone if (cause := self._refusal(job)) is not None}
+        causes = {job: self._cause(job, past) for job, past in gone.items()} | refused
+        codes = {job: self._runner.exit_code(job) for job in history.jobs if job not in refused}
+        return replace(
+            actual,
+            exits={job: code for job, code in codes.items() if code is not None},
+            causes={job: cause for job, cause in causes.items() if cause is not None},
+        )
+
+    def _refusal(self, job: str) -> FailureCause | None:
+        """Why the last start of `job` came to nothing; None when there was a process."""
+        last = read_events(self._charge.state, job)[-1:]
+        return FailureCause(what=last[0].reason[:_LONGEST_CAUSE]) if last and last[0].what is What.REFUSED else None
 
     def _cause(self, job: str, past: Past) -> FailureCause | None:
         """Why the process of `past` failed, as it said itself; None when it said nothing."""

@@ -315,10 +315,17 @@ def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: p
     def no_program(start: Start) -> Launch:
         raise ConfigError.one("locks/python.txt", "holds no PySpark")
 
+    bench.codes["notifier"] = FAILING.format(code=7)
+    bench.tick({"notifier": GOOD})
+    await_that(lambda: bench.pid("notifier") is None)
     monkeypatch.setattr(bench, "launch", no_program)
-    bench.new_supervisor(bench.runner).tick({"notifier": GOOD})
+    supervisor = bench.new_supervisor(bench.runner)
+    supervisor.tick({"notifier": GOOD})
     refused = read_events(bench.state, "notifier")[-1]
     assert (refused.what, refused.reason) == (What.REFUSED, "cannot be started: locks/python.txt: holds no PySpark")
+    supervisor.tick({"notifier": GOOD})
+    *_, end = (one for one in read_events(bench.state, "notifier") if one.what is What.END)
+    assert (end.reason, end.exit_code) == (refused.reason, None), "nothing of the process before"
 
 
 def test_the_last_stack_in_a_log_says_where_a_worker_is() -> None:
