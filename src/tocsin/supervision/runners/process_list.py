@@ -44,7 +44,8 @@ class ProcessList:
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._strangers: set[int] = set()
-        self._labels: dict[tuple[int, float], tuple[Labels, bool]] = {}
+        self._labels: dict[tuple[int, float], tuple[Labels, bool]] = {}  # as read last
+        self._settled: set[tuple[int, float]] = set()
         self._full_look_at = 0.0
 
     def rows(self) -> dict[int, ProcessRow]:
@@ -55,6 +56,7 @@ class ProcessList:
             self._strangers = set()
         self._strangers &= pids
         self._labels = {key: own for key, own in self._labels.items() if key[0] in pids}
+        self._settled &= self._labels.keys()
         found = {}
         for pid in sorted(pids - self._strangers):
             try:
@@ -70,12 +72,16 @@ class ProcessList:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
             started_at = process.create_time()
-            own = self._labels.get((process.pid, started_at)) or self._read_labels(process)
-            if time.time() - started_at > _SETTLED_SECONDS:
-                if own is None:
-                    self._strangers.add(process.pid)
-                else:
-                    self._labels[process.pid, started_at] = own
+            key = (process.pid, started_at)
+            own = self._labels.get(key)
+            if key not in self._settled:
+                own = self._read_labels(process) or own  # while a program replaces another it shows none
+            is_settled = time.time() - started_at > _SETTLED_SECONDS
+            if own is not None:
+                self._labels[key] = own
+                self._settled |= {key} if is_settled else set()
+            elif is_settled:
+                self._strangers.add(process.pid)
             return None if own is None else ProcessRow(process, started_at, own[0], process.ppid(), own[1])
 
     def _read_labels(self, process: psutil.Process) -> tuple[Labels, bool] | None:

@@ -202,6 +202,19 @@ def test_a_process_that_becomes_ours_after_it_began_is_found(
         later.kill()
 
 
+def test_a_process_stays_while_it_replaces_its_program_and_shows_no_labels(
+    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    await_that(lambda: [process.pid for process in runner.list()] == [pid])
+    with monkeypatch.context() as patched:
+        patched.setattr(psutil.Process, "cmdline", lambda _: [])
+        patched.setattr(psutil.Process, "environ", lambda _: {})
+        assert [process.pid for process in runner.list()] == [pid]
+    os.kill(pid, signal.SIGKILL)
+    await_that(lambda: runner.list() == [])
+
+
 def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
     await_that(lambda: runner.logs(JOB, 1))
