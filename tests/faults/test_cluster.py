@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from bench.past import Past, day_before
 from tests.faults.cluster_kills import run
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, Topic, detect_job, ticking
+from tests.rig.lost_executor import losing_an_executor
 from tests.rig.object_store import BUCKET, KEY, OTHER_PROFILE, SECRET, object_store
 from tests.rig.past_days import STEPPED, WINDOWED, HistoryStore, PastDays
 from tests.rig.sink_servers import running
@@ -99,31 +100,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield one
 
 
-@contextmanager
-def losing_an_executor(live: LiveJob, cluster: SparkCluster) -> Iterator[list[psutil.Process]]:
-    """Kill one of the executors behind the block, in mid-window: all is found, and the process stays the same."""
-    live.await_live()
-    with ticking(live.topic):
-        live.topic.burst("before", 120)
-        live.topic.burst("other", 60, partition=1)
-        live.job.await_truth(live.topic.truth)
-        yield (executors := cluster.executors())
-        live.topic.burst("during", 40)
-        live.await_live()
-        executors[0].kill()
-        live.topic.burst("during", 80)
-        live.job.await_truth(live.topic.truth)
-        counted = live.job.await_report(lambda r: r.counts.get("executors_lost") == 1)
-    assert counted.pid == live.process.pid
-
-
 @pytest.mark.long
 def test_a_query_that_loses_an_executor_starts_again_in_the_same_process(
     tmp_path: Path, broker: Broker, cluster: SparkCluster
 ) -> None:
     with detect_job(tmp_path, broker, master=cluster.master, resources=SMALL) as job:
         live = LiveJob(job)
-        with losing_an_executor(live, cluster) as executors:
+        with losing_an_executor(live, cluster.executors) as executors:
             assert len(executors) == 2
             assert all(_has_jar(one, job) for one in executors), "the connector came with the job"
         live.stop()
@@ -145,7 +128,7 @@ def test_executors_share_an_object_store_alone_and_its_key_stands_in_its_file_al
     ):
         watch(job, "before", "other")
         live = LiveJob(job)
-        with losing_an_executor(live, cluster) as executors:
+        with losing_an_executor(live, cluster.executors) as executors:
             watch(job, "before", "other", "during")
             committed = job.committed_batches()
             await_that(lambda: job.committed_batches() > committed + 2, READY_SECONDS)  # one begins with these rows

@@ -18,6 +18,7 @@ from tests.rig.broker import Broker, broker
 from tests.rig.detect_job import JOB, READY_SECONDS, LiveJob, detect_job, ticking
 from tests.rig.kube_client import PODS
 from tests.rig.kube_server import KubeServer, kube_server, write_kubeconfig
+from tests.rig.lost_executor import losing_an_executor
 from tests.rig.past_days import STEPPED, WINDOWED, PastDays
 from tests.rig.waiting import await_that, awaited
 from tocsin.model.job_report import JobState
@@ -96,18 +97,9 @@ def test_a_job_outside_loses_an_executor_the_api_and_itself_and_finds_all(
     """And its next start removes the pods that a killed driver leaves, which nobody owns outside a cluster."""
     with outside(tmp_path, broker, server, monkeypatch) as live:
         job, topic = live.job, live.topic
-        live.await_live()
+        with losing_an_executor(live, executors):
+            pass
         with ticking(topic):
-            topic.burst("before", 120)
-            topic.burst("other", 60, partition=1)
-            job.await_truth(topic.truth)
-            topic.burst("during", 40)
-            first, *_ = executors()
-            first.kill()
-            topic.burst("during", 80)
-            job.await_truth(topic.truth)
-            counted = job.await_report(lambda r: r.counts.get("executors_lost") == 1)
-            assert counted.pid == live.process.pid
             with server.away():
                 topic.burst("without API", 70)
                 job.await_truth(topic.truth)

@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
+    verbs.add_parser("yarn", help="the Java archives of the YARN that a test starts")
     verbs.add_parser("image", help="what an image holds: no tools for tests, no mail sink; all of it from the locks")
     classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
     classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
@@ -59,8 +60,8 @@ def _install(paths: Paths, options: argparse.Namespace) -> None:
     print(f"Set-up: {state_of_it} ({time.monotonic() - started:.1f} s; Java {found.version} from {found.origin})")
 
 
-def _install_s3(paths: Paths, _: argparse.Namespace) -> None:
-    done = _step("Java archives of S3", lambda: bool(jars.install(paths, ["s3"])))
+def _install_archives(paths: Paths, options: argparse.Namespace) -> None:
+    done = _step(f"Java archives of {options.verb}", lambda: bool(jars.install(paths, [options.verb])))
     print(f"Set-up: {'done' if done else 'nothing to do'}")
 
 
@@ -84,7 +85,8 @@ _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
     "classes": _install_classes,
     "image": _install_image,
     "lock": lambda paths, options: lock(paths, options.upgrade),
-    "s3": _install_s3,
+    "s3": _install_archives,
+    "yarn": _install_archives,
     "sbom": lambda paths, _: print(write_bill(paths)),
 }
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import FINDING_BYTES
-from tocsin.project.blocks.spark_settings import ResourceSettings
+from tocsin.project.blocks.spark_settings import YARN, ResourceSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
@@ -79,7 +79,9 @@ def on_executors(
     options: dict[str, str], settings: Settings, job: str, resources: ResourceSettings, scratch: Path
 ) -> dict[str, str]:
     """Add to the `options` of a session what executors of its cluster need; errors as of `cluster.with_executors`."""
-    usual = executor_pods.pod_options(settings, job, resources, scratch) if settings.spark.is_on_kubernetes else {}
+    usual = cluster.YARN_OPTIONS if settings.spark.master == YARN else {}
+    if settings.spark.is_on_kubernetes:
+        usual = executor_pods.pod_options(settings, job, resources, scratch)
     return cluster.with_executors(options, settings.spark, resources, usual)
 
 

@@ -19,7 +19,7 @@ _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORE
 _NO_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
 """Names of files and switches; those of Kubernetes are the names of Secrets, and where they are mounted."""
 _HERE = ("localhost", LOOPBACK)
-KUBERNETES = "k8s://"
+KUBERNETES, YARN = "k8s://", "yarn"
 IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 """The options that name the image of executors."""
 

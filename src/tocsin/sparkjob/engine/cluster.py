@@ -21,6 +21,7 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.spark_settings import KUBERNETES, LOCAL, ResourceSettings, SparkSettings
 from tocsin.project.settings import PROJECT_FILE
 from tocsin.sparkjob.engine import executor_pods
+from tocsin.sparkjob.failures import root_cause
 
 _ANSWER_SECONDS = 2.0
 _REMOVAL_SECONDS = 5.0
@@ -28,6 +29,14 @@ _ROOM_SECONDS = 60.0
 # A task that exchanges records with one on the lost executor may be the first to fail. So does a task whose other end
 # fails for a reason of its own.
 _BROKEN = ("streaming shuffle", "ClosedChannelException", "Connection reset", "Connection refused")
+
+
+_YARN_CLIENT = "YarnClientSchedulerBackend"
+# Hadoop's own is a quarter of an hour, in which a job would say nothing.
+YARN_OPTIONS = {
+    "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms": "20000",
+    "spark.hadoop.yarn.resourcemanager.connect.retry-interval.ms": "5000",
+}
 
 
 class ClusterLost(TransientError):
@@ -64,13 +73,15 @@ def asking() -> Iterator[None]:
     """Let Spark ask for executors in the block.
 
     Raises:
-        ClusterLost: Kubernetes refuses; a retry helps once it does not.
+        ClusterLost: Kubernetes or YARN refuses, or is away; a retry helps once it does not.
     """
     try:
         yield
     except Py4JJavaError as error:
         if refused := executor_pods.refusal(error):
             raise ClusterLost(f"no executors can be asked for: {refused}") from error
+        if _YARN_CLIENT in str(error):
+            raise ClusterLost(f"no executors can be asked for: YARN: {root_cause(error)}") from error
         raise
 
 
