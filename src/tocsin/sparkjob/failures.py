@@ -28,6 +28,7 @@ _NO_KEY = "NoAuthWithAWSException"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
+_THROWN = ": "  # before the first of the chain, as Py4J writes it
 _MOST = 500
 _PROBE_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM)
@@ -76,8 +77,9 @@ def root_cause(error: Exception) -> str:
     frames = list(_FRAME.finditer(text))
     if frames and (named := raised(text[frames[-1].end() :])):
         return named
-    causes = [line for line in text.splitlines() if line.startswith(_CAUSE)]
-    return causes[-1].removeprefix(_CAUSE)[:_MOST] if causes else in_a_line(error)
+    lines = text.splitlines()
+    causes = [line.removeprefix(start) for start in (_THROWN, _CAUSE) for line in lines if line.startswith(start)]
+    return causes[-1][:_MOST] if causes else in_a_line(error)
 
 
 def _relative(where: str, project: Path) -> str:

@@ -117,6 +117,8 @@ def test_the_cause_of_a_failure_is_the_line_of_the_file_that_raised_it() -> None
     assert str(everywhere) == f"detectors/weighted.py:14: {what}, on event events.logins/1/17"
     assert root_cause(RuntimeError(IN_A_WORKER)) == what
     assert root_cause(RuntimeError(ABORTED)) == "java.lang.RuntimeException: part-00003.parquet is not a Parquet file"
+    thrown = "An error occurred while calling None.Context.\n: java.lang.Exception: above the threshold\n\tat a.B"
+    assert root_cause(RuntimeError(thrown)) == "java.lang.Exception: above the threshold"
 
 
 def test_the_cause_of_a_fault_is_its_place_and_of_anything_else_what_it_says() -> None:
