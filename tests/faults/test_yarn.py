@@ -51,7 +51,9 @@ def test_a_detector_waits_for_yarn_loses_an_executor_and_finds_all(
         yarn.start_daemon("resourcemanager.ResourceManager")
         with losing_an_executor(live, yarn.executors) as executors:
             assert len(executors) == 2
-            places = {at.removeprefix("::ffff:") for one in yarn.started() for at in listening(one)}
+            # Of executors one port cannot be bound to an address: see ARCHITECTURE.md, security.
+            others = set(yarn.started()) - set(executors)
+            places = {at.removeprefix("::ffff:") for one in others for at in listening(one)}
             assert places <= {"127.0.0.1", DRIVER}
         live.stop()
     await_that(lambda: yarn.started() == [], 60, lambda: str(yarn.started()))
