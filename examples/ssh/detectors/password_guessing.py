@@ -18,9 +18,10 @@ from tocsin import Case, Levels, at, detector, email, urgent
           levels=Levels(email=20, urgent=100), owner="security@example.com",
           runbook="docs/runbooks/password_guessing.md", stage="live")  # fmt: skip
 def detect(events: DataFrame) -> DataFrame:
-    failures = events.where("result = 'Failed'")
+    failures = events.where("result = 'Failed'").withColumn("user", F.coalesce("user", F.lit("(blank)")))
+    tries = F.abs(F.coalesce("repeated", F.lit(1)))  # without abs nothing says that the sum never falls
     return failures.groupBy("window", "host", "user").agg(
-        F.count("*").alias("score"), F.approx_count_distinct("address").alias("addresses")
+        F.sum(tries).alias("score"), F.approx_count_distinct("address").alias("addresses")
     )
 
 
@@ -31,6 +32,16 @@ CASES = [
         "25 failures in half a minute, in each window that holds them",
         events=FAILURE.repeat(25, every="1 second"),
         expect=[email(host="web1", user="root", window=start, score=25) for start in WINDOWS],
+    ),
+    Case(
+        "a blank name, and lines that syslog has left out",
+        events=FAILURE.then(after="1 second", user=None).then(after="5 seconds", repeated=20),
+        expect=[email(host="web1", user="(blank)", window=start, score=21) for start in WINDOWS],
+    ),
+    Case(
+        "a hundred failures in two lines",
+        events=FAILURE.then(after="9 seconds", repeated=99),
+        expect=[email(host="web1", user="root", window=start, score=100) for start in WINDOWS],
     ),
     Case(
         "101 failures",

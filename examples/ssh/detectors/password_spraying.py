@@ -20,7 +20,8 @@ from tocsin import Case, Levels, at, detector, email, urgent
 def detect(events: DataFrame) -> DataFrame:
     failures = events.where("result IS NULL OR result = 'Failed'")  # without a result the name is not known
     return failures.groupBy("window", "address").agg(
-        F.approx_count_distinct("user", 0.02).alias("score"), F.count("*").alias("failures")
+        F.approx_count_distinct(F.coalesce("user", F.lit("(blank)")), 0.02).alias("score"),
+        F.sum(F.coalesce("repeated", F.lit(1))).alias("failures"),
     )
 
 
@@ -31,8 +32,8 @@ WINDOWS = ("11:56:00", "11:57:00", "11:58:00", "11:59:00", "12:00:00")
 CASES = [
     Case("ten accounts", events=TEN.repeat(3, every="20 seconds"), expect=[]),
     Case(
-        "eleven accounts, the last of a name that is not known",
-        events=TEN.then(after="1 second", user="oracle", result=None),
+        "eleven accounts, the last of a blank name that is not known",
+        events=TEN.then(after="1 second", user=None, result=None),
         expect=[email(address="203.0.113.9", window=start, score=11) for start in WINDOWS],
     ),
     Case(
