@@ -204,3 +204,55 @@ def test_a_fingerprint_changes_with_the_settings_that_a_checkpoint_depends_on(
     finally:
         spark.conf.set(setting, str(before))
     assert plan_of(spark, detect).fingerprint == base
+
+
+def own(window: Callable[[], Column]) -> Detect:
+    return lambda events: events.drop("window").groupBy(window(), "user_id").agg(F.count("*").alias("score"))
+
+
+OWN_WINDOWS: dict[str, Callable[[], Column]] = {
+    "another start": lambda: F.window("event_time", "10 seconds", startTime="3 seconds"),
+    "another length": lambda: F.window("event_time", "20 seconds"),
+    "a slide": lambda: F.window("event_time", "10 seconds", "5 seconds"),
+    "another time": lambda: F.window("timestamp", "10 seconds"),
+    "made by hand": lambda: F.struct(
+        F.date_trunc("hour", "event_time").alias("start"), F.col("event_time").alias("end")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_WINDOWS)
+def test_a_window_of_ones_own_is_refused(spark: SparkSession, name: str) -> None:
+    with pytest.raises(ConfigError, match="is not what detect groups by"):
+        plan_of(spark, own(lambda: OWN_WINDOWS[name]().alias("window")))
+
+
+def test_a_part_of_a_union_with_a_window_of_its_own_is_refused(spark: SparkSession) -> None:
+    def both(events: DataFrame) -> DataFrame:
+        other = events.withColumn("window", F.window("event_time", "10 seconds", startTime="1 second"))
+        return events.unionByName(other).groupBy("window", "user_id").agg(F.count("*").alias("score"))
+
+    with pytest.raises(ConfigError, match="is not what detect groups by"):
+        plan_of(spark, both)
+
+
+@pytest.mark.parametrize(
+    ("window", "declared"),
+    [
+        (lambda: F.window("event_time", "10 seconds"), {}),
+        (lambda: F.window("event_time", "10 seconds", "5 seconds"), {"slide": timedelta(seconds=5)}),
+        (lambda: F.window("event_time", "1 day"), {"window": timedelta(days=1)}),
+    ],
+)
+def test_the_declared_window_may_be_written_out(
+    spark: SparkSession, window: Callable[[], Column], declared: dict[str, Any]
+) -> None:
+    plan = plan_of(spark, own(lambda: window().alias("window")), **declared)
+    assert plan.score.kind is ScoreKind.RISING
+
+
+def test_days_of_a_time_zone_run_in_real_time_and_have_a_state_of_their_own(spark: SparkSession) -> None:
+    days = [plan_of(spark, score(F.count("*")), window=timedelta(days=1), time_zone=zone)
+            for zone in ("", "Europe/Berlin", "America/New_York")]  # fmt: skip
+    assert {one.mode for one in days} == {REAL_TIME}
+    assert len({one.fingerprint for one in days}) == 3

@@ -8,7 +8,8 @@ from datetime import date, timedelta
 
 from tocsin.backfill.backfill_ledger import BackfillLedger, End, Made
 from tocsin.history.places import end
-from tocsin.model.detector import DetectorSpec, Windowed, reach
+from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import Windowed, reach
 
 _DAY = timedelta(days=1)
 MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by version {version}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tocsin.cases.case_language import Case, CaseEvent, CodePlace, moment
 from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH
+from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, end_of, last_number, start, step_of
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source, tick_value
 
@@ -76,16 +76,19 @@ def span_of(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> Span:
     if not events:
         return EPOCH, EPOCH  # all its lines are ignored
     begun = [starts_of(event.time, spec)[0] for event in events]
-    ends = [event.time - spec.window if event.is_tick else start for event, start in zip(events, begun, strict=True)]
-    return begun[0], max(ends) + timedelta(microseconds=1)
+    ends = [
+        closed_before(spec, event.time) if event.is_tick else begin + MICROSECOND
+        for event, begin in zip(events, begun, strict=True)
+    ]
+    return begun[0], max(ends)
 
 
 def starts_of(moment: datetime, spec: DetectorSpec) -> list[datetime]:
     """List the starts of the windows of `spec`, which has some, that hold `moment`, the last one first."""
     assert spec.window is not None
-    step = spec.slide or spec.window
-    last = moment - (moment - EPOCH) % step
-    return [last - n * step for n in range(-(-spec.window // step)) if moment < last - n * step + spec.window]
+    last, most = last_number(spec, moment), -(-spec.window // step_of(spec))
+    begun = (start(spec, last - number) for number in range(most))
+    return [begin for begin in begun if moment < end_of(spec, begin)]
 
 
 def make_event(written: CaseEvent, source: Source, used: Iterable[str]) -> DeclaredEvent:
@@ -127,32 +130,34 @@ def check_expectations(
             what += f"the entity of {spec.name} is {', '.join(spec.entity)}"
             faults.append(Fault(place.file, what, line=place.line))
         try:
-            start = expected.start
+            begin = expected.start
         except ConfigError as error:
             faults += error.faults
             continue
-        if start is not None and not has_sessions and (what := _contradiction(start, spec, events)):
+        if begin is not None and not has_sessions and (what := _contradiction(begin, spec, events)):
             faults.append(Fault(place.file, what, line=place.line))
     return faults
 
 
-def _contradiction(start: datetime, spec: DetectorSpec, events: Sequence[DeclaredEvent]) -> str:
-    """Say why `events` have no finding whose window begins at `start`; "" if they can."""
+def _contradiction(begin: datetime, spec: DetectorSpec, events: Sequence[DeclaredEvent]) -> str:
+    """Say why `events` have no finding whose window begins at `begin`; "" if they can."""
     times = [event.time for event in events if not event.is_tick]
     if spec.window is None:
-        return "" if start in times else f"the case has no event at {start:%H:%M:%S.%f}"
-    end, step = start + spec.window, spec.slide or spec.window
-    if (start - EPOCH) % step:
-        return f"no window begins at {start:%H:%M:%S}: windows begin at multiples of {step.total_seconds():g} s"
+        return "" if begin in times else f"the case has no event at {begin:%H:%M:%S.%f}"
+    if starts_of(begin, spec)[:1] != [begin]:
+        where = f"at midnight in {spec.time_zone}" if spec.time_zone else "at multiples of "
+        where += "" if spec.time_zone else f"{step_of(spec).total_seconds():g} s"
+        return f"no window begins at {begin:%H:%M:%S}: windows begin {where}"
+    end = end_of(spec, begin)
     if spec.expect is not None:
         first, after = span_of(events, spec)
         where = f"the case looks at windows that begin from {first:%H:%M:%S} and end by its last event or tick"
-        return "" if first <= start < after else f"{where}; add a tick at {end:%H:%M:%S}"
+        return "" if first <= begin < after else f"{where}; add a tick at {end:%H:%M:%S}"
     if not times:
         return "the case has no event: each of its lines is one that its source ignores"
-    if not any(start <= time < end for time in times):
+    if not any(begin <= time < end for time in times):
         first, last = min(times), max(times)
-        return (f"the case has no event in the window {start:%H:%M:%S} to {end:%H:%M:%S}; "
+        return (f"the case has no event in the window {begin:%H:%M:%S} to {end:%H:%M:%S}; "
                 f"its events are from {first:%H:%M:%S} to {last:%H:%M:%S}")  # fmt: skip
     return ""
 

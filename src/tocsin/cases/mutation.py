@@ -74,8 +74,10 @@ _Change = tuple[str, Callable[[ast.AST], None]]
 
 def _changes(node: ast.AST, tree: ast.Module) -> Iterator[_Change]:
     if isinstance(node, ast.Call) and _name(node.func) == "detector":
+        is_by_zone = any(keyword.arg == "time_zone" for keyword in node.keywords)
         for keyword in node.keywords:
-            yield from _of_keyword(keyword)
+            if not (is_by_zone and keyword.arg == "window"):  # only days have a zone
+                yield from _of_keyword(keyword)
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
         yield from _of_comparison(node)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -10,6 +10,7 @@ from typing import Any
 from tocsin.cases.case_events import DeclaredEvent, span_of, starts_of
 from tocsin.cases.case_report import clock, window_text
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import end_of, first_number, start
 
 _MOST = 20
 
@@ -24,13 +25,11 @@ def window_lines(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> list[st
     """Write the windows of `spec` that a case of `events` looks at, with the number of events in each."""
     if spec.window is None:
         return []
-    counts = Counter(start for event in events if not event.is_tick for start in starts_of(event.time, spec))
+    counts = Counter(begin for event in events if not event.is_tick for begin in starts_of(event.time, spec))
     if spec.expect is not None:
-        start, after = span_of(events, spec)
-        while start < after:
-            counts[start] += 0
-            start += spec.slide or spec.window
-    lines = [f"{window_text(start, start + spec.window)}  {count} events" for start, count in sorted(counts.items())]
+        numbers = (first_number(spec, moment) for moment in span_of(events, spec))
+        counts.update({start(spec, number): 0 for number in range(*numbers)})
+    lines = [f"{window_text(begin, end_of(spec, begin))}  {count} events" for begin, count in sorted(counts.items())]
     return lines if len(lines) <= _MOST else [*lines[:_MOST], f"and {len(lines) - _MOST} more windows"]
 
 

@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from tocsin.model.durations import EPOCH, parse_duration
+from tocsin.model.durations import longest, parse_duration
 
 FINDINGS_OF = "findings."
 """The beginning of the name of a source that is made of the findings of a detector, whose name follows."""
@@ -186,6 +186,7 @@ class DetectorSpec:
     runbook: str
     stage: Stage
     slide: timedelta | None = None
+    time_zone: str = ""
     score: ScoreKind | None = None
     expect: Entities | None = None
     dedup: tuple[str, ...] = ()
@@ -222,12 +223,14 @@ class DetectorSpec:
         """Say in words which events make a finding."""
         if self.has_step:
             return f"none: one event after the other, forgotten after {self.forget_after}"
-        return "none: each event by itself" if self.window is None else str(self.window)
+        if self.window is None:
+            return "none: each event by itself"
+        return f"{self.window}, in {self.time_zone}" if self.time_zone else str(self.window)
 
     @property
     def memory_span(self) -> timedelta:
         """The longest time between two events that can make one finding."""
-        return (self.window or timedelta(0)) + self.looks_back
+        return longest(self) + self.looks_back
 
     @property
     def looks_back(self) -> timedelta:
@@ -277,24 +280,3 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
         return function
 
     return mark
-
-
-class Windowed(Protocol):
-    """What says how events fall into windows: a detector, or a view."""
-
-    @property
-    def window(self) -> timedelta | None: ...  # noqa: D102 - as in the specs
-    @property
-    def slide(self) -> timedelta | None: ...  # noqa: D102
-
-
-def reach(spec: Windowed, until: datetime) -> timedelta:
-    """Measure how far windows that begin before `until` look beyond it: not at all where one ends just then.
-
-    Windows begin at multiples of their slide since 1970, as Spark's do. Those that follow one another and divide a day
-    end with it.
-    """
-    if spec.window is None:
-        return timedelta(0)
-    follow = spec.slide in (None, spec.window)
-    return timedelta(0) if follow and (until - EPOCH) % spec.window == timedelta(0) else spec.window

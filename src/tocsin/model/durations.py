@@ -1,9 +1,17 @@
-"""Durations as people write them in detector and source files ("10 seconds", "1 hour"), and the zero of time."""
+"""Durations as people write them in detector and source files ("10 seconds", "1 hour"), and windows of that length.
+
+Windows begin at multiples of their slide since 1970 in UTC, as Spark's do, or are days of a time zone. Such a day lasts
+from one midnight of its clock to the next: 23 or 25 hours where the clock changes. All is counted by that clock, on
+which windows begin at multiples too. Where there is no midnight, the day begins when the clock has passed it; where
+there are two, at the first. Java does the same.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Protocol
+from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -17,6 +25,9 @@ _UNITS = {
     "week": 604800.0,
 }
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|[a-z]+?)s?\s*", re.IGNORECASE)
+_OFFSET = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
+_LONGER = timedelta(hours=2)
+"""So much longer than 24 hours is the longest day of a time zone: at Troll in Antarctica the clock changes by two."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -56,3 +67,96 @@ def span(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / (60 if unit == 'min' else size):.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+class Windowed(Protocol):
+    """What says how events fall into windows: a detector, or a view."""
+
+    @property
+    def window(self) -> timedelta | None: ...  # noqa: D102 - as in the specs
+    @property
+    def slide(self) -> timedelta | None: ...  # noqa: D102
+    @property
+    def time_zone(self) -> str: ...  # noqa: D102
+
+
+def zone_of(name: str) -> tzinfo:
+    """Find the time zone with this name, such as "Europe/Berlin" or "+05:30"; "" is UTC.
+
+    Raises:
+        ValueError: there is none; a name without a place, such as EST, is not the same everywhere.
+    """
+    if match := _OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-offset if match[1] == "-" else offset)
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        if "/" in name:
+            return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # of these, KeyError says that there is none
+        pass
+    raise ValueError(f"'{name}' is no time zone; write a place such as 'Europe/Berlin', or an offset such as '+05:30'")
+
+
+def longest(spec: Windowed) -> timedelta:
+    """Return how long a window of `spec` can last; zero without windows."""
+    return (spec.window or timedelta(0)) + (_LONGER if spec.time_zone else timedelta(0))
+
+
+def start(spec: Windowed, number: int) -> datetime:
+    """Give the start of a window by its number, counted from 1970 on."""
+    return _moment(spec, EPOCH + number * step_of(spec))
+
+
+def end_of(spec: Windowed, begin: datetime) -> datetime:
+    """Give the end of the window that begins at `begin`."""
+    assert spec.window is not None
+    if not spec.time_zone:
+        return begin + spec.window
+    return _moment(spec, EPOCH + last_number(spec, begin) * spec.window + spec.window)
+
+
+def last_number(spec: Windowed, moment: datetime) -> int:
+    """Number the last window that begins at `moment` or before."""
+    number = (_by_clock(spec, moment) - EPOCH) // step_of(spec)
+    return number if start(spec, number) <= moment else number - 1
+
+
+def first_number(spec: Windowed, moment: datetime) -> int:
+    """Number the first window that begins at `moment` or later."""
+    number = last_number(spec, moment)
+    return number if start(spec, number) == moment else number + 1
+
+
+def closed_before(spec: Windowed, moment: datetime) -> datetime:
+    """Give the time such that exactly the windows that begin before it have ended at `moment`."""
+    if spec.time_zone:
+        return start(spec, last_number(spec, moment))
+    return moment - (spec.window or timedelta(0)) + MICROSECOND
+
+
+def reach(spec: Windowed, until: datetime) -> timedelta:
+    """Measure how far windows that begin before `until` look beyond it: not at all where one ends just then."""
+    if spec.window is None:
+        return timedelta(0)
+    if spec.time_zone:
+        return end_of(spec, start(spec, first_number(spec, until) - 1)) - until
+    follow = spec.slide in (None, spec.window)
+    return timedelta(0) if follow and (until - EPOCH) % spec.window == timedelta(0) else spec.window
+
+
+def step_of(spec: Windowed) -> timedelta:
+    """Return the time between the starts of two windows, by the clock."""
+    assert spec.window is not None
+    return spec.slide or spec.window
+
+
+def _by_clock(spec: Windowed, moment: datetime) -> datetime:
+    """Return what the clock of the zone shows at `moment`, as if it were UTC."""
+    return moment.astimezone(zone_of(spec.time_zone)).replace(tzinfo=UTC)
+
+
+def _moment(spec: Windowed, clock: datetime) -> datetime:
+    """Return when the clock of the zone shows `clock` first, or passes it."""
+    return clock.replace(tzinfo=zone_of(spec.time_zone)).astimezone(UTC)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tocsin.model.detector import Resources, Stage
 
@@ -87,6 +87,7 @@ class ViewSpec:
     doc: str
     version: str
     code: str = ""
+    time_zone: ClassVar[str] = ""  # windows of views are in UTC
 
     @property
     def keeps_state(self) -> bool:

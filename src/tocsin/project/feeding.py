@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from tocsin.model.detector import FINDINGS_OF, DetectorSpec
+from tocsin.model.durations import longest
 from tocsin.model.errors import Fault, nearest
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import FLOW, INGEST, JobName, Names
@@ -59,7 +60,7 @@ def findings_source(spec: DetectorSpec, lateness: timedelta) -> Source:
         owner=spec.owner,
         formats=(Format.EVENTS,),
         key="finding_id",
-        lateness=(spec.window or timedelta(0)) + lateness + _SLACK,
+        lateness=longest(spec) + lateness + _SLACK,
         partitions=1,
         columns=_FINDING_COLUMNS | dict.fromkeys(spec.entity, "string"),
         optional=frozenset({"window_start", "window_end"}),

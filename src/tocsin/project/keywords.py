@@ -23,12 +23,14 @@ from pydantic import (
 )
 
 from tocsin.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
+from tocsin.model.durations import zone_of
 from tocsin.model.flow import FlowSpec
 from tocsin.model.view import SinkKind, ViewSpec
 from tocsin.project.validation import LEAST_MEMORY, Address, Duration, Size, Text, as_list
 
 Spec = DetectorSpec | FlowSpec | ViewSpec
 
+_DAY = timedelta(days=1)
 _TABLE = "^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -56,7 +58,14 @@ def _slide(slide: timedelta | None, others: ValidationInfo) -> timedelta | None:
     return slide
 
 
-ADDED_MEANING = ("expect", "tables", "forget_after")
+def _time_zone(name: str, others: ValidationInfo) -> str:
+    zone_of(name)
+    if others.data.get("window", _DAY) != _DAY or others.data.get("slide") is not None:
+        raise ValueError('needs window="1 day", without slide=')
+    return name
+
+
+ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone")
 """Further keywords that may change the results; a file without them keeps its version."""
 
 Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -146,6 +155,12 @@ class _Detector(_Declared):
         "draft and retired do not run; shadow stores findings and notifies nobody; live notifies",
     )
     slide: Slide = _key("duration", "distance between the starts of windows; without it they follow one another", None)
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = _key(
+        "place or offset",
+        'for window="1 day": the clock by which days begin at midnight, such as "Europe/Berlin", where a day has 23 '
+        'or 25 hours when the clock changes, or "+05:30"; without it days are those of UTC',
+        "",
+    )
     score: ScoreKind | None = _key(
         "rising or final",
         "a rising score cannot fall while its window is open and notifies at the crossing, a final one can and is "

@@ -10,10 +10,11 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.model.durations import spark_interval
+from tocsin.model.durations import Windowed, spark_interval
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import EVENT_COLUMNS, TICK_START, Source
 from tocsin.sparkjob.plan_tree import Node, parse_tree
+from tocsin.sparkjob.window_column import add_window
 
 TICKS = "ticks"
 _STRUCT = "tocsin_record"
@@ -22,15 +23,11 @@ IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 """What makes an event the same event, however often it was written."""
 
 
-class Prepared(Protocol):
+class Prepared(Windowed, Protocol):
     """What a declaration says about the events that its function receives; see `tocsin.model.detector.DetectorSpec`."""
 
     @property
-    def window(self) -> timedelta | None: ...  # noqa: D102 - as in the specs
-    @property
-    def slide(self) -> timedelta | None: ...  # noqa: D102
-    @property
-    def keeps_state(self) -> bool: ...  # noqa: D102
+    def keeps_state(self) -> bool: ...  # noqa: D102 - as in the specs
 
 
 def event_columns(source: Source) -> dict[str, str]:
@@ -60,7 +57,7 @@ class SourceEvents:
             if self._spec is not None and self._spec.window is not None:
                 what = f"rows without 'event_time' have no window (they have: {', '.join(rows.columns)})"
             raise ConfigError.one(self._where, what, key="window")
-        return _add_window(rows, self._spec)
+        return add_window(rows, self._spec)
 
 
 def by_source(
@@ -171,11 +168,5 @@ def prepare_events(
     if spec.keeps_state and not once:
         timed = timed.dropDuplicates([*IDENTITY, "event_time"])
     if spec.window is not None and is_only:
-        timed = _add_window(timed, spec)
+        timed = add_window(timed, spec)
     return timed.drop("tick")
-
-
-def _add_window(rows: DataFrame, spec: Prepared) -> DataFrame:
-    assert spec.window is not None
-    slide = None if spec.slide is None else spark_interval(spec.slide)
-    return rows.withColumn("window", F.window("event_time", spark_interval(spec.window), slide))

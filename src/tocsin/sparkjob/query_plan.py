@@ -20,8 +20,8 @@ from tocsin.sparkjob.plan_traits import find_obstacle, has_stream_joins
 from tocsin.sparkjob.plan_tree import Node, parse_tree
 from tocsin.sparkjob.query.drain import Decision
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.sparkjob.window_column import DELAY
 
-_DELAY = "spark.watermarkDelayMs"  # in the metadata of a column that a watermark is about
 _WATERMARK_MS = 10**13  # any; py4j passes a smaller number as Java's Integer, and Spark takes a Long
 _UNBOUNDED = (
     "joins two streams without a bound on the time between their events, so what it remembers grows for ever; add both "
@@ -160,7 +160,7 @@ def _joins(plan: Any) -> Iterator[Any]:
 def _event_times(plan: Any) -> list[str]:
     """Name the columns of a plan of the JVM that have a watermark."""
     columns = [plan.output().apply(number) for number in range(plan.output().size())]
-    return [column.name() for column in columns if column.metadata().contains(_DELAY)]
+    return [column.name() for column in columns if column.metadata().contains(DELAY)]
 
 
 def _reach(rows: DataFrame, join: Any) -> timedelta | None:

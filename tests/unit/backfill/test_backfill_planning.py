@@ -10,7 +10,7 @@ import pytest
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.backfill_ledger import BackfillLedger, End
 from tocsin.backfill.backfill_planning import Sealed, chunks, inputs, made_of, plan
-from tocsin.model.detector import reach
+from tocsin.model.durations import reach
 
 SEALED = {DAY: "v1", NEXT: "v1"}
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)

@@ -416,3 +416,30 @@ if __name__ == "__main__":
 def test_what_reads_nothing_is_not_refused(tmp_path: Path) -> None:
     code = GOOD.replace("    return wanted", "    named(1, 2)\n    more(events)\n    return wanted")
     read_spec(written(tmp_path, code.replace("from tocsin import", f"{HARMLESS}\nfrom tocsin import")))
+
+
+def test_days_of_a_time_zone_are_declared_and_change_the_version(tmp_path: Path) -> None:
+    day = GOOD.replace('window="10 seconds"', 'window="1 day"')
+    berlin = read_spec(written(tmp_path, day.replace('"1 day"', '"24 hours", time_zone="Europe/Berlin"')))
+    assert (berlin.window, berlin.time_zone) == (timedelta(days=1), "Europe/Berlin")
+    assert berlin.window_text == "1 day, 0:00:00, in Europe/Berlin"
+    versions = {
+        read_spec(written(tmp_path, text)).version
+        for text in (day, day.replace('"1 day"', '"1 day", time_zone="+01:00"'))
+    }
+    assert len({*versions, berlin.version}) == 3
+
+
+@pytest.mark.parametrize(
+    ("declared", "fault"),
+    [
+        ('window="1 day", time_zone="Berlin"', "'Berlin' is no time zone"),
+        ('window="1 hour", time_zone="Europe/Berlin"', 'needs window="1 day", without slide='),
+        ('window="1 day", slide="1 hour", time_zone="Europe/Berlin"', 'needs window="1 day", without slide='),
+        ('window=None, time_zone="Europe/Berlin"', 'needs window="1 day", without slide='),
+    ],
+)
+def test_a_time_zone_belongs_to_days(tmp_path: Path, declared: str, fault: str) -> None:
+    (told,) = faults_of(written(tmp_path, GOOD.replace('window="10 seconds"', declared)))
+    assert "time_zone" in told
+    assert fault in told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 
 import psutil
 import structlog
@@ -21,6 +21,7 @@ from tocsin.history.spark.open_day import OpenDay, read_open_day
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import closed_before
 from tocsin.model.errors import TocsinError
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
@@ -124,9 +125,7 @@ class Days:
         """Take all windows that begin on `days`; of the open day those that are whole and closed."""
         first, last = begin(days[0]), end(days[-1])
         if self.open and self.open.day in days:
-            until = (
-                self.open.until if spec.window is None else self.open.until - spec.window + timedelta(microseconds=1)
-            )
+            until = self.open.until if spec.window is None else closed_before(spec, self.open.until)
             first, last = self.open.since, min(last, max(until, self.open.since))
         return Range(start=first, end=last, run_id="")
 

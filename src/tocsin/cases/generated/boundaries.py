@@ -15,6 +15,7 @@ from tocsin.cases.case_events import DeclaredEvent, starts_of
 from tocsin.cases.case_language import Case, ExpectedFinding, Timeline
 from tocsin.cases.case_report import CaseFinding
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.durations import end_of
 from tocsin.model.source import Source
 
 Written = tuple[Case, Sequence[DeclaredEvent]]
@@ -86,7 +87,7 @@ class _Base:
         cases: list[Written] = []
         if self._step == self._spec.window:
             edge = self._spread(self._event, self._start, half)
-            edge += self._spread(self._event, self._start + self._step, rest)
+            edge += self._spread(self._event, end_of(self._spec, self._start), rest)
             cases.append(self._case_of(f"{limit + 1} events on both sides of the edge of a window", edge))
         other = self._other(source)
         if other is not None:
@@ -96,7 +97,8 @@ class _Base:
 
     def _spread(self, event: DeclaredEvent, start: datetime, count: int) -> list[DeclaredEvent]:
         """Repeat `event` within one step from `start` on."""
-        return [_moved(event, start + self._step * number / (count + 1)) for number in range(count)]
+        step = end_of(self._spec, start) - start if self._step == self._spec.window else self._step
+        return [_moved(event, start + step * number / (count + 1)) for number in range(count)]
 
     def _other(self, source: Source) -> DeclaredEvent | None:
         """Change the entity of the event; None where no column of it can be changed."""

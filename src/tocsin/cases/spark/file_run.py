@@ -18,7 +18,7 @@ from tocsin.history.spark.file_records import as_read, file_digest, good_events,
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, step_of
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
@@ -142,13 +142,12 @@ def _now_and_then(tell: Callable[[str], object]) -> Callable[[str], object]:
 
 def _end_of_silence(file: Path, spec: DetectorSpec, covered: tuple[datetime, datetime]) -> datetime:
     """Find the time up to which windows begin that the `covered` time holds whole; one wrong time makes it decades."""
-    assert spec.window is not None
-    (first, after), step = covered, spec.slide or spec.window
+    (first, after), step = covered, step_of(spec)
     if (count := (after - first) // step) > _MOST_WINDOWS:
         what = f"has events from {first:%Y-%m-%d %H:%M} to {after:%Y-%m-%d %H:%M}: {count:,} windows to look through, "
         what += f"and {_MOST_WINDOWS:,} are the most; leave out lines with a wrong time, or take fewer days"
         raise ConfigError.one(file, what)
-    return after - spec.window
+    return closed_before(spec, after) - MICROSECOND
 
 
 def _find(

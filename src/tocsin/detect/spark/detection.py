@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Em
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
+from tocsin.model.durations import longest
 from tocsin.model.names import detector_job
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force, keep_version
@@ -53,7 +54,7 @@ class Detection(KeyedQuery[DetectorPlan]):
         self._memory = self.spec.memory_span + self._lateness + SLACK
         self.writes = (settings.names.findings,)
         self.left_out |= {"null_entity": 0, "null_score": 0, "too_long": 0}
-        self._closed = ClosedWindows(self._ingest_lag, self.spec.window or timedelta(0), self._lateness)
+        self._closed = ClosedWindows(self._ingest_lag, longest(self.spec), self._lateness)
         self._requested_drain = RequestedDrain(settings.state, self.job)
         self._exact = ExactScores(settings, self.spec, self.sources, self._folders.stored)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -17,7 +17,7 @@ from tocsin.detect.spark.findings import ABOVE
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.durations import EPOCH, MICROSECOND, Windowed, closed_before
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -46,13 +46,13 @@ class OpenWindows(BaseModel, frozen=True):
             return self
         return self.model_copy(update={"start": min(self.start, other.start), "end": max(self.end, other.end)})
 
-    def split(self, watermark: datetime, window: timedelta) -> tuple[OpenWindows | None, OpenWindows | None]:
-        """Return the windows that are closed at `watermark`, and those that are not."""
+    def split(self, watermark: datetime, spec: Windowed) -> tuple[OpenWindows | None, OpenWindows | None]:
+        """Return the windows of `spec` that are closed at `watermark`, and those that are not."""
         if self.end <= watermark:
             return self, None
-        if self.start + window > watermark:
+        later = closed_before(spec, watermark)
+        if self.start >= later:
             return None, self
-        later = max(self.start, watermark - window + MICROSECOND)
         return self.model_copy(update={"end": watermark}), self.model_copy(update={"start": later})
 
 
@@ -104,7 +104,7 @@ class ExactScores:
             self._end()
         if self._thread is not None or self._open is None or not run.reporter.leads:
             return
-        closed, left = self._open.split(self._watermark, self._spec.window or timedelta(0))
+        closed, left = self._open.split(self._watermark, self._spec)
         if closed is None:
             return
         self._open, self._computed = left, closed  # the file names both until it is done
@@ -139,7 +139,7 @@ class ExactScores:
         ids = sorted(self._lower_bounds(closed))
         if not ids:
             return 0
-        end = closed.end - (self._spec.window or timedelta(0)) + MICROSECOND
+        end = closed_before(self._spec, closed.end)
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
         read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self._tables)
         rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))

@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.seen_entities import SeenEntities, expected_since, seen_in
 from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH, MICROSECOND, exact_text
+from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, exact_text, first_number, step_of
 from tocsin.sparkjob.query.progress import watermark_of
+from tocsin.sparkjob.window_column import from_clock
 from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.spark.joined_tables import JoinedTables
 
@@ -69,30 +70,24 @@ def _expected(rows: DataFrame, spec: DetectorSpec, windows: DataFrame, known: Kn
 
 
 def _windows(rows: DataFrame, spec: DetectorSpec, spans: Sequence[Span]) -> DataFrame:
-    """List the windows of `spans`, at multiples of their slide since 1970, as Spark's are."""
+    """List the windows of `spans`."""
     assert spec.window is not None
-    slide = (spec.slide or spec.window) // MICROSECOND
+    slide = step_of(spec) // MICROSECOND
     listed = rows.sparkSession.createDataFrame(_numbers(spec, spans), "first bigint, last bigint")
     number = listed.select(F.explode(F.sequence("first", "last")).alias("number"))
     start = number.select((F.col("number") * slide).alias("begin"))
+    end = F.col("begin") + F.lit(spec.window // MICROSECOND)
     edges = F.struct(
-        F.timestamp_micros("begin").alias("start"),
-        F.timestamp_micros(F.col("begin") + F.lit(spec.window // MICROSECOND)).alias("end"),
+        from_clock(F.timestamp_micros("begin"), spec).alias("start"),
+        from_clock(F.timestamp_micros(end), spec).alias("end"),
     )
     return start.select(edges.alias("window"))
 
 
 def _numbers(spec: DetectorSpec, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """List the first and the last window of each of `spans` that holds one, by number; see `_number`."""
-    assert spec.window is not None
-    slide = (spec.slide or spec.window) // MICROSECOND
-    numbers = ((_number(first, slide), _number(after, slide) - 1) for first, after in spans)
+    """List the first and the last window of each of `spans` that holds one, by number."""
+    numbers = ((first_number(spec, first), first_number(spec, after) - 1) for first, after in spans)
     return [(first, last) for first, last in numbers if first <= last]
-
-
-def _number(moment: datetime, slide: int) -> int:
-    """Count the windows, `slide` microseconds apart, that begin from 1970 on and before `moment`."""
-    return -(-((moment - EPOCH) // MICROSECOND) // slide)
 
 
 class ClosedByBatch:
@@ -132,10 +127,9 @@ class ClosedByBatch:
         before, now = (watermark_of(self._query, number) for number in (batch - 1, batch))
         if now is None:
             return None
-        window = self._spec.window or timedelta(0)
-        end = now - window + MICROSECOND
+        end = closed_before(self._spec, now)
         if before is not None:
-            start: datetime | None = before - window + MICROSECOND
+            start: datetime | None = closed_before(self._spec, before)
         elif self._within:
             start = self._within[0][0]
         else:

@@ -27,10 +27,17 @@ from tocsin.sparkjob.plan_traits import (
 from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
 from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of, refusal_of, source_faults
+from tocsin.sparkjob.window_column import has_other_windows, knows_zone
 
 _NEVER = (
     "can never be reached: the score falls with each event, and a window without events has no row; "
     "let score be the count, and add expect=Entities([...], minimum=...)"
+)
+
+_OTHER_WINDOW = (
+    "is not what detect groups by, so a backfill would cut its windows elsewhere: group by the column 'window' that "
+    "events have; declare another length as window=, overlapping ones with slide=, and days of a place by "
+    'window="1 day", time_zone="Europe/Berlin"'
 )
 
 
@@ -69,14 +76,13 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
         what = f"is neither rising nor final by its plan ({score.why})"
         what += '; declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
-    if spec.window is None and keeps_state(tree):
-        faults.append(Fault(str(spec.path), "is None, but the detector keeps state; give it a window", key="window"))
     if called := find_unrepeatable(tree):
         what = f"calls {called}: a backfill, or an event that is read again, would get another score; use event_time"
         faults.append(Fault(str(spec.path), what, key="detect"))
     mode, output, reason = _mode(tree, score)
     wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
     faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
+    faults += _window_faults(tree, spec, found.sparkSession)
     if faults:
         raise ConfigError(faults)
     if sources:
@@ -91,6 +97,18 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
         has_sessions=has_sessions(tree),
         reach=reach,
     )
+
+
+def _window_faults(tree: Node, spec: DetectorSpec, spark: SparkSession) -> list[Fault]:
+    """List what is wrong with the windows of a query."""
+    if spec.window is None:
+        what = "is None, but the detector keeps state; give it a window"
+        return [Fault(str(spec.path), what, key="window")] if keeps_state(tree) else []
+    if not knows_zone(spark, spec.time_zone):
+        what = f"Java has no rules for '{spec.time_zone}'; name another place of the same clock"
+        return [Fault(str(spec.path), what, key="time_zone")]
+    is_other = not has_sessions(tree) and has_other_windows(tree, spec, spark)
+    return [Fault(str(spec.path), _OTHER_WINDOW, key="window")] if is_other else []
 
 
 def _seen_by(spec: DetectorSpec) -> str:

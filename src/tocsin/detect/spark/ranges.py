@@ -13,7 +13,8 @@ from tocsin.detect.spark.expected_windows import Known, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.model.detector import DetectorSpec, Span, reach
+from tocsin.model.detector import DetectorSpec, Span
+from tocsin.model.durations import reach
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import by_source, prepare_events

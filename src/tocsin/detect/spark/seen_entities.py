@@ -9,14 +9,15 @@ from __future__ import annotations
 from datetime import datetime
 
 import structlog
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.model.durations import MICROSECOND, last_number, step_of
 from tocsin.runtime import state_file
 from tocsin.sparkjob.columns import any_null
 from tocsin.sparkjob.query.progress import batches_in
+from tocsin.sparkjob.window_column import by_clock
 from tocsin.storage.stored_path import StoredPath
 
 MOST_SEEN = 50_000
@@ -30,10 +31,14 @@ log = structlog.get_logger()
 
 def seen_in(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
     """List who has a row, as texts, and in which window (`seen`): its number when they are counted from 1970 on."""
-    assert spec.window is not None
     names = [F.col(name).cast("string").alias(name) for name in spec.entity]
-    number = F.unix_micros("window.start") / (spec.window // MICROSECOND)
-    return rows.where(~any_null(names)).select(*names, number.cast("bigint").alias("seen"))
+    return rows.where(~any_null(names)).select(*names, _number(spec).alias("seen"))
+
+
+def _number(spec: DetectorSpec) -> Column:
+    """Number a window, counted from 1970 on by the clock."""
+    start = F.unix_micros(by_clock(F.col("window.start"), spec))
+    return F.floor(start / (step_of(spec) // MICROSECOND)).cast("bigint")
 
 
 def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> DataFrame:
@@ -41,8 +46,7 @@ def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> D
     assert spec.expect is not None
     assert spec.expect.seen_within is not None
     assert spec.window is not None
-    number = (F.unix_micros("window.start") / (spec.window // MICROSECOND)).cast("bigint")
-    numbered = windows.withColumn("number", number)
+    numbered = windows.withColumn("number", _number(spec))
     bounds = numbered.agg(F.min("number").alias("first"), F.max("number").alias("last"))
     # One stretch of windows for each time an entity was seen, up to when it was seen next: none is expected twice.
     following = F.lead("seen").over(Window.partitionBy(*spec.entity).orderBy("seen"))
@@ -96,4 +100,4 @@ class SeenEntities:
         assert expect is not None
         assert expect.seen_within is not None
         assert window is not None
-        return (now - EPOCH - expect.seen_within) // window - 1
+        return last_number(self._spec, now) - expect.seen_within // window - 1

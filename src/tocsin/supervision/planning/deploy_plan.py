@@ -19,7 +19,7 @@ _KEEP_STATE = {"declared.levels", "platform"}
 _KEEP_STATE_OF = ("kafka.", "leases.", "spark.", "storage.")
 _SHUFFLE, _ELSEWHERE = "spark.shuffle_partitions", "storage.checkpoints"
 _OTHER_TOPIC = {"declared.sources", "kafka.topic_prefix"}
-_NEW_STATE = {"declared.window", "declared.slide", "computed.window", _SHUFFLE, _ELSEWHERE}
+_NEW_STATE = {"declared.window", "declared.slide", "declared.time_zone", "computed.window", _SHUFFLE, _ELSEWHERE}
 _ASK = "only Spark's plan tells whether the state still fits: tocsin plan --spark"
 
 _JOINS = "it joins tables, so only its job can tell whether the state still fits"

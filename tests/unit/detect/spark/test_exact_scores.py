@@ -14,7 +14,7 @@ from tocsin.detect.spark.exact_scores import ExactScores, OpenWindows
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = timedelta(seconds=10)
-SPEC: Any = SimpleNamespace(name="failed_logins", version="v1", window=WINDOW)
+SPEC: Any = SimpleNamespace(name="failed_logins", version="v1", window=WINDOW, time_zone="")
 RUN: Any = SimpleNamespace(spark=None, reporter=SimpleNamespace(leads=True))
 
 
@@ -62,7 +62,7 @@ class Scores(ExactScores):
 )
 def test_windows_are_due_when_they_have_closed(watermark: float, closed: Any, left: Any) -> None:
     expected = tuple(None if span is None else spanning(*span) for span in (closed, left))
-    assert spanning(0, 30).split(at(watermark), WINDOW) == expected
+    assert spanning(0, 30).split(at(watermark), SPEC) == expected
 
 
 def test_what_a_batch_saw_is_due_at_the_watermark_and_is_taken_out_of_the_figures(tmp_path: Path) -> None:
