@@ -10,7 +10,10 @@ import structlog
 
 from tocsin.detect.drain_request import end_other_drains
 from tocsin.dev.startup_progress import Part
+from tocsin.model.detector import Stage
 from tocsin.model.job_report import JobState
+from tocsin.model.names import detector_job
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.mail_outbox import send_waiting
@@ -31,6 +34,8 @@ _WATCH_SECONDS = 5.0
 _AWAY_SECONDS = 30.0
 # A job that waits for so long waits for what does not come by itself, such as a table of days that nobody has sealed.
 _WAITS_SECONDS = 30.0
+# The start of a detector takes a core for ten seconds, so those that notify nobody begin after the first findings.
+_SHADOW_SECONDS = 30.0
 
 
 class Crew:
@@ -49,6 +54,7 @@ class Crew:
         self._desired: dict[str, Desired] = {}
         self._lines: list[Part] = []
         self._waits_since: dict[str, float] = {}
+        self._settled_at: float | None = None
 
     def tick(self, *, start: bool) -> bool:
         """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
@@ -62,6 +68,8 @@ class Crew:
         catalog = self._jobs.catalog.read()
         declared = desired_jobs(catalog, self._settings)
         self._desired = declared if self._supervises else not_stopped(self._settings.state, declared)
+        if self._supervises:
+            self._desired = self._without_shadow(catalog)
         if start and self._supervises:
             end_other_drains(self._settings.state, ())  # only Airflow can be asked to drain, and to end it
             self._jobs.supervisor.tick(self._desired)
@@ -77,7 +85,20 @@ class Crew:
         snapshot = look(self._settings, catalog, self._processes())
         self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
         self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
-        return start and all(line.ready or line.failing for line in self._lines)
+        is_settled = start and all(line.ready or line.failing for line in self._lines)
+        if is_settled and self._settled_at is None:
+            self._settled_at = time.monotonic()
+        return is_settled
+
+    def _without_shadow(self, catalog: Catalog) -> dict[str, Desired]:
+        """Leave out detectors in shadow that do not run, until all else has been up for a while."""
+        processes = self._processes()
+        is_late = self._settled_at is not None and time.monotonic() - self._settled_at >= _SHADOW_SECONDS
+        if is_late or processes is None:
+            return self._desired
+        in_shadow = {detector_job(one.name) for one in catalog.detectors.values() if one.stage is Stage.SHADOW}
+        waiting = in_shadow - {process.labels.job for process in processes}
+        return {job: wanted for job, wanted in self._desired.items() if job not in waiting}
 
     def lines(self) -> list[Part]:
         """Describe each job in a line."""

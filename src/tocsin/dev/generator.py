@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -156,13 +157,20 @@ def _good(chance: random.Random, moment: datetime, user: str, action: str, json_
     fields = {
         "user_id": user,
         "timestamp": _iso(moment),
-        "ip_address": f"10.{chance.randrange(4)}.{chance.randrange(256)}.{chance.randrange(1, 255)}",
+        "ip_address": _address(chance, user, action),
         "action": action,
         "message": "the password is wrong" if action == FAILED else "welcome back",
     }
     if chance.random() < json_share:
         return Line(moment, json.dumps(fields).encode(), user, action)
     return Line(moment, " | ".join(f"{key}: {value}" for key, value in fields.items()).encode(), user, action)
+
+
+def _address(chance: random.Random, user: str, action: str) -> str:
+    """Give each user a network of their own, from which failures and one login in 4,000 do not come."""
+    home, elsewhere, host = zlib.crc32(user.encode()) % 200, chance.randrange(4_000), chance.randrange(256 * 254)
+    network = f"10.{home}" if action == SUCCEEDED and elsewhere else f"172.{16 + elsewhere % 16}"
+    return f"{network}.{host // 254}.{host % 254 + 1}"
 
 
 def _iso(moment: datetime) -> str:
