@@ -83,7 +83,10 @@ def _key(form: str, meaning: str, default: Any = ...) -> Any:
 
 class _Declared(BaseModel, extra="forbid"):
     tables: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = _key(
-        "list of texts", "tables to join, by their names in tables/; the function then takes (events, tables)", ()
+        "list of texts",
+        "tables to join, by their names in tables/; detect then takes (events, tables), step gets their columns with the"
+        " event",
+        (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -52,19 +53,24 @@ def detector_function(
         return declared
     if len(spec.sources) > 1:
         raise ConfigError.one(spec.path, "declares several sources; step reads one", key="source")
-    return _StepFunction(StepTask.of(spec, source.columns, text), until)
+    return _StepFunction(StepTask.of(spec, source.columns, text), spec.tables, until)
 
 
 class _StepFunction:
-    def __init__(self, task: StepTask, until: datetime | None) -> None:
-        self._task = task
+    def __init__(self, task: StepTask, tables: tuple[str, ...], until: datetime | None) -> None:
+        self._task, self._tables = task, tables
         StepProgram(task.path, task.text)  # what is wrong with it is told here, and not by a worker
         self._until = None if until is None else (until - EPOCH) // MICROSECOND - 1
 
     def __call__(self, events: DataFrame | SourceEvents, tables: JoinedTables | None = None) -> DataFrame:
         """Run it: columns are `OUTCOMES`. Events with a null in the entity are counted and left out."""
         assert isinstance(events, DataFrame), "step has one source"
-        entity = [F.col(name) for name in self._task.entity]
+        task = self._task
+        for table in self._tables:
+            assert tables is not None, "what is declared was opened"
+            events = tables.join(events, table)
+            task = replace(task, columns=task.columns | tables.added_columns(table))
+        entity = [F.col(name) for name in task.entity]
         named = any_null(entity)
         counted = events.observe(NULL_ENTITY, F.count_if(named).alias("null_entity")).where(~named)
         keys = [f"entity_{number}" for number in range(len(entity))]
@@ -76,13 +82,13 @@ class _StepFunction:
                 F.coalesce(F.col(name), F.lit(none)).alias(short)
                 for name, (short, none) in zip(IDENTITY, _PLACE, strict=True)
             ),
-            F.to_json(F.struct(*self._task.columns), JSON_TIMES).alias("columns"),
+            F.to_json(F.struct(*task.columns), JSON_TIMES).alias("columns"),
         )
         if events.isStreaming:
             grouped = rows.groupBy(*keys)
-            return grouped.transformWithState(StepProcessor(self._task), OUTCOMES, "Append", "EventTime")
+            return grouped.transformWithState(StepProcessor(task), OUTCOMES, "Append", "EventTime")
         ordered = rows.repartition(*keys).sortWithinPartitions(*keys, "at", *_ORDER)
-        run = _PartitionRun(self._task, len(keys), self._until)
+        run = _PartitionRun(task, len(keys), self._until)
         return ordered.select(*keys, "at", *_ORDER, "columns").mapInArrow(run, OUTCOMES)
 
 

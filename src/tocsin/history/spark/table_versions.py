@@ -87,9 +87,9 @@ def tables_of_days(
 ) -> JoinedTables | None:
     """Open the tables that `spec` joins on `days`, which follow one another; None if it joins none.
 
-    Of tables that are made of history, the versions that the days lack are made. A view is made of all days that there
-    are, so none is published before the first of them: there it finds no rows, as its stream did. The rows of the
-    others come from this machine with the plan.
+    Of tables that are made of history, the versions that the days lack are made. What looks back, or is made of all
+    days that there are, finds no rows on days before the first version that can be made, as its stream did. The rows of
+    the other tables come from this machine with the plan.
 
     Raises:
         TocsinError: as for `refresh`, and for `open_tables`.
@@ -99,7 +99,7 @@ def tables_of_days(
     for table in [catalog.table(name) for name in spec.tables]:
         if table.history is not None:
             source, needed = catalog.source(table.history), wanted
-            if isinstance(spec, ViewSpec):
+            if isinstance(spec, ViewSpec) or spec.looks_back:
                 published = published_days(settings, source)
                 needed = [day for day in wanted if not published.keys().isdisjoint(days_of(table, day))]
             refresh(spark, settings, table, source, needed)

@@ -17,6 +17,9 @@ entity as text, or a tuple of texts if the entity has several columns.
 
 A state with the field `timer: datetime | None` sets a timer by it: once event time has passed it, `on_timer(key, state,
 at)` is called, which returns the same as `step`.
+
+With `tables=["segments"]` the event also has the columns of the row that held at its time: `event.segment`, and
+`event.segments_since`, from when it held; None for an event without a row. The key has the names that it has in events.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from typing import Any
 
 
 class Event:
-    """One event, read only: `event_time` (UTC) and the declared columns of its source as attributes; None for null."""
+    """One event, read only: `event_time` (UTC) and, as attributes, the columns of its source and of joined tables.
+
+    They are None where there is no value.
+    """
 
     def __init__(self, /, event_time: datetime, **columns: Any) -> None:
         """Make an event, as tests do."""

@@ -14,7 +14,7 @@ STEP, ON_TIMER, TIMER = "step", "on_timer", "timer"
 _PLAIN = {"str", "int", "float", "bool", "datetime"}
 _TIMER = {"datetime | None", "None | datetime", "Optional[datetime]"}
 _TYPES = "str, int, float, bool, datetime, list[...] and dict[str, ...] of these, each perhaps `| None`"
-_NOT_WITH_STEP = ("window", "slide", "time_zone", "score", "tables")
+_NOT_WITH_STEP = ("window", "slide", "time_zone", "score")
 
 
 def function_faults(tree: ast.Module, function: ast.FunctionDef, values: dict[str, Any], path: str) -> list[Fault]:

@@ -82,6 +82,11 @@ class JoinedTables:
         joined = events.join(side if table in self._large else F.broadcast(side), [*matches, holds], how)
         return joined.drop(_HIDDEN, *[f"{_HIDDEN}{name}" for name in spec.key])
 
+    def added_columns(self, table: str) -> dict[str, str]:
+        """Return the columns, with their types, that `join` adds to an event."""
+        spec, _ = self._rows[table]
+        return {**{name: spec.columns[name] for name in spec.values}, spec.since: "timestamp"}
+
     def is_empty(self, table: str) -> bool:
         """Return whether no row of `table` is in force any more."""
         return self._rows[table][1].where(F.col(UNTIL).isNull()).isEmpty()

@@ -68,7 +68,6 @@ def test_the_version_follows_the_code_the_levels_and_what_is_forgotten(tmp_path:
         ('source="doors"', 'source=["doors", "gates"]', "source: must be one source with step"),
         ("window=None", 'window="5 minutes"', "window: must be None with step"),
         ("window=None", 'window=None, score="rising"', "score: cannot be used with step"),
-        ("window=None", 'window=None, tables=["t"]', "tables: cannot be used with step"),
         ("event: Event)", "event: Event, tables)", "step: must take (key, state, event)"),
         ("def step(key: str, state: Seen", "def step(key: str, state", "step: must have the type of its state"),
         ("@dataclass(frozen=True)\n", "", "step: must have the type of its state, a @dataclass of this file"),
