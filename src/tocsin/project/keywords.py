@@ -84,8 +84,8 @@ def _key(form: str, meaning: str, default: Any = ...) -> Any:
 class _Declared(BaseModel, extra="forbid"):
     tables: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = _key(
         "list of texts",
-        "tables to join, by their names in tables/; detect then takes (events, tables), step gets their columns with the"
-        " event",
+        "tables to join, by their names in tables/; detect then takes (events, tables), step gets their columns with"
+        " the event",
         (),
     )
 

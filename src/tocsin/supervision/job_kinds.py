@@ -49,7 +49,8 @@ class JobKind:
         folder, suffix: of those files.
         title: one line about a job without a file.
         wanted: whether the settings ask for such jobs.
-        uses_alerts_db: whether its jobs are told the address of the alerts DB, which may hold a password.
+        addresses: blocks of the settings whose addresses, which may hold passwords, its jobs are told. All are told those
+            of Kafka and the leases.
     """
 
     word: str
@@ -61,7 +62,7 @@ class JobKind:
     suffix: str = ""
     title: str = ""
     wanted: Callable[[Settings], bool] = lambda settings: True
-    uses_alerts_db: bool = False
+    addresses: frozenset[str] = frozenset()
 
     def job(self, name: str) -> str:
         """Name one of its jobs."""
@@ -142,6 +143,7 @@ KINDS = {
             declared=lambda catalog: catalog.views,
             folder="views",
             suffix=".py",
+            addresses=frozenset({"views"}),
         ),
         JobKind(
             word=INDEXER,
@@ -149,7 +151,7 @@ KINDS = {
             rooms=_ALERTS,
             desired=desired_inputs.indexer,
             title="Merges findings into alerts",
-            uses_alerts_db=True,
+            addresses=frozenset({"alerts", "history"}),
         ),
         JobKind(
             word=NOTIFIER,
@@ -157,7 +159,7 @@ KINDS = {
             rooms=_ALERTS,
             desired=desired_inputs.notifier,
             title="Sends what is due",
-            uses_alerts_db=True,
+            addresses=frozenset({"alerts", "history"}),
         ),
         JobKind(
             word=DRAIN,
@@ -182,7 +184,7 @@ KINDS = {
             desired=desired_inputs.exporter,
             title="Answers Prometheus",
             wanted=lambda settings: settings.metrics.enabled,
-            uses_alerts_db=True,
+            addresses=frozenset({"alerts", "history"}),
         ),
     )
 }

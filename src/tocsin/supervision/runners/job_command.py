@@ -10,7 +10,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tocsin.model.names import JobName
+from tocsin.model.view import SinkKind
+from tocsin.project.blocks.history_settings import SERVER
 from tocsin.project.blocks.spark_settings import LOCAL
+from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import Paths, here
 from tocsin.supervision.job_kinds import KINDS
@@ -30,6 +33,9 @@ _INHERITED_FOR_STORES = (
     *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 )
+
+# Stands for a catalogue that a job does not use: that there is a server decides which settings fit together.
+_SOME_SERVER = f"{SERVER}://"
 
 
 def job_launch(
@@ -80,14 +86,19 @@ def _command(paths: Paths, job: str) -> tuple[str, ...]:
 
 
 def _for_job(settings: Settings, job: str) -> Settings:
-    """Remove from `settings` the logins on Kafka of other jobs, and the alerts DB unless `job` uses it."""
+    """Remove from `settings` the logins on Kafka of other jobs, and the addresses that `job` does not use."""
     kind = JobName.parse(job).kind
-    settings = settings.model_copy(update={"kafka": settings.kafka.for_role(kind)})
-    if KINDS[kind].uses_alerts_db:
-        return settings
-    return settings.model_copy(
-        update={"alerts": settings.alerts.model_copy(update={"database": None, "database_file": None})}
-    )
+    unused: dict[str, dict[str, object]] = {
+        "alerts": {"database": None, "database_file": None},
+        "history": {"catalog": _SOME_SERVER if settings.history.has_server else None},
+        "views": {sink.value: None for sink in SinkKind if sink.value in ViewSettings.model_fields},
+    }
+    changes = {
+        block: getattr(settings, block).model_copy(update=values)
+        for block, values in unused.items()
+        if block not in KINDS[kind].addresses
+    }
+    return settings.model_copy(update={"kafka": settings.kafka.for_role(kind), **changes})
 
 
 def setting_variables(settings: Settings) -> dict[str, str]:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.storage_settings import StorageSettings
-from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SmtpSettings
+from tocsin.project.blocks.view_settings import ViewSettings
+from tocsin.project.setting_blocks import AlertSettings, KafkaSettings, SettingBlock, SmtpSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.runners.job_command import job_environment, job_launch
 from tocsin.supervision.runners.process_labels import Labels, of_command
@@ -84,14 +86,26 @@ def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job
     assert launch.log == settings.log(job)
 
 
-def test_only_jobs_that_use_the_alerts_db_are_told_its_address(settings: Settings) -> None:
-    address = "postgresql://tocsin:hunter2@db/alerts"
-    settings = settings.model_copy(update={"alerts": AlertSettings(database=address)})
-    for job, knows in {
-        "ingest:logins": False,
-        "detector:failed_logins": False,
-        "indexer": True,
-        "notifier": True,
-    }.items():
+@pytest.mark.parametrize(
+    ("block", "own", "users"),
+    [
+        ("alerts", AlertSettings(database="postgresql://tocsin:hunter2@db/alerts"), {"indexer", "notifier"}),
+        ("history", HistorySettings(catalog="postgresql://tocsin:hunter2@db/days"), {"indexer", "notifier"}),
+        ("views", ViewSettings(postgres="postgresql://tocsin:hunter2@db/views"), {"view:counts"}),
+    ],
+)
+def test_only_jobs_that_use_an_address_are_told_it(
+    settings: Settings, block: str, own: SettingBlock, users: set[str]
+) -> None:
+    settings = settings.model_copy(update={block: own})
+    for job in ("ingest:logins", "detector:failed_logins", "view:counts", "compute:counts", "indexer", "notifier"):
         environment = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).environment
-        assert any("hunter2" in value for value in environment.values()) is knows, job
+        assert any("hunter2" in value for value in environment.values()) is (job in users), job
+
+
+def test_a_job_that_is_not_told_the_catalogue_knows_that_a_server_has_it(settings: Settings) -> None:
+    own = HistorySettings(catalog="postgresql://tocsin:hunter2@db/days")
+    environment = job_launch(
+        settings.model_copy(update={"history": own}), Labels("shop-1", "detector:d", "abc"), Path("/java")
+    ).environment
+    assert HistorySettings.model_validate_json(environment["TOCSIN_HISTORY"]).has_server
