@@ -121,7 +121,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[L
     with Installation(tmp_path_factory.mktemp("ingest"), broker) as one:
         copy_project(one.settings.project, "expectations")
         path = one.settings.project / "sources/logins.toml"
-        looked_up = '[enrich]\ncountry = { by = "ip_address", file = "networks.csv" }\n'
+        looked_up = '[enrich]\ncountry = { by = "ip_address", file = "sources/networks.csv" }\n'
         path.write_text(f'ignore = "^{COMMENT.decode()}"\n{path.read_text()}\n{looked_up}')
         write_networks(path.with_name("networks.csv"), NETWORKS)
         one.make_topics()

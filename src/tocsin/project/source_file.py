@@ -39,15 +39,17 @@ def _time_zone(name: str) -> str:
     return name
 
 
-def _csv_beside(name: str) -> str:
-    if Path(name).name != name or Path(name).suffix != ".csv":
-        raise ValueError(f"must be the name of a .csv file beside the source's, not {name!r}")
+def _csv_of_project(name: str) -> str:
+    path = Path(name)
+    if path.parent != Path("sources") or path.suffix != ".csv":
+        proposed = f"sources/{path.stem or 'networks'}.csv"
+        raise ValueError(f'must be a .csv file in sources/, named from the project on as in "{proposed}", not {name!r}')
     return name
 
 
 class _Enrichment(BaseModel, extra="forbid"):
     by: Text
-    file: Annotated[str, AfterValidator(_csv_beside)]
+    file: Annotated[str, AfterValidator(_csv_of_project)]
 
 
 Texts = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -78,12 +80,12 @@ class _SourceFile(BaseModel, extra="forbid"):
     silent_after: Duration = timedelta()
     schema_version: StrictInt = Field(default=1, ge=1, le=1_000_000)
 
-    def fields(self, folder: Path) -> dict[str, Any]:
-        """Return what the file, in `folder`, says as the fields of `Source`; the model of a source has the defaults."""
+    def fields(self, project: Path) -> dict[str, Any]:
+        """Return what the file says as the fields of `Source`, which has the defaults; paths begin in `project`."""
         declared = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
         columns = {**self.columns, **self.optional, **dict.fromkeys(self.enrich, "string")}
         declared |= {"formats": self.format, "columns": columns, "optional": frozenset({*self.optional, *self.enrich})}
-        files = {column: (one.by, folder / one.file) for column, one in self.enrich.items()}
+        files = {column: (one.by, project / one.file) for column, one in self.enrich.items()}
         enrich = {column: Enrichment(by=by, file=file, digest=digest_of(file)) for column, (by, file) in files.items()}
         return declared | {"enrich": enrich}
 
@@ -113,7 +115,7 @@ class _Reader(TomlReader):
         """Read the fields of Source but its name; what must fit together is checked of all that is well on its own."""
         fields: dict[str, Any] = {}
         try:
-            fields = _SourceFile.model_validate(self.table).fields(self.path.parent)
+            fields = _SourceFile.model_validate(self.table).fields(self.path.parent.parent)
         except ValidationError as error:
             self.faults += faults_of(error, self.path, _SourceFile, "a key of a source", self.line)
         wrong = {fault.key for fault in self.faults}

@@ -49,8 +49,8 @@ class JobKind:
         folder, suffix: of those files.
         title: one line about a job without a file.
         wanted: whether the settings ask for such jobs.
-        addresses: blocks of the settings whose addresses, which may hold passwords, its jobs are told. All are told those
-            of Kafka and the leases.
+        addresses: blocks of the settings whose addresses, which may hold passwords, its jobs are told. All jobs are
+            told those of Kafka and the leases.
     """
 
     word: str

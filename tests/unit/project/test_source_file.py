@@ -192,23 +192,23 @@ def test_an_owner_may_have_an_address_within_the_company(tmp_path: Path, owner: 
 
 
 def test_columns_that_are_looked_up(tmp_path: Path) -> None:
-    (tmp_path / "networks.csv").write_text("cidr,country\n10.0.0.0/8,DE\n")
-    more = '[enrich]\ncountry = { by = "visitor", file = "networks.csv" }\n'
+    more = '[enrich]\ncountry = { by = "visitor", file = "sources/networks.csv" }\n'
     source = read(tmp_path, GOOD + more)
     assert source.columns["country"] == "string"
     assert "country" in source.optional
-    assert source.enrich["country"].file == tmp_path / "networks.csv"
+    assert source.enrich["country"].file == tmp_path.parent / "sources/networks.csv"
     head = GOOD + "\n[enrich]\n"
     assert faults(tmp_path, f'{head}country = {{ by = "visitr", file = "../a.csv" }}\nsource = "x"') == [
-        ":13: enrich.country.file: must be the name of a .csv file beside the source's, not '../a.csv'",
+        ":13: enrich.country.file: must be a .csv file in sources/, named from the project on as in"
+        " \"sources/a.csv\", not '../a.csv'",
         ":14: enrich.source: is reserved for the event envelope; choose another",
         ":14: enrich.source: must be keys with values, not 'x'",
     ]
     assert faults(
         tmp_path,
-        f"""{head}country = {{ by = "visitr", file = "a.csv" }}
-At = {{ by = "visitor", file = "a.csv" }}
-asn = {{ by = "at", file = "a.csv" }}""",
+        f"""{head}country = {{ by = "visitr", file = "sources/a.csv" }}
+At = {{ by = "visitor", file = "sources/a.csv" }}
+asn = {{ by = "at", file = "sources/a.csv" }}""",
     ) == [
         ":13: enrich.country: by: 'visitr' is not a column of its records; did you mean 'visitor'?",
         ":14: enrich.At: is already declared, as schema.at; column names ignore case",

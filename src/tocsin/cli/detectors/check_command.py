@@ -40,9 +40,10 @@ def detectors(json: options.Json = False) -> None:
 def check(plan: _Plan = False, json: options.Json = False) -> None:
     """Check all that is declared in the project, and list all faults. Exit code 1 when there is one.
 
-    The files are read, not imported, so this is quick. With --plan flows, detectors and views are also imported and
-    planned by Spark, as in their jobs: that finds missing columns and scores of unknown kind, and shows the mode.
-    A detector in stage shadow or live needs a case that fires and one that is silent (docs/testing.md).
+    The files are read, not imported, so this is quick. Runbooks and files of tables must be there. With --plan flows,
+    detectors and views are also imported and planned by Spark, as in their jobs: that finds missing columns and scores
+    of unknown kind, and shows the mode. A detector in stage shadow or live needs a case that fires and one that is
+    silent (docs/testing.md).
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
@@ -50,7 +51,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
     catalog = _catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
-    others += faults_of_networks(catalog.sources.values())
+    others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
     well = {"source": len(catalog.sources), "table": len(catalog.tables), "flow": len(catalog.flows)}
@@ -73,6 +74,23 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
         line(f"{broken}{declared} well declared")
     if faults:
         raise typer.Exit(1)
+
+
+def _faults_of_files(catalog: Catalog) -> list[Fault]:
+    """List the files that are named, and are not there: runbooks of detectors that run, and rows of tables."""
+    from tocsin.model.errors import Fault
+    from tocsin.project.settings import load_settings
+
+    project = load_settings().project
+    named = [(spec.path, "runbook", spec.runbook) for spec in catalog.detectors.values() if spec.stage.runs]
+    named = [one for one in named if "://" not in one[2]]
+    tables = project / "tables"
+    named += [(tables / f"{spec.name}.toml", "file", spec.file) for spec in catalog.tables.values() if spec.file]
+    return [
+        Fault(str(where), f"there is no file {name} in the project {project.resolve()}", key=key)
+        for where, key, name in named
+        if not (project / name).is_file()
+    ]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (("sources/logins.toml", GOOD_SOURCE), ("detectors/bursts.py", GOOD_DETECTOR)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "x.md").write_text("# x\n")
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
     return tmp_path
 
@@ -54,6 +56,20 @@ def call(*words: str) -> tuple[int, str]:
 def test_a_good_project(project: Path) -> None:
     assert call("check") == (0, "1 source and 1 detector well declared\n")
     assert call("check", "--json") == (0, "[]\n")
+
+
+def test_files_that_are_named_must_be_there(project: Path) -> None:
+    (project / "docs" / "x.md").unlink()
+    (project / "tables").mkdir()
+    table = 'title = "T"\nowner = "a@example.com"\nfile = "tables/rows.csv"\nkey = "k"\n[schema]\nk = "string"\n'
+    (project / "tables" / "rows.toml").write_text(table)
+    code, text = call("check")
+    assert code == 1
+    assert f"detectors/bursts.py: runbook: there is no file docs/x.md in the project {project}" in text
+    assert f"tables/rows.toml: file: there is no file tables/rows.csv in the project {project}" in text
+    (project / "tables" / "rows.csv").write_text("k\na\n")
+    (project / "docs" / "x.md").write_text("# x\n")
+    assert call("check")[0] == 0
 
 
 def test_a_detector_that_runs_needs_a_case_that_fires_and_one_that_is_silent(project: Path) -> None:

@@ -25,7 +25,7 @@ user = "string"
 ip = "string"
 
 [enrich]
-country = { by = "ip", file = "networks.csv" }
+country = { by = "ip", file = "sources/networks.csv" }
 """
 GOOD, OTHER, BAD = (f"cidr,country\n{rows}\n" for rows in ("10.0.0.0/8,DE", "10.0.0.0/8,FR", "10.0.0.0/8"))
 
