@@ -46,6 +46,8 @@ at = "timestamp"
 
 def check(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Check `project`, as somebody would whose PYTHONPATH holds modules that no job finds."""
+    (project / "docs" / "runbooks").mkdir(parents=True)
+    (project / "docs" / "runbooks" / "failed_logins.md").touch()
     (project / "own").mkdir()
     (project / "own" / "found_by_nobody_else.py").touch()
     environment = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
