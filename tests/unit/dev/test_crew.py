@@ -1,11 +1,11 @@
 """The order in which the stack starts its jobs."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.dev import crew as module
 from tocsin.dev.crew import Crew
 from tocsin.project.settings import load_settings
 
@@ -19,7 +19,7 @@ def test_detectors_in_shadow_wait_until_the_others_have_been_up(
     (tmp_path / "detectors" / "quiet.py").write_text(shadow, encoding="utf-8")
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     now = 1_000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     crew = Crew(load_settings(tmp_path), tmp_path)
 
     def detectors() -> list[str]:
