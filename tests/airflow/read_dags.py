@@ -77,6 +77,13 @@ def nights(dag: Any) -> list[str] | None:
     return found + (["due"] if goes_on(SimpleNamespace(run_type="scheduled", **noon), False, True) else [])
 
 
+def faulty(dag: Any) -> list[str]:
+    """Name the params that keep the button of a form disabled as it opens: required, and empty."""
+    required = {name: "null" not in param.schema.get("type", "null") for name, param in dag.params.items()}
+    dag.params.validate()
+    return [name for name, param in dag.params.items() if required[name] and param.value in (None, "")]
+
+
 def main() -> None:
     folder, only = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     began = time.monotonic()
@@ -90,6 +97,7 @@ def main() -> None:
             "file": dag.fileloc,
             "max_active_runs": dag.max_active_runs,
             "owner": dag.owner,
+            "faulty": faulty(dag),
             "params": {key: param.schema | {"default": param.value} for key, param in dag.params.items()},
             "paused": dag.is_paused_upon_creation,
             "retries": {task.task_id: task.retries for task in dag.tasks},

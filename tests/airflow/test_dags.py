@@ -101,6 +101,21 @@ def test_the_form_of_a_detector_offers_what_can_be_done(found: dict[str, Any]) -
     assert found["dags"]["platform"]["params"]["job"]["enum"] == ["ingest:logins", "indexer", "notifier"]
 
 
+def test_every_form_can_be_sent_as_it_opens(project: Project) -> None:
+    shutil.copytree(ROOT / "examples" / "words", project.folder, dirs_exist_ok=True)
+    found = project.read()
+    forms = {name: dag["faulty"] for name, dag in found["dags"].items() if dag["params"]}
+    kinds = {
+        "backfill__failed_logins",
+        "backfill__view.word_counts",
+        "detector__failed_logins",
+        "flow__words",
+        "platform",
+    }
+    assert forms.keys() >= kinds
+    assert not any(forms.values()), forms
+
+
 def test_the_supervisor_is_alone_and_never_tried_again(found: dict[str, Any]) -> None:
     supervisor = found["dags"]["supervisor"]
     assert supervisor["max_active_runs"] == 1

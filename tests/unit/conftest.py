@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import psycopg
 import pytest
 
+from tests.rig.rendered import slips
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import repeated
 from tocsin.alerts.store.database import Database
@@ -32,6 +35,19 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one.migrate()
     one.close()
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_slip_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge each page and each mail that any test renders."""
+    render = jinja2.Template.render
+
+    def judged(template: jinja2.Template, *arguments: Any, **named: Any) -> str:
+        text = render(template, *arguments, **named)
+        assert slips(text) == [], f"{template.name} shows what is meant for programmers"
+        return text
+
+    monkeypatch.setattr(jinja2.Template, "render", judged)
 
 
 @pytest.fixture

@@ -94,14 +94,14 @@ def columns(profile: Profile, source: Source) -> list[dict[str, str]]:
             "kind": kind,
             "missing": _percent(profile.number(f"{column}.null_ratio"), "") or "nothing",
             "distinct": shown(profile.figures[f"{column}.distinct"]) if f"{column}.distinct" in profile.figures else "",
-            "values": _values(profile, column),
+            "range": _range(profile, column),
         }
         for column, kind in source.columns.items()
         if f"{column}.nulls" in profile.figures
     ]
 
 
-def _values(profile: Profile, column: str) -> str:
+def _range(profile: Profile, column: str) -> str:
     def of(name: str) -> str:
         return shown(profile.figures.get(f"{column}.{name}"))
 

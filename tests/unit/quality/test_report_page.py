@@ -12,7 +12,7 @@ import pytest
 
 from tests.rig.samples.visits import DAY, VISITS, profile
 from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
-from tocsin.quality.day_profile import Profile
+from tocsin.quality.day_profile import COLUMN_FIGURES, Profile, figure_types
 from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
@@ -102,6 +102,17 @@ def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
 
 def past() -> list[Profile]:
     return [profile(day, 2400) for day in weekdays_before(DAY)]
+
+
+def test_each_column_tells_what_its_values_are(tmp_path: Path) -> None:
+    of = dict.fromkeys(figure_types(VISITS), 3) | {"last_event": None, "ok.true_ratio": 0.25} | profile().figures
+    numbers = {f"amount.{name}": 1.5 for name in ("minimum", "maximum", "mean", "median", "p95")}
+    empty = {f"tries.{name}": None for name in COLUMN_FIGURES["int"]} | {"tries.nulls": 2400}
+    today = profile().model_copy(update={"figures": of | numbers | empty})
+    text = " ".join(Read(day_page(record(DAY, of=today), Records(tmp_path), [], VISITS)).text.split())
+    assert "amount double 300.00% 1.5 to 1.5, mean 1.5, median 1.5, 95 % below 1.5" in text
+    assert "page string 25.00% 3 3 bytes at most" in text
+    assert "ok boolean 300.00% 25.0% true" in text
 
 
 def test_drift_is_drawn_beside_the_weeks_before(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tocsin.supervision.switches import read_switches
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
 _ASK_DRAIN = "`drain`: read everything up to now, then stop until a `restart`, or until it is paused and unpaused."
 _ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
+_ASK_WHICH = "The version to roll back to; empty: the one before."
 
 
 def job_dags() -> list[DAG]:
@@ -64,9 +65,7 @@ def _form(card: Card) -> dict[str, Param]:
     actions, ask = [RESTART, *drain, STATUS, ROLL_BACK, ROLL_FORWARD], " ".join([_ASK, *drain.values(), _ASK_VERSION])
     return {
         "action": Param(RESTART, type="string", enum=actions, description_md=ask),
-        "version": Param(
-            "", type="string", title="version", description_md="The version to roll back to; empty: the one before."
-        ),
+        "version": Param(None, type=["null", "string"], description_md=_ASK_WHICH),
     }
 
 
