@@ -65,6 +65,7 @@ class FileRequest(BaseModel):
         detector: its name; in any stage.
         file: its path.
         is_events: its lines are records of the events topic, not of the raw one.
+        records: the source whose records its lines are, where flows make events of several.
         most: so many findings at most are sent back.
     """
 
@@ -72,6 +73,7 @@ class FileRequest(BaseModel):
     detector: str
     file: Path
     is_events: bool = False
+    records: str = ""
     most: int
 
 

@@ -28,6 +28,11 @@ class Level(StrEnum):
     URGENT = "urgent"
 
 
+Records = Annotated[
+    str, typer.Option("--records", metavar="SOURCE", help="Whose records they are, if flows make events of several.")
+]
+
+
 def span_of(text: str) -> timedelta:
     """Read a span of time.
 

@@ -80,6 +80,20 @@ class Catalog:
             raise ConfigError([Fault(f"sources/{name}.toml", f"{what}{', '.join(sorted(known)) or 'none'})")])
         return source
 
+    def origin(self, name: str, records: str = "") -> Source:
+        """The source whose records become events of the source `name`: itself, or that with which its flows begin.
+
+        Of several, `records` names one; ConfigError if that is missing then, or is none of them.
+        """
+        self.source(name)
+        found = [one.sources[0] for one in self.upstream(name) if one.is_ingest]
+        chosen = records or (found[0] if len(set(found)) == 1 else "")
+        if chosen in found:
+            return self.source(chosen)
+        what = f"the events of '{name}' are made of records of {' or '.join(found) or 'no source'}"
+        asked = f", not of '{records}'" if records else "; say of which: --records NAME"
+        raise ConfigError([Fault(f"sources/{name}.toml", what + asked, nearest=nearest(records, found))])
+
     def detector(self, name: str) -> DetectorSpec:
         """The detector called `name`; ConfigError with the nearest valid name when there is none."""
         return self._one(self.detectors, name, "detector")

@@ -43,8 +43,8 @@ _STRETCHES = 200
 """With more stretches of time to read than this, all between the first and the last is read."""
 
 _QUARANTINED = "tocsin_quarantined"
-_FILE = "file:"
-"""So the `raw_topic` of an imported event begins."""
+_FILE = r"^(?:flow:[^/]+/\d*:)*file:"
+"""So the `raw_topic` of an imported event begins, also of one that flows have made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class _Trials:
         batch more, nothing that is late by more than two.
         """
         lateness, delay = self._doubt.source.lateness, _seconds("ingested_at") - _seconds("event_time")
-        imported, quarantined = F.col("raw_topic").startswith(_FILE), F.col(_QUARANTINED)
+        imported, quarantined = F.col("raw_topic").rlike(_FILE), F.col(_QUARANTINED)
         limits = [limit.total_seconds() for limit in (lateness, *(lateness + SLACK + n * batch for n in (1, 2)))]
         later = {f"more than {limit:g} s": ~imported & (delay > limit) for limit in limits}
         counts = self._counted({**later, "quarantined": quarantined, "imported": imported})

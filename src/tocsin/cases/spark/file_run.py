@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tocsin.cases.worker_link import LONGEST_ANSWER, FileReport, FileRequest, LeftOutRows
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.land.past_rows import form_of, stage
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
@@ -48,23 +50,29 @@ def run_on_file(
     catalog = read_catalog(settings.project)
     spec = catalog.detector(request.detector)
     source = catalog.only_source(spec)
+    origin = source if request.is_events else catalog.origin(source.name, request.records)
     report = FileReport(detector=spec.name, version=spec.version, source=source.name)
-    rules, staged = rules_for_files(settings, source) if not request.is_events else (), folder / "rows.parquet"
+    rules, staged = rules_for_files(settings, origin) if not request.is_events else (), folder / "rows.parquet"
     file, form = (file_digest(request.file), datetime.now(UTC)), form_of(request.file)
-    report.rows = stage(request.file, form, source.max_bytes, staged, lambda count: tell(f"{count:,} rows read"))
+    report.rows = stage(request.file, form, origin.max_bytes, staged, lambda count: tell(f"{count:,} rows read"))
     tell(f"parsing {report.rows:,} rows")
     if request.is_events:
         read = _recorded_events(spark.read.parquet(str(staged)), source)
     else:
-        read = parsed_rows(spark, staged, file, as_read(source, form, request.file), rules)
+        read = parsed_rows(spark, staged, file, as_read(origin, form, request.file), rules)
     kept = read.drop("value").persist(StorageLevel.DISK_ONLY)
-    try:
+    with ExitStack() as stack:
+        stack.callback(kept.unpersist)
         _count(kept, report)
+        events = _events_of(kept, request, origin)
+        if origin.name != source.name:
+            made = FlowedEvents(spark, settings, catalog).made_of(events, origin, source)
+            events = with_tick(made.persist(StorageLevel.DISK_ONLY))
+            stack.callback(made.unpersist)
+            _count_events(events, F.lit(True), report)
         if report.events:
             tell(f"detecting in {report.events:,} events")
-            _find(_events_of(kept, request, source), settings, (spec, source), report, request)
-    finally:
-        kept.unpersist()
+            _find(events, settings, (spec, source), report, request)
     report.seconds = time.monotonic() - begin
     return report
 
@@ -89,10 +97,8 @@ def _events_of(read: DataFrame, request: FileRequest, source: Source) -> DataFra
     return read.where("reasons = '' AND NOT ignored").select("event.*").dropDuplicates([*IDENTITY, "event_time"])
 
 
-def _count(read: DataFrame, report: FileReport) -> None:
-    """Count the events of `read`, and what is left out."""
-    is_event = (F.col("reasons") == "") & ~F.col("ignored")
-    reasons = F.when(F.col("ignored"), F.array(F.lit("ignored"))).otherwise(F.split("reasons", ","))
+def _count_events(read: DataFrame, is_event: Column, report: FileReport) -> None:
+    """Count the rows of `read` that are events, and find the first and the last time."""
     (all_of,) = read.agg(
         F.count_if(is_event).alias("events"),
         *(F.unix_micros(of(F.when(is_event, F.col("event_time")))).alias(name) for name, of in _EDGES.items()),
@@ -100,6 +106,13 @@ def _count(read: DataFrame, report: FileReport) -> None:
     report.events = all_of["events"]
     if report.events:
         report.first, report.last = (EPOCH + all_of[name] * MICROSECOND for name in _EDGES)
+
+
+def _count(read: DataFrame, report: FileReport) -> None:
+    """Count the events of `read`, and what is left out."""
+    is_event = (F.col("reasons") == "") & ~F.col("ignored")
+    reasons = F.when(F.col("ignored"), F.array(F.lit("ignored"))).otherwise(F.split("reasons", ","))
+    _count_events(read, is_event, report)
     if report.events == report.rows:
         return
     left_out = read.where(~is_event).select("offset", F.explode(reasons).alias("reason"))

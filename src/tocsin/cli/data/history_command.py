@@ -149,10 +149,11 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 
 
 @app.command("import")
-def import_(source: _Source, files: _Files, form: _Form = None) -> None:
+def import_(source: _Source, files: _Files, form: _Form = None, records: options.Records = "") -> None:
     """Import past events of a source from files: lines as sent, CSV or Parquet; lines and CSV may be gzipped.
 
-    The rules of ingest apply. Importing a file again changes nothing. All files share a Spark session; an unreadable
+    The rules of ingest apply. If flows make the events of the source, the files hold records of the source with which
+    they begin. Importing a file again changes nothing. All files share a Spark session; an unreadable
     file does not stop the others. Exit code 1 when a file or a row cannot be used.
     """
     from tocsin.history.places import writing_history
@@ -160,10 +161,10 @@ def import_(source: _Source, files: _Files, form: _Form = None) -> None:
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
-    declared = catalog.recorded_source(source)
+    declared, origin = catalog.source(source), catalog.origin(source, records)
     paths, is_bad, has_landed = list(list_files(files)), False, False
     with writing_history(settings):
-        for path, done in zip(paths, import_files(settings, declared, paths, form), strict=True):
+        for path, done in zip(paths, import_files(settings, declared, paths, form, origin), strict=True):
             if isinstance(done, ConfigError):
                 note(str(done), style="red")
             is_bad |= isinstance(done, ConfigError) or _tell(declared, path, done) > 0
@@ -189,7 +190,9 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     if old:
         limit = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
         line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {limit}", style="yellow")
-    if ignored := file.rows - file.refused - done.entry.events:
+    if source.is_derived:
+        line(f"{path}: flows made them of {counted(file.rows - file.refused, 'row')}")
+    elif ignored := file.rows - file.refused - done.entry.events:
         line(f"{path}: {counted(ignored, 'row')} ignored, as `ignore` in the source's file says")
     if done.refused is not None:
         reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))

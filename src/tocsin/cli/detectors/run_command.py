@@ -36,24 +36,30 @@ def run(
     detector: _Detector,
     file: _File,
     events: _Events = False,
+    records: options.Records = "",
     limit: _Limit = 50,
     no_worker: _NoWorker = False,
     json: options.Json = False,
 ) -> None:
     """Show what a detector finds in a file, as a backfill of its events would. Needs no Kafka, and stores nothing.
 
-    Rows that would be ignored or go to quarantine are counted, with their numbers. Spark stays ready for the next run,
+    If flows make the events of its source, the lines are those of the source with which they begin. Rows that would be
+    ignored or go to quarantine are counted, with their numbers. Spark stays ready for the next run,
     as after `tocsin test`.
     """
     from tocsin.cases.worker_link import FileRequest, run_on_file
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
-    source = catalog.only_source(catalog.detector(detector))
+    spec = catalog.detector(detector)
+    source = catalog.only_source(spec)
     with tempfile.TemporaryDirectory(prefix="tocsin-") if file == "-" else nullcontext("") as own:
         path = _spooled(Path(own)) if own else _readable(Path(file).absolute())
-        is_events = events or source.is_derived
-        request = FileRequest(project=settings.project, detector=detector, file=path, is_events=is_events, most=limit)
+        is_events = events or bool(spec.read_detectors)
+        if not is_events:
+            catalog.origin(source.name, records)  # what is wrong is said before Spark starts
+        more = {"is_events": is_events, "records": records, "most": limit}
+        request = FileRequest(project=settings.project, detector=detector, file=path, **more)
         report = run_on_file(settings, request, note, keep=not no_worker)
     if json:
         as_json(report)

@@ -34,10 +34,10 @@ class LeftOut(StrEnum):
     """As a record it would be longer than the events topic takes."""
 
 
-def make_events(rows: DataFrame, spec: FlowSpec, to: Source, names: Names) -> DataFrame:
+def make_events(rows: DataFrame, spec: FlowSpec, to: Source, names: Names, observation: str = OBSERVATION) -> DataFrame:
     """Make rows for Spark's Kafka sink, `topic`, `key` and `value`, of `rows`, which `flow` of `spec` has returned.
 
-    What cannot be an event of `to` is left out, and counted under OBSERVATION by its reason.
+    What cannot be an event of `to` is left out, and counted under `observation` by its reason.
     """
     columns = F.struct(*[_value(name, kind).alias(name) for name, kind in to.columns.items()]).alias("columns")
     placed = rows.select(_raw_topic(rows, spec), *IDENTITY[1:], "event_time", "ingested_at", columns)
@@ -46,7 +46,7 @@ def make_events(rows: DataFrame, spec: FlowSpec, to: Source, names: Names) -> Da
     written = placed.withColumn("value", event_json(origin, to, fields)).withColumn("key", key_of(to))
     judged = written.withColumn("reason", _reason(to))
     counts = [F.count_if(F.col("reason") == reason).alias(reason) for reason in LeftOut]
-    good = judged.observe(OBSERVATION, *counts).where(F.col("reason").isNull())
+    good = judged.observe(observation, *counts).where(F.col("reason").isNull())
     return good.select(F.lit(names.events(to.name)).alias("topic"), "key", "value")
 
 

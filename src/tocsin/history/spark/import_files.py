@@ -23,10 +23,12 @@ from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.sparkjob.batch_session import running_batch
@@ -60,7 +62,11 @@ class Imported:
 
 
 def import_files(
-    settings: Settings, source: Source, paths: Iterable[Path], form: FileForm | None = None
+    settings: Settings,
+    source: Source,
+    paths: Iterable[Path],
+    form: FileForm | None = None,
+    records: Source | None = None,
 ) -> Iterator[Imported | ConfigError]:
     """Land the rows of each of `paths` as events of `source`; what came of each, as soon as it has landed.
 
@@ -75,6 +81,7 @@ def import_files(
         source: whose events they are.
         paths: lines, CSV or Parquet; lines and CSV may be gzip, as the name says.
         form: None for what the names say.
+        records: of which flows make the events of `source`; None for its own.
 
     Raises:
         ConfigError: the rules for rows have faults, or the records of `source` hold no time.
@@ -82,10 +89,11 @@ def import_files(
         BrokenLedger: an entry of the ledger cannot be read.
         OSError: the disk is full or cannot be written; nothing of this file is landed.
     """
-    rules = rules_for_files(settings, source)
+    origin = records or source
+    rules = rules_for_files(settings, origin)
     with ExitStack() as stack:
         session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
-        one = _Import(settings, source, rules, session)
+        one = _Import(settings, source, origin, rules, session)
         for path in paths:
             done: Imported | ConfigError
             try:
@@ -101,6 +109,7 @@ class _Import:
 
     settings: Settings
     source: Source
+    origin: Source
     rules: tuple[RowRule, ...]
     session: Callable[[], SparkSession]
 
@@ -119,11 +128,12 @@ class _Import:
             staged = scratch_folder(self.settings, job) / f"{run}.parquet"
             with shared_scratch(spark, self.settings, job) as folder:
                 try:
-                    rows = stage(path, form, source.max_bytes, staged)
+                    rows = stage(path, form, self.origin.max_bytes, staged)
                     move_in(staged, folder / _STAGED)
                 finally:
                     staged.unlink(missing_ok=True)
-                work = _Work(spark, places, as_read(source, form, path), self.rules, run, folder)
+                origin = as_read(self.origin, form, path)
+                work = _Work(self.settings, spark, places, source, origin, self.rules, run, folder)
                 return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
 
 
@@ -131,16 +141,18 @@ class _Import:
 class _Work:
     """One file under way, whose rows are in `folder`."""
 
+    settings: Settings
     spark: SparkSession
     places: Places
     source: Source
+    origin: Source
     rules: tuple[RowRule, ...]
     run: str
     folder: StoredPath
 
     def land(self, file: ImportedFile) -> Imported:
         began = datetime.now(UTC)
-        read = parsed_rows(self.spark, self.folder / _STAGED, (file.sha256, began), self.source, self.rules)
+        read = parsed_rows(self.spark, self.folder / _STAGED, (file.sha256, began), self.origin, self.rules)
         read = read.persist(StorageLevel.DISK_ONLY)
         try:
             return self._land(read, file, began)
@@ -148,7 +160,9 @@ class _Work:
             read.unpersist()
 
     def _land(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
-        bad, events = read.where("reasons != ''"), good_events(read, self.source)
+        bad, events = read.where("reasons != ''"), good_events(read, self.origin)
+        flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
+        events = flows.made_of(events, self.origin, self.source)
         events = events.withColumn(_DAY, F.to_date("event_time"))
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.folder / "good"))

@@ -19,6 +19,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
+from tocsin.model.flow import FlowSpec
 from tocsin.model.names import refresh_job
 from tocsin.model.source import Source
 from tocsin.model.table import FROM, UNTIL, TableSpec
@@ -83,7 +84,7 @@ def _refresh(
 
 
 def tables_of_days(
-    spark: SparkSession, settings: Settings, spec: DetectorSpec | ViewSpec, days: Iterable[date]
+    spark: SparkSession, settings: Settings, spec: DetectorSpec | FlowSpec | ViewSpec, days: Iterable[date]
 ) -> JoinedTables | None:
     """Open the tables that `spec` joins on `days`, which follow one another; None if it joins none.
 
@@ -99,7 +100,7 @@ def tables_of_days(
     for table in [catalog.table(name) for name in spec.tables]:
         if table.history is not None:
             source, needed = catalog.source(table.history), wanted
-            if isinstance(spec, ViewSpec) or spec.looks_back:
+            if not isinstance(spec, DetectorSpec) or spec.looks_back:
                 published = published_days(settings, source)
                 needed = [day for day in wanted if not published.keys().isdisjoint(days_of(table, day))]
             refresh(spark, settings, table, source, needed)

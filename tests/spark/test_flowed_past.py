@@ -1,0 +1,119 @@
+"""The past of a source that flows feed: what a file of raw lines gives is what the flows' stream would have written."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.raw_records import ROOT
+from tests.spark.sealing import History
+from tocsin.cases.spark.file_run import run_on_file
+from tocsin.cases.worker_link import FileRequest
+from tocsin.history.day_versions import read_version
+from tocsin.history.spark.import_files import import_files
+from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.model.errors import ConfigError
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
+
+DAY = date(2026, 10, 1)
+WORDS_MADE = '''"""Words of templates, one event each."""
+from pyspark.sql import functions as F
+
+from tocsin import flow
+
+
+@flow(source="templates", to="words", owner="a@example.com", stage="live")
+def flow(events):
+    words = F.split("template", " ")
+    return events.select("*", F.posexplode(words).alias("position", "word")).where("word != ''")
+'''
+WORDS = """title = "Words"
+owner = "a@example.com"
+format = "events"
+key = "word"
+[schema]
+word = "string"
+program = "string"
+"""
+LOUD = '''"""Words that come often."""
+from pyspark.sql import functions as F
+
+from tocsin import Levels, detector
+
+
+@detector(source="words", entity="word", window="1 minute", levels=Levels(email=2), owner="a@example.com",
+          runbook="https://example.com/r", stage="live")
+def detect(events):
+    return events.groupBy("window", "word").agg(F.count("*").alias("score"))
+'''
+LINES = [
+    "2026-10-01T12:00:01Z billing timeout after 3000 ms",
+    "2026-10-01T12:00:02Z billing timeout after 17 ms",
+    "no line",
+    "2026-10-01T12:00:59.5Z cart timeout again",
+    "2026-10-01T12:01:00Z billing timeout after 9 ms",
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = Path(shutil.copytree(ROOT / "examples" / "log_surges", tmp_path / "project"))
+    for name, text in {"flows/worded.py": WORDS_MADE, "sources/words.toml": WORDS, "detectors/loud.py": LOUD}.items():
+        (project / name).write_text(text, encoding="utf-8")
+    (project / "lines.log").write_text("\n".join(LINES), encoding="utf-8")
+    return project
+
+
+def test_a_detector_behind_two_flows_runs_on_a_file_of_raw_lines(spark: SparkSession, project: Path) -> None:
+    request = FileRequest(project=project, detector="loud", file=project / "lines.log", most=9)
+    settings = Settings(project=project, state=project / "state")
+    report = run_on_file(spark, settings, request, project, lambda _: None)
+    assert [(one.reason, one.rows) for one in report.left_out] == [("no_match", [3])]
+    assert (report.rows, report.events, report.source) == (5, 4 + 4 + 2 + 4, "words")
+    assert (report.first, report.last) == (
+        datetime(2026, 10, 1, 12, 0, 1, tzinfo=UTC), datetime(2026, 10, 1, 12, 1, tzinfo=UTC)
+    )  # fmt: skip
+    assert {(one.entity["word"], one.score) for one in report.findings} == {("timeout", 3.0)}
+
+
+def test_a_file_of_raw_lines_becomes_days_of_a_source_that_a_flow_feeds(
+    spark: SparkSession, starts: list[str], project: Path
+) -> None:
+    catalog = read_catalog(project)
+    history = History(project / "state", catalog.source("words"))
+    history.settings = history.settings.model_copy(update={"project": project})
+    (done,) = import_files(
+        history.settings, history.source, [project / "lines.log"], records=catalog.origin("words")
+    )  # fmt: skip
+    assert not isinstance(done, ConfigError)
+    assert (done.entry.events, done.reasons) == (14, {"no_match": 1})
+    version = history.seal(spark, day=DAY).version
+    days = {DAY: read_version(history.places, DAY, version.version)}
+    rows = sealed_events(spark, history.places, history.source, days).collect()
+    assert Counter((row.program, row.word) for row in rows) == {
+        ("billing", "timeout"): 3, ("billing", "after"): 3, ("billing", "<*>"): 3, ("billing", "ms"): 3,
+        ("cart", "timeout"): 1, ("cart", "again"): 1,
+    }  # fmt: skip
+    assert done.entry.imported is not None
+    file = f"file:{done.entry.imported.sha256[:32]}"
+    assert {row.raw_topic for row in rows} == {f"flow:worded/{n}:flow:templates/:{file}" for n in range(4)}
+
+
+def test_of_which_source_a_file_is_must_be_said_where_flows_begin_with_several(project: Path) -> None:
+    text = (project / "flows/templates.py").read_text(encoding="utf-8")
+    shutil.copy(project / "sources/lines.toml", project / "sources/others.toml")
+    (project / "flows/templates.py").write_text(
+        text.replace('source="lines"', 'source=["lines", "others"]'), encoding="utf-8"
+    )
+    catalog = read_catalog(project)
+    with pytest.raises(ConfigError, match=r"made of records of lines or others; say of which: --records NAME"):
+        catalog.origin("words")
+    assert catalog.origin("words", "others").name == "others"
+    with pytest.raises(ConfigError, match=r"of lines or others, not of 'other'; did you mean 'others'"):
+        catalog.origin("words", "other")
