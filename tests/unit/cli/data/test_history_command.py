@@ -71,7 +71,7 @@ def test_a_folder_stands_for_its_files_in_the_order_of_their_names(
 ) -> None:
     asked: list[list[str]] = []
 
-    def import_files(_: object, __: object, paths: list[Path], ___: object) -> Iterator[Imported]:
+    def import_files(_: object, __: object, paths: list[Path], *___: object) -> Iterator[Imported]:
         asked.append([path.name for path in paths])
         for _path in paths:
             yield Imported(imported("import-1", DAY), None, {}, known=True)
