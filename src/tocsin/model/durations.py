@@ -9,7 +9,8 @@ there are two, at the first. Java does the same.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
@@ -26,6 +27,7 @@ _UNITS = {
 }
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|[a-z]+?)s?\s*", re.IGNORECASE)
 _OFFSET = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
+_MOST_RUNS = 4
 _LONGER = timedelta(hours=2)
 """So much longer than 24 hours is the longest day of a time zone: at Troll in Antarctica the clock changes by two."""
 
@@ -55,6 +57,21 @@ def exact_text(duration: timedelta) -> str:
         if count and not rest:
             return f"{count} {unit}{'' if count == 1 else 's'}"
     return f"{duration / timedelta(milliseconds=1):g} ms"
+
+
+def days_text(days: Iterable[date]) -> str:
+    """Write `days`, at least one, as what follows one another: `2026-06-17, 2026-06-29 to 2026-06-30 (3 days)`."""
+    ordered = sorted({*days})
+    runs = [[ordered[0], ordered[0]]]
+    for day in ordered[1:]:
+        if day - runs[-1][1] > timedelta(days=1):
+            runs.append([day, day])
+        runs[-1][1] = day
+    shown = runs if len(runs) <= _MOST_RUNS else [[ordered[0], ordered[-1]]]
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in shown]
+    among = "" if shown is runs else f" of the {(ordered[-1] - ordered[0]).days + 1}"
+    count = f" ({len(ordered)}{among} days)" if len(ordered) > 1 else ""
+    return ", ".join(texts) + count
 
 
 def span(seconds: float | None) -> str:

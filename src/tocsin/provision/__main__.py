@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from tocsin.provision import browser, install_stamp, jars, java, node, python_en
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
 from tocsin.provision.sbom.bill import write_bill
+
+_SILENT_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,11 +49,19 @@ def main(arguments: list[str] | None = None) -> int:
 def _install(paths: Paths, options: argparse.Namespace) -> None:
     started = time.monotonic()
     done = [
-        _step("Python packages", lambda: python_env.install(paths)),
-        _step("Airflow", lambda: python_env.install_airflow(paths)),
-        _step("Java archives of Spark and Kafka", lambda: bool(jars.install(paths, ["spark", "broker"]))),
-        _step("the archive of Spark's classes", lambda: java.install_archive(paths)),
-        _step("the mail sink", lambda: node.install(paths)),
+        _step("Python packages", lambda: python_env.install(paths), "up to a minute"),
+        _step("Airflow", lambda: python_env.install_airflow(paths), "up to half a minute"),
+        _step(
+            "Java archives of Spark and Kafka",
+            lambda: bool(jars.install(paths, ["spark", "broker"])),
+            "about 15 seconds",
+        ),
+        _step(
+            "the archive of Spark's classes",
+            lambda: java.install_archive(paths),
+            "one to two minutes; jobs start faster with it",
+        ),
+        _step("the mail sink", lambda: node.install(paths), "a few seconds"),
     ]
     if options.verb == "bench":
         done.append(_step("the peers' Python packages", lambda: python_env.install_bench(paths)))
@@ -91,10 +102,20 @@ _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
 }
 
 
-def _step(what: str, install: Callable[[], bool]) -> bool:
-    """Run one step and, if it changed anything, say how long it took."""
+def _step(what: str, install: Callable[[], bool], usual: str = "") -> bool:
+    """Run one step; if it takes long, say what it does and how long it `usual`ly takes, and at the end how long it did.
+
+    One that finds nothing to do says nothing.
+    """
     started = time.monotonic()
-    changed = install()
+    begun = f"Set-up: {what} ...{f' ({usual})' if usual else ''}"
+    notice = threading.Timer(_SILENT_SECONDS, lambda: print(begun, flush=True))
+    notice.daemon = True
+    notice.start()
+    try:
+        changed = install()
+    finally:
+        notice.cancel()
     if changed:
         print(f"Set-up: {what}, {time.monotonic() - started:.1f} s", flush=True)
     return changed

