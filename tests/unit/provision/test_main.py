@@ -49,8 +49,12 @@ def test_a_step_that_takes_long_says_so_before_it_ends(
 ) -> None:
     said: list[str] = []
 
+    def has_said() -> bool:
+        said.append(capsys.readouterr().out)
+        return "".join(said) != ""
+
     def install(_: Paths) -> bool:
-        await_that(lambda: bool(said.append(capsys.readouterr().out) or "".join(said)), 20)
+        await_that(has_said, 20)
         return True
 
     monkeypatch.setattr(program, "_SILENT_SECONDS", 0.01)
