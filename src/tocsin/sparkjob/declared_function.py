@@ -21,6 +21,7 @@ from tocsin.project.code.case_code import CASES, without_cases
 from tocsin.project.code.python_syntax import compile_module, parse
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.events import Prepared, SourceEvents
+from tocsin.sparkjob.failures import first_line, in_a_line
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 
@@ -85,18 +86,13 @@ class DeclaredFunction:
         except AnalysisException as error:
             raise self._fault(f"Spark refuses its plan: {first_line(error)}", line_of(error, self._path)) from error
         except (Exception, SystemExit) as error:
-            raise self._fault(f"fails: {type(error).__name__}: {error}", line_of(error, self._path)) from error
+            raise self._fault(f"fails: {in_a_line(error)}", line_of(error, self._path)) from error
         if not isinstance(result, DataFrame):
             raise self._fault(f"must return a DataFrame, not {type(result).__name__}")
         return result
 
     def _fault(self, what: str, line: int | None = None) -> ConfigError:
         return ConfigError.one(self._path, what, key=self._name, line=line)
-
-
-def first_line(error: object) -> str:
-    """Cut the first line off what Spark says, 300 characters at most: a plan may follow."""
-    return str(error).strip().splitlines()[0][:300]
 
 
 def load_declared(path: Path, name: str, text: bytes | None = None) -> Any:

@@ -28,6 +28,7 @@ _NO_KEY = "NoAuthWithAWSException"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
+_BY_PY4J = "An error occurred while calling "
 _THROWN = ": "  # before the first of the chain, as Py4J writes it
 _MOST = 500
 _PROBE_BYTES = 1 << 20
@@ -77,9 +78,14 @@ def root_cause(error: Exception) -> str:
     frames = list(_FRAME.finditer(text))
     if frames and (named := raised(text[frames[-1].end() :])):
         return named
-    lines = text.splitlines()
-    causes = [line.removeprefix(start) for start in (_THROWN, _CAUSE) for line in lines if line.startswith(start)]
+    causes = _causes(text)
     return causes[-1][:_MOST] if causes else in_a_line(error)
+
+
+def _causes(text: str) -> list[str]:
+    """List what Java says in its chain of errors, the first one thrown last; each in one line."""
+    lines = text.splitlines()
+    return [line.removeprefix(start) for start in (_THROWN, _CAUSE) for line in lines if line.startswith(start)]
 
 
 def _relative(where: str, project: Path) -> str:
@@ -146,14 +152,22 @@ def is_disk(error: BaseException) -> bool:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Say in one line why a batch failed: of what Java says, the first condition that has a name in Spark.
+    """Say in one line why a batch failed: the first condition that Spark names, or the cause in Java.
 
     Such as `[FAILED_READ_FILE.NO_HINT] Encountered error while reading file ...`, which stands behind some lines that
-    only tell that a job was aborted.
+    only tell that a job was aborted; or `java.lang.OutOfMemoryError: Java heap space`.
     """
     text = str(error).strip()
     if isinstance(error, (TocsinError, OSError)):
         return text
-    named = _CONDITION.search(text)
-    sentence = named[0] if named else f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
-    return sentence[:_MOST]
+    if named := _CONDITION.search(text):
+        return named[0][:_MOST]
+    if text.startswith(_BY_PY4J) and (causes := _causes(text)):
+        return causes[-1][:_MOST]
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"[:_MOST]
+
+
+def first_line(error: BaseException) -> str:
+    """Cut the first line off what Spark says, 300 characters at most, since a plan may follow; of Java, its cause."""
+    text = str(error).strip()
+    return in_a_line(error)[:300] if text.startswith(_BY_PY4J) else text.splitlines()[0][:300]

@@ -14,6 +14,7 @@ from tocsin.sparkjob.failures import (
     FailsOnAll,
     cause,
     cause_of,
+    first_line,
     in_a_line,
     is_disk,
     is_store,
@@ -58,6 +59,21 @@ def test_a_failure_is_told_by_the_condition_that_spark_names() -> None:
     assert in_a_line(ValueError("out of range\nand more")) == "ValueError: out of range"
     assert in_a_line(ValueError()) == "ValueError: no message"
     assert in_a_line(TocsinError("day 3\nis gone")) == "day 3\nis gone", "ours is told whole"
+
+
+HEAP = """An error occurred while calling o12357.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: java.lang.OutOfMemoryError: Java heap space"""
+
+
+def test_a_failure_without_a_condition_is_told_by_the_cause_in_java() -> None:
+    assert (
+        in_a_line(RuntimeError(HEAP)) == first_line(RuntimeError(HEAP)) == "java.lang.OutOfMemoryError: Java heap space"
+    )
+    alone = "An error occurred while calling o7.toJSON.\n: java.lang.StackOverflowError\n\tat a.b(C.java:1)"
+    assert in_a_line(RuntimeError(alone)) == "java.lang.StackOverflowError"
+    assert first_line(RuntimeError("Cannot resolve 'x'.\nProject")) == "Cannot resolve 'x'."
 
 
 def test_a_full_disk_is_known_whoever_met_it() -> None:

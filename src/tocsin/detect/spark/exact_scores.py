@@ -23,6 +23,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.sparkjob.events import IDENTITY, parse_events
+from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
 from tocsin.storage.stored_path import StoredPath
@@ -116,7 +117,7 @@ class ExactScores:
             count = self._write(spark, closed)
         except Exception as error:  # whatever it is, the stream goes on, and the nightly backfill has the last word
             self._failed += 1
-            log.warning("exact scores failed", attempt=self._failed, error=str(error).strip()[:300])
+            log.warning("exact scores failed", attempt=self._failed, error=in_a_line(error))
         else:
             self._failed = 0
             log.info("exact scores written", findings=count, start=str(closed.start), end=str(closed.end))

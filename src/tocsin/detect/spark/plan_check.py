@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
@@ -16,6 +18,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.events import planned_events
+from tocsin.sparkjob.failures import first_line
 from tocsin.tables.spark.joined_tables import no_rows
 
 
@@ -30,6 +33,8 @@ def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tupl
             found[name] = plan_of(spark, spec, catalog)
         except ConfigError as error:
             faults += error.faults
+        except (PySparkException, Py4JJavaError) as error:  # it has no room for the plan, say
+            faults.append(Fault(str(spec.path), f"Spark fails on its plan: {first_line(error)}", key=spec.function))
     return found, faults
 
 

@@ -24,8 +24,9 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import catalog_in_force, keep_version, rolled_back_sentence
-from tocsin.sparkjob.declared_function import DeclaredFunction, first_line
+from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import count_ticks
+from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import Run, Started

@@ -35,7 +35,7 @@ from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.failures import is_store, is_unwritable, refusal, root_cause
+from tocsin.sparkjob.failures import in_a_line, is_store, is_unwritable, refusal, root_cause
 from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, remove_tree, size_of
 
 log = structlog.get_logger()
@@ -118,7 +118,7 @@ class Sealer:
             if isinstance(self.places.root, ObjectPath) and is_store(str(error)):
                 what = f"{self.source.name} {day}: the object store did not answer, or refused"
                 raise TransientError(f"{what}: {root_cause(error)}") from error
-            reason = str(error).splitlines()[0][:500]
+            reason = in_a_line(error)
             raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {reason}") from error
         except BaseException:
             _discard(folder)

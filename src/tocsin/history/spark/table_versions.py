@@ -27,7 +27,7 @@ from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.leases.lead import lead_batch
-from tocsin.sparkjob.declared_function import first_line
+from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.plan_traits import find_unrepeatable
 from tocsin.sparkjob.query_plan import analysed
 from tocsin.storage.stored_path import StoredPath

@@ -29,8 +29,9 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import rolled_back_sentence
 from tocsin.runtime.time_limit import time_limit
-from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction, first_line
+from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction
 from tocsin.sparkjob.events import by_source, count_ticks, parse_events, prepare_events, used_columns
+from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint
 from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay
