@@ -6,9 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pandas as pd
 import pytest
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.spark.plans import SPEC, Detect, plan_of
 from tocsin.detect.spark.plan import StreamOnly, check_range
@@ -256,3 +258,68 @@ def test_days_of_a_time_zone_run_in_real_time_and_have_a_state_of_their_own(spar
             for zone in ("", "Europe/Berlin", "America/New_York")]  # fmt: skip
     assert {one.mode for one in days} == {REAL_TIME}
     assert len({one.fingerprint for one in days}) == 3
+
+
+SCORED = "window struct<start: timestamp, end: timestamp>, user_id string, score double"
+
+
+def cuts() -> dict[str, tuple[Detect, str]]:
+    """Detectors that see other rows together on the stream than on history, and what they are told."""
+
+    def mean(values: pd.Series) -> float:
+        return float(values.mean())
+
+    def whole(rows: Any) -> Any:
+        return rows
+
+    def by_window(events: DataFrame) -> Any:
+        return events.groupBy("window", "user_id")
+
+    in_pandas: Any = pandas_udf  # its stubs know no text as a type
+    average = by_user(F.avg("amount").alias("n"))
+    return {
+        "groups in pandas": (lambda e: by_window(e).applyInPandas(whole, SCORED), "applyInPandas gets the"),
+        "groups in Arrow": (lambda e: by_window(e).applyInArrow(whole, SCORED), "applyInArrow gets"),
+        "groups, then counted": (
+            lambda e: by_window(by_window(e).applyInPandas(whole, SCORED)).agg(F.count("*").alias("score")),
+            "applyInPandas gets the rows of one micro-batch",
+        ),
+        "of aggregates, but across windows": (
+            lambda e: average(e).groupBy("user_id").applyInPandas(whole, SCORED),
+            "applyInPandas gets the rows of one micro-batch",
+        ),
+        "scores of a batch": (lambda e: e.mapInPandas(whole, SCORED), "get one Arrow batch at a time"),
+        "scores of an Arrow batch": (
+            lambda e: e.mapInArrow(whole, SCORED).where("score > 1").withColumn("x", F.lit(1)),
+            "get one Arrow batch at a time",
+        ),
+        "aggregates in pandas": (score(in_pandas(mean, "double")("amount")), "no aggregates by pandas functions"),
+        "the first rows": (lambda e: score(F.count("*"))(e.limit(10)), r"limit\(\) chooses among the rows"),
+        "a window over rows": (
+            lambda e: e.withColumn("score", F.row_number().over(Window.partitionBy("user_id").orderBy("amount"))),
+            "Spark refuses its plan",
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [
+    "groups in pandas", "groups in Arrow", "groups, then counted", "of aggregates, but across windows",
+    "scores of a batch", "scores of an Arrow batch", "aggregates in pandas", "the first rows", "a window over rows",
+])  # fmt: skip
+def test_what_cuts_groups_is_refused(spark: SparkSession, name: str) -> None:
+    detect, told = cuts()[name]
+    with pytest.raises(ConfigError, match=told):
+        plan_of(spark, detect, score=ScoreKind.FINAL)
+
+
+def test_rows_of_closed_windows_may_be_grouped_in_python(spark: SparkSession) -> None:
+    def outliers(events: DataFrame) -> DataFrame:
+        counted = by_user(F.count("*").alias("n"))(events)
+        return counted.groupBy("window").applyInPandas(
+            lambda rows: rows.assign(score=rows["n"]).drop(columns="n"), SCORED
+        )
+
+    plan = plan_of(spark, outliers, score=ScoreKind.FINAL)
+    assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
+    scored = plan_of(spark, lambda e: score(F.max("score"))(e.mapInPandas(lambda rows: rows, SCORED)))
+    assert scored.score.kind is ScoreKind.RISING

@@ -167,7 +167,8 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"[:_MOST]
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: object) -> str:
     """Cut the first line off what Spark says, 300 characters at most, since a plan may follow; of Java, its cause."""
     text = str(error).strip()
-    return in_a_line(error)[:300] if text.startswith(_BY_PY4J) else text.splitlines()[0][:300]
+    causes = _causes(text) if text.startswith(_BY_PY4J) else []
+    return (causes[-1] if causes else text.splitlines()[0])[:300]

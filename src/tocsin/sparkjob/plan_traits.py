@@ -34,6 +34,13 @@ _UNREPEATABLE = {
     "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
 }  # fmt: skip
 
+_CUTS = {"GlobalLimit": "limit()", "LocalLimit": "limit()", "Offset": "offset()", "Sample": "sample()"}
+_GROUPED = ("applyInPandas", "applyInArrow")
+_CUT_GROUPS = (
+    " gets the rows of one micro-batch, so on the stream a group is cut; aggregate first, "
+    "by groupBy('window', ...).agg(...), with F.collect_list for what Python needs, and then group by 'window'"
+)
+
 
 def keeps_state(tree: Node) -> bool:
     """Return whether the plan remembers anything of one record when it comes to the next."""
@@ -72,6 +79,25 @@ def find_unrepeatable(tree: Node) -> str | None:
     """Name the first function of the plan that gives another value when the same event is read again; else None."""
     expressions = (e for node in tree.walk() for top in node.expressions() for e in top.walk())
     return next((_UNREPEATABLE[e.kind] for e in expressions if e.kind in _UNREPEATABLE), None)
+
+
+def find_cut(tree: Node, output: str) -> str | None:
+    """Say what in the plan sees only some of the rows that belong together, in output mode `output`; None if nothing.
+
+    On a stream a function of groups gets those of one micro-batch. They are whole only where an aggregate has given all
+    rows of a window at once, in mode "append", and the groups are within windows.
+    """
+    for node in tree.walk():
+        if node.kind in _CUTS:
+            return f"{_CUTS[node.kind]} chooses among the rows that come first, which no backfill can know"
+        if node.kind.startswith(("FlatMapGroupsIn", "FlatMapCoGroupsIn")) and "State" not in node.kind:
+            is_whole = output == "append" and any(below.kind == "Aggregate" for below in node.walk())
+            by_window = any(one.name == "window" for one in node.expressions("groupingAttributes"))
+            if not (is_whole and by_window):
+                return f"{_GROUPED[node.kind.endswith('InArrow')]}{_CUT_GROUPS}"
+        if node.kind == "Aggregate" and any(e.kind == "PythonUDAF" for top in node.expressions() for e in top.walk()):
+            return "Spark has no aggregates by pandas functions on a stream; use those of pyspark.sql.functions"
+    return None
 
 
 def has_sessions(tree: Node) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
 from tocsin.detect.rows_above import correct_score
-from tocsin.detect.scores import Score, never_fires, score_of
+from tocsin.detect.scores import Score, is_from_arrow_batch, never_fires, score_of
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.detector import DetectorSpec, ScoreKind
 from tocsin.model.errors import ConfigError, Fault, nearest
@@ -18,6 +18,7 @@ from tocsin.model.source import Source
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.plan_traits import (
     count_exchanges,
+    find_cut,
     find_unrepeatable,
     fingerprint_of,
     has_sessions,
@@ -34,6 +35,10 @@ _NEVER = (
     "let score be the count, and add expect=Entities([...], minimum=...)"
 )
 
+_BY_BATCH = (
+    "comes out of mapInPandas or mapInArrow, which get one Arrow batch at a time: beside other rows an event could get "
+    "another score; make it of columns, by F.udf or F.pandas_udf, or aggregate what comes out, as by F.max"
+)
 _OTHER_WINDOW = (
     "is not what detect groups by, so a backfill would cut its windows elsewhere: group by the column 'window' that "
     "events have; declare another length as window=, overlapping ones with slide=, and days of a place by "
@@ -82,6 +87,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
     mode, output, reason = _mode(tree, score)
     wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
     faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
+    faults += _cut_faults(tree, spec, output)
     faults += _window_faults(tree, spec, found.sparkSession)
     if faults:
         raise ConfigError(faults)
@@ -182,12 +188,18 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
     return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
 
 
+def _cut_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
+    """List what lets `detect` see other rows together on the stream than on history."""
+    faults = [Fault(str(spec.path), cut, key="detect")] if (cut := find_cut(tree, output)) else []
+    return [*faults, Fault(str(spec.path), _BY_BATCH, key="score")] if is_from_arrow_batch(tree) else faults
+
+
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:
-    """List what is wrong with a detector that joins events which lie up to `reach` apart."""
-    if not reach:
-        return []
-    faults = [Fault(str(spec.path), refusal, key="detect")] if (refusal := refusal_of(found, output)) else []
-    if spec.notify and reach >= spec.page_within:
+    """List what Spark refuses on a stream, and what is wrong with joining events which lie up to `reach` apart."""
+    if found.isStreaming and (refusal := refusal_of(found, output)):
+        return [Fault(str(spec.path), refusal, key="detect")]
+    faults = []
+    if reach and spec.notify and reach >= spec.page_within:
         what = f"must be longer than {reach}, how far apart joined events may lie: a window is known that much later, "
         faults.append(Fault(str(spec.path), what + "and an older one notifies nobody at once", key="page_within"))
     return faults

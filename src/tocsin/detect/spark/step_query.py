@@ -1,4 +1,4 @@
-"""The query of a detector with `step`: events in, what comes of them out, on a stream and on history."""
+"""The function of a detector on DataFrames, `detect` or `step`: events in, what comes of them out."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ NULL_ENTITY = "null_entity"
 _ROWS = 1_000
 _PLACE = (("topic", ""), ("partition", 0), ("offset", 0))  # with what stands for null: a record may be anybody's
 _ORDER = tuple(name for name, _ in _PLACE)
+_NAMES = frozenset({*IDENTITY, "event_time"})
+_KEEP_EVENTS = {"Project", "Filter", "SubqueryAlias", "Join", "Generate", "ResolvedHint"}
+"""Operators of which each row comes from one row of their first child."""
 
 
 def detector_function(
@@ -50,7 +53,7 @@ def detector_function(
         declared = DeclaredFunction(spec.path, spec.function, text)
         if spec.expect is not None and spec.expect.table and not declared.takes_tables:
             return lambda events, _: declared(events)
-        return declared
+        return declared if spec.window is not None else lambda *arguments: _with_identity(declared(*arguments))
     if len(spec.sources) > 1:
         raise ConfigError.one(spec.path, "declares several sources; step reads one", key="source")
     return _StepFunction(StepTask.of(spec, source.columns, text), spec.tables, until)
@@ -131,3 +134,39 @@ def _batch(found: list[StepOutcome]) -> pa.RecordBatch:
     columns = zip(*map(outcome_columns, found), strict=True) if found else [[] for _ in fields]
     arrays = [pa.array(list(values), kind) for values, (_, kind) in zip(columns, fields, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in fields])
+
+
+def _with_identity(rows: DataFrame) -> DataFrame:
+    """Add identity and time of its event to each of `rows`, where they are missing and can be told by the plan."""
+    jvm: Any = rows.sparkSession._jvm
+    plan = _kept(jvm, rows._jdf.queryExecution().analyzed())
+    if plan is None:
+        return rows
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(rows.sparkSession._jsparkSession, plan)
+    return DataFrame(made, rows.sparkSession)
+
+
+def _kept(jvm: Any, plan: Any) -> Any:
+    """Make of `plan`, of the JVM, one whose rows have the columns of their event too; None where that cannot be."""
+    own = {column.name() for column in _items(plan.output())}
+    if own >= _NAMES:
+        return plan
+    if plan.nodeName() not in _KEEP_EVENTS:
+        return None
+    first, *others = _items(plan.children())
+    below = _kept(jvm, first)
+    if below is None:
+        return None
+    if plan.nodeName() != "Project":
+        return plan.withNewChildren(_sequence(jvm, [below, *others]))
+    missing = [column for column in _items(below.output()) if column.name() in _NAMES - own]
+    columns = _sequence(jvm, [*_items(plan.projectList()), *missing])
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, below)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def _sequence(jvm: Any, items: list[Any]) -> Any:
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)

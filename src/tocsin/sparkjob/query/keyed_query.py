@@ -230,11 +230,10 @@ class KeyedQuery(ABC, Generic[_Plan]):
         try:
             return writer.outputMode(self.plan.output).start()  # type: ignore[no-any-return]  # as set_trigger
         except AnalysisException as error:
-            if "REAL_TIME_MODE" in str(error):  # the next start takes micro-batches
-                self._refusal = first_line(error)
-                raise TransientError(self._refusal) from error
-            what = f"Spark refuses its plan: {first_line(error)}"
-            raise ConfigError.one(self._declared.path, what, key=self.function) from error
+            if "REAL_TIME_MODE" in (told := first_line(error)):  # the next start takes micro-batches
+                self._refusal = told
+                raise TransientError(told) from error
+            raise ConfigError.one(self._declared.path, f"Spark refuses its plan: {told}", key=self.function) from error
 
     def _apply(self, read: Read) -> DataFrame:
         """Make the rows that the user's function gives for the records that `read` gives of the events topics."""

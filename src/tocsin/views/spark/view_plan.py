@@ -14,6 +14,7 @@ from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.sparkjob.plan_traits import (
     count_exchanges,
+    find_cut,
     find_unrepeatable,
     fingerprint_of,
     has_sessions,
@@ -48,7 +49,8 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
         (MICRO_BATCH, f"it {closed}: each row is written when its window has closed") if closed else mode_of(tree)
     )
     output = "append" if closed else "update"
-    if rows.isStreaming and (refusal := refusal_of(rows, output)):
+    refusal = find_cut(tree, output) or (refusal_of(rows, output) if rows.isStreaming else "")
+    if refusal:
         raise ConfigError([_fault(spec, refusal)])
     return QueryPlan(
         mode=mode,
