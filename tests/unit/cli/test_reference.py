@@ -5,6 +5,7 @@ import typer
 from tocsin.cli.app import app
 from tocsin.cli.detector_reference import reference_page
 from tocsin.cli.reference import LISTS, ONES, page, verbs_of
+from tocsin.cli.settings_reference import blocks, meanings_of, settings_page
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -17,6 +18,22 @@ def test_the_page_is_what_the_command_says() -> None:
 def test_the_reference_of_detectors_is_what_they_declare() -> None:
     written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert written == reference_page(ROOT), "run: python -m tocsin.cli.detector_reference > docs/reference.md"
+
+
+def test_the_page_of_settings_is_what_their_code_says() -> None:
+    written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert written == settings_page(), "run: python -m tocsin.cli.settings_reference > docs/settings.md"
+
+
+def test_every_setting_has_a_meaning() -> None:
+    silent = [
+        f"{name}.{key}"
+        for name, block in blocks().items()
+        for key in block.model_fields.keys() - meanings_of(block).keys()
+        if not any((f"{name}.{key}" if name else key) in {other, other.removesuffix(".NAME")} for other in blocks())
+    ]
+    assert silent == []
+    assert len(blocks()) > 15
 
 
 def test_every_verb_that_reads_has_a_documented_shape() -> None:

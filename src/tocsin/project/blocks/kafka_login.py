@@ -17,7 +17,12 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class KafkaLogin(BaseModel):
-    """The login of one role: its principal, and the file that holds the password."""
+    """The login of one role.
+
+    Attributes:
+        username: its principal.
+        password_file: file that holds the password.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
