@@ -59,7 +59,8 @@ class JobFigures:
         alive = [job for job in jobs if _is_fresh(job)]
         yield from _states(jobs)
         for name, (text, of) in _GAUGES.items():
-            yield gauge(name, text, _JOB, [((job.job,), of(job)) for job in alive])
+            measured = [job for job in alive if job.has_lag or "_lag_" not in name]
+            yield gauge(name, text, _JOB, [((job.job,), of(job)) for job in measured])
         for name, (text, of) in _COUNTERS.items():
             yield self._counter(name, text, [(job, of(job)) for job in alive])
         for key, text in _COUNTED.items():

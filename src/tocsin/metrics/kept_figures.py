@@ -88,7 +88,7 @@ def view_families(settings: Settings, catalog: Catalog) -> Iterator[Metric]:
         freshness = summarise(settings, spec).freshness if spec.stage.runs else None
         fresh |= {} if freshness is None else {(name,): freshness}
     seconds = [(key, one.lag_seconds) for key, one in fresh.items()]
-    records = [(key, one.lag_records) for key, one in fresh.items()]
+    records = [(key, one.lag_records) for key, one in fresh.items() if one.lag_records is not None]
     yield gauge("tocsin_view_lag_seconds", "Age of the oldest record that is not in its rows", ("view",), seconds)
     yield gauge("tocsin_view_lag_records", "Records that are not in its rows yet", ("view",), records)
     rebuilding = [(key, float(one.rebuilding)) for key, one in fresh.items()]

@@ -144,8 +144,10 @@ def _status(snapshot: Snapshot, job: str, beat: Beat | None, found: datetime | N
     fares, error = health(facts), broken_jobs(snapshot.catalog).get(job)
     now = datetime.fromtimestamp(snapshot.at, UTC)
     report = facts.beat.report if facts.beat else JobReport(job=job, at=now, state=JobState.STOPPED)
+    own = {"reason": fares.reason, "cause": facts.past.first or report.cause}
+    lag = {"lag_seconds": round(report.lag_after(facts.beat.age_seconds), 1)} if facts.beat and report.has_lag else {}
     return JobStatus(
-        **report.model_dump() | {"reason": fares.reason, "cause": facts.past.first or report.cause},
+        **report.model_dump() | own | lag,
         standing=fares.standing,
         health=fares.word,
         age_seconds=round(facts.beat.age_seconds, 1) if facts.beat else None,

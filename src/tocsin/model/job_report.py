@@ -13,6 +13,9 @@ from pydantic import BaseModel, Field
 SILENT_SECONDS = 20.0
 """A job that has reported nothing for so long is silent: it reports every 5 seconds, and two may be lost."""
 
+OVERDUE_SECONDS = 7.0
+"""A report that is older no longer tells how far behind its job is: the next one should have come after 5 seconds."""
+
 BUSY_CORES = 0.9
 """A job that keeps so many cores busy stands out: on a machine of a few cores it leaves too little for the others."""
 
@@ -120,6 +123,15 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
     counts: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def has_lag(self) -> bool:
+        """Return whether `lag_records` and `lag_seconds` were measured: a job that starts or waits measures nothing."""
+        return self.state in (JobState.RUNNING, JobState.DRAINING)
+
+    def lag_after(self, age_seconds: float) -> float:
+        """Return the seconds that the job is behind at most, as far as this report tells `age_seconds` later."""
+        return self.lag_seconds + (age_seconds if age_seconds > OVERDUE_SECONDS else 0.0)
 
     @property
     def bad_ratio(self) -> float:

@@ -6,20 +6,21 @@ import base64
 import binascii
 import contextlib
 import json
+import math
 import sqlite3
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from tocsin.model.errors import TransientError, nearest
+from tocsin.model.job_report import OVERDUE_SECONDS
 from tocsin.views.row_store import COLUMNS, row_of
 from tocsin.views.stored_row import StoredRow, micros, moment_of
 
-_SILENT = timedelta(seconds=3)
 _NEAR = 500
 
 
@@ -29,16 +30,17 @@ class Freshness(BaseModel, frozen=True):
     Attributes:
         build: which computation of the view they are of.
         watermark: of the job that computes it, UTC: windows that ended by then are final; None until it is known.
-        lag_records: records, of the source and of the topic of the view, that are not in the rows yet.
-        lag_seconds: how long ago the oldest of these was appended; at least the time since the job of the view last
-            said that it lives.
+        lag_records: records, of the source and of the topic of the view, that are not in the rows yet; None while
+            that is unknown, because a job of the view has not reported for 7 seconds, or starts or waits.
+        lag_seconds: how long ago the oldest of these was appended; while `lag_records` is unknown at least the time
+            since the last report.
         version: changes with every change of the rows, and only goes up.
         rebuilding: whether another build is filling; the rows are those of the one before.
     """
 
     build: str
     watermark: datetime | None
-    lag_records: int
+    lag_records: int | None
     lag_seconds: float
     version: int
     rebuilding: bool
@@ -141,12 +143,12 @@ class ViewReader:
         build, told = facts.get("current"), facts.get("freshness") or {}
         if build is None:
             return None
-        silent = datetime.now(UTC) - datetime.fromisoformat(told["at"]) if told else timedelta(0)
+        age = (datetime.now(UTC) - datetime.fromisoformat(told["at"])).total_seconds() if told else math.inf
         return Freshness(
             build=build,
             watermark=told.get("watermark"),
-            lag_records=told.get("lag_records", 0),
-            lag_seconds=told.get("lag_seconds", 0.0) + (silent.total_seconds() if silent > _SILENT else 0.0),
+            lag_records=told["lag_records"] if age <= OVERDUE_SECONDS else None,
+            lag_seconds=told.get("lag_seconds", 0.0) + (age if OVERDUE_SECONDS < age < math.inf else 0.0),
             version=facts["change"],
             rebuilding=told.get("rebuilding", False),
         )

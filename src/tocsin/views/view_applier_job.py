@@ -9,7 +9,6 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import structlog
 
@@ -100,6 +99,7 @@ class ViewApplierJob:
         self._insistence, self._batches = Insistence(reporter, stop), 0
         self._looked = self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
+        self._measured: JobReport | None = None
         self._removing: Offsets = {}
 
     def run(self) -> None:
@@ -181,20 +181,23 @@ class ViewApplierJob:
             self._topic.amend(gone)
             self._removing = self._topic.look()
 
+    def _freshness(self, measured: JobReport, *, is_rebuilding: bool) -> dict[str, object]:
+        """Describe the rows as of the last report that told how far the compute job is: readers add its age."""
+        return {
+            "watermark": None if measured.watermark is None else measured.watermark.isoformat(),
+            "lag_records": self._topic.lag_records + measured.lag_records,
+            "lag_seconds": round(self._topic.lag_seconds + measured.lag_seconds, 3),
+            "at": measured.at.isoformat(),
+            "rebuilding": is_rebuilding,
+        }
+
     def _tell(self, store: RowStore, applier: Applier, report: JobReport | None) -> None:
         watermark = None if report is None else report.watermark
         rebuilds = report is not None and bool(report.build) and report.build != applier.current
-        lag = self._topic.lag_seconds + (report.lag_seconds if report is not None else 0.0)
-        behind = self._topic.lag_records + (report.lag_records if report is not None else 0)
-        freshness = {
-            "watermark": None if watermark is None else watermark.isoformat(),
-            "lag_records": behind,
-            "lag_seconds": round(lag, 3),
-            "at": datetime.now(UTC).isoformat(),
-            "rebuilding": rebuilds,
-        }
-        if self._topic.is_leading:
-            store.note(freshness=freshness)
+        if report is not None and report.has_lag:
+            self._measured = report
+        if self._topic.is_leading and self._measured is not None:
+            store.note(freshness=self._freshness(self._measured, is_rebuilding=rebuilds))
         self._insistence.resumed()
         counts = {**applier.counts, "refused": 0 if self._sink is None else self._sink.refused}
         if isinstance(self._topic, SharedViewTopic):

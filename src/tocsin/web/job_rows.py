@@ -114,7 +114,9 @@ def _process(facts: JobFacts, found: Health, declared: int | None, load: Load | 
     busy = load is not None and load.busy
     if (over or busy) and found.standing is Standing.OK:
         fields["severity"] = Standing.WARNING
-    fields |= {"mode": report.mode, "lag_records": report.lag_records, "lag_seconds": report.lag_seconds}
+    fields["mode"] = report.mode
+    if report.has_lag:
+        fields |= {"lag_records": report.lag_records, "lag_seconds": report.lag_after(beat.age_seconds)}
     fields |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
     return fields | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
 

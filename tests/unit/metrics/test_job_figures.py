@@ -63,14 +63,15 @@ def test_what_a_silent_or_ended_job_said_last_is_no_figure_of_now() -> None:
     jobs = [
         status("silent", age=21, lag_records=9),
         status("stopped", state=JobState.STOPPED, lag_records=9),
+        status("starting", state=JobState.STARTING, lag_records=9),
         status("never", age=None, lag_records=9),
         status("alive", age=20, lag_records=9),
     ]
     served = Served(JobFigures().families(jobs))
     assert served.by("tocsin_job_lag_records", "job") == {"alive": 9}
-    assert served.by("tocsin_job_cpu_seconds_total", "job").keys() == {"alive"}
+    assert served.by("tocsin_job_cpu_seconds_total", "job").keys() == {"starting", "alive"}
     assert served.by("tocsin_job_info", "job").keys() == {job.job for job in jobs}
-    assert served.by("tocsin_job_report_timestamp_seconds", "job").keys() == {"silent", "stopped", "alive"}
+    assert served.by("tocsin_job_report_timestamp_seconds", "job").keys() == {"silent", "stopped", "starting", "alive"}
 
 
 def test_the_end_of_a_child_process_looks_like_no_restart_and_a_restart_does() -> None:

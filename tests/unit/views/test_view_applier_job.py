@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,31 @@ def test_rows_are_applied_finished_rebuilt_and_removed(settings: Settings) -> No
     store_path(settings, "word_counts").unlink()
     with running(settings):  # the topic alone tells the same
         await_that(lambda: seen(settings) == {"new": (3, True)}, 20)
+
+
+def test_rows_are_as_stale_as_the_last_report_that_told_the_lag(settings: Settings) -> None:
+    def fresh() -> tuple[int | None, int]:
+        with contextlib.closing(ViewReader(store_path(settings, "word_counts"))) as reader:
+            found = reader.freshness()
+        assert found is not None
+        return found.lag_records, round(found.lag_seconds / 1000)
+
+    def await_read(**fields: object) -> None:
+        report(settings, **fields)
+        await_that(lambda: reporter.report().watermark == fields["watermark"], 20)
+
+    with running(settings) as reporter:
+        write(settings, view_row("a", 1))
+        await_read(build="a", watermark=NOON, lag_records=3, lag_seconds=2)
+        assert fresh() == (3, 0)
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        await_read(build="a", watermark=NOON + SECOND, lag_records=3, at=hour_ago)
+        assert fresh() == (None, 4), "a job that hangs says nothing more"
+        for number, state in enumerate((JobState.STARTING, JobState.WAITING), 2):
+            await_read(build="a", watermark=NOON + number * SECOND, state=state)
+            assert fresh() == (None, 4), "one that starts, or waits, has measured nothing"
+        await_read(build="a", watermark=NOON + 4 * SECOND)
+        assert fresh() == (0, 0)
 
 
 def test_a_sink_without_an_address_leaves_the_read_model(settings: Settings) -> None:

@@ -136,6 +136,14 @@ def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place
     assert row.told_at == pytest.approx(time.time(), abs=5)
 
 
+def test_a_report_that_is_overdue_counts_with_its_age(place: Place) -> None:
+    place.run(JOB)
+    place.says(JOB, lag_seconds=2.0)
+    beat = next((place.settings.state / "heartbeats").glob("detector__*"))
+    os.utime(beat, (time.time() - 10, time.time() - 10))
+    assert place.row(JOB).lag_seconds == pytest.approx(12.0, abs=1)
+
+
 def test_the_first_page_has_the_figures_of_the_day(place: Place) -> None:
     place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
     place.page.prepare()

@@ -67,7 +67,8 @@ def _show(shown: Sequence[JobStatus]) -> None:
 def _row(job: JobStatus) -> tuple[object, ...]:
     if job.age_seconds is None:
         return (job.job, job.health)
-    lag = (f"{job.lag_records:,}", span(job.lag_seconds), f"{job.rows_dropped_late:,}")
+    behind = (f"{job.lag_records:,}", span(job.lag_seconds)) if job.has_lag else ("", "")
+    lag = (*behind, f"{job.rows_dropped_late:,}")
     uptime = (job.at - job.started_at).total_seconds() if job.started_at else 0.0
     taken = (f"{job.rss_bytes / 1e6:,.0f} MB", f"{job.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
     return (job.job, job.health, job.mode, *lag, *taken, utc(job.last_finding_at), f"{span(job.age_seconds)} ago")

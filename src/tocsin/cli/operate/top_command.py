@@ -90,7 +90,7 @@ def _row(job: JobStatus, loads: Loads) -> Sequence[object]:
         return (job.job, job.health)
     load = loads.of(job.job)
     taken = ("" if load is None else f"{load.cores:.0%}", f"{job.rss_bytes / 1e6:,.0f} MB")
-    lag = (f"{job.lag_records:,}", span(job.lag_seconds))
+    lag = (f"{job.lag_records:,}", span(job.lag_seconds)) if job.has_lag else ("", "")
     return (job.job, job.health, job.mode, *lag, *taken, utc(job.last_finding_at), f"{span(job.age_seconds)} ago")
 
 

@@ -173,7 +173,7 @@ class QueryLoop:
         self._run.read_positions.begin(self._run.position, started.batch_seconds)
         self._run.spark.sparkContext.setLogLevel("WARN")
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
-        self._run.report()
+        self._report_lag()
         while not self._run.wait(_POLL_SECONDS):
             self._take_progress()
             if not started.query.isActive:
@@ -268,6 +268,9 @@ class QueryLoop:
         quiet = (started.batch_seconds if started else 0.0) + LAG_SECONDS
         if time.monotonic() - self._since < quiet or not self._is_due("lag", LAG_SECONDS):
             return
+        self._report_lag()
+
+    def _report_lag(self) -> None:
         try:
             _, ends = self._run.topics.bounds()
             self._run.report(**self._lag(ends))

@@ -59,6 +59,7 @@ def test_a_silent_job_says_what_it_last_did() -> None:
     (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {})
     assert (one.health, one.state) == ("silent", JobState.RUNNING)
     assert one.reason == "no heartbeat for 60 s; it was running then. It hangs, is gone, or cannot write"
+    assert one.lag_seconds == 60, "so long nobody knows how far behind it is"
 
 
 def test_a_job_that_failed_keeps_its_own_words() -> None:

@@ -88,8 +88,8 @@ def test_rows_come_in_pages_with_their_freshness(api: Api) -> None:
     status, _, first = api.ask("/views/word_counts", "prefix=w&limit=3&window=2026-11-19T12:00:00")
     assert (status, [row["name"] for row in first["rows"]]) == (200, ["w0", "w1", "w2"])
     assert first["freshness"]["watermark"] == "2026-11-19T12:00:00Z"
-    assert first["freshness"]["lag_records"] == 7
-    assert first["freshness"]["lag_seconds"] > 1_000_000  # the job has not told anything since 2020
+    assert first["freshness"]["lag_records"] is None  # the job has not reported since 2020
+    assert first["freshness"]["lag_seconds"] > 1_000_000
     _, _, second = api.ask("/views/word_counts", f"prefix=w&limit=3&cursor={first['next']}")
     assert ([row["name"] for row in second["rows"]], second["next"]) == (["w3", "w4"], None)
     _, _, one = api.ask("/views/word_counts/w3")

@@ -108,7 +108,7 @@ function state(row) {
 
 function behind(row) {
   if (row.lag_records === null) return [];
-  return [el("span", { text: count(row.lag_records) }), row.lag_records ? el("small", { text: span(row.lag_seconds) }) : null];
+  return [el("span", { text: count(row.lag_records) }), row.lag_records || row.lag_seconds ? el("small", { text: span(row.lag_seconds) }) : null];
 }
 
 function taken({ kind, today, today_at }) {

@@ -78,7 +78,7 @@ function showState(row, looked_at) {
   const figures = [
     ["process", row.pid === null ? [] : [`pid ${row.pid}`, el("small", {}, "since ", ago(row.started_at))]],
     ["last heartbeat", row.told_at === null ? [] : [ago(row.told_at)]],
-    ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records ? `${span(row.lag_seconds)} behind` : "records" })]],
+    ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records || row.lag_seconds ? `${span(row.lag_seconds)} behind` : "records" })]],
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
     ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} ${row.kind === "detector" ? "updates of findings" : "out"}` }), asOf(row)] : []],

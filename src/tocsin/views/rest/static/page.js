@@ -59,7 +59,7 @@ function facts() {
   if (!shown) return;
   const fresh = shown.freshness;
   const pairs = fresh ? [
-    ["behind by", `${number.format(fresh.lag_records)} record${fresh.lag_records === 1 ? "" : "s"}`],
+    ["behind by", behind(fresh)],
     ...(fresh.watermark ? [["complete until", clock(fresh.watermark)]] : []),
     ["sink", shown.sink],
     ["rows", number.format(rows.size)],
@@ -72,6 +72,12 @@ function facts() {
   if (fresh?.rebuilding) parts.push(element("li", "a new build is filling"));
   if (shown.reason) parts.push(element("li", shown.reason));
   find("facts").replaceChildren(...parts);
+}
+
+// Without a report the number of records is unknown, and so is whether there are any.
+function behind({ lag_records: records, lag_seconds: seconds }) {
+  if (records === null) return seconds ? `at least ${number.format(Math.round(seconds))} s: no report since` : "unknown";
+  return `${number.format(records)} record${records === 1 ? "" : "s"}`;
 }
 
 function show(view) {
