@@ -41,6 +41,8 @@ ON CONFLICT DO UPDATE SET
     appended_at = excluded.appended_at, change = excluded.change
 """
 _CHUNK = 1000
+_TAKEN = {"rows", "offsets", "facts"}
+_CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
 
 
 def store_path(settings: Settings, view: str) -> Path:
@@ -51,10 +53,17 @@ def store_path(settings: Settings, view: str) -> Path:
 class RowStore(StateDb):
     """The rows of one view; see `StateDb`."""
 
-    def __init__(self, path: Path) -> None:
-        """Open `path`; it is made if it is not there."""
+    def __init__(self, path: Path, table: str = "") -> None:
+        """Open `path`; it is made if it is not there. `table` names the SQL view that shows the rows to others."""
         super().__init__(path, _SCHEMA)
         self._builds = self._stored_builds()
+        self._table = "" if table.lower() in _TAKEN else table
+        self._columns: dict[str, list[str]] = self.fact("columns") or {
+            "table": [],
+            "key": [],
+            "values": [],
+            "window": [],
+        }
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -78,7 +87,34 @@ class RowStore(StateDb):
             self._connection.executemany(_PUT, [(*_values_of(row), change) for row in put])
             self._put_offsets(offsets)
             self._note(facts)
+            self._show_columns(put)
         self._builds |= {row.build for row in put}
+
+    def _show_columns(self, rows: Iterable[StoredRow]) -> None:
+        """Make the SQL view anew when `rows` have a column that it lacks: plain columns for whoever reads the file."""
+        found = {name: dict.fromkeys(known) for name, known in self._columns.items()}
+        for row in rows:
+            found["key"] |= dict.fromkeys(row.key)
+            found["values"] |= dict.fromkeys(row.values)
+            found["window"] |= dict.fromkeys(["window_start", "window_end"] if row.window_start is not None else [])
+        columns = {name: [*names] for name, names in found.items()} | {"table": [self._table]}
+        if not self._table or columns == self._columns:
+            return
+        # A name that a path of JSON cannot hold stays in `key` and "values" of the table `rows`.
+        shown = {
+            name: f"json_extract({place}, '$.\"{name.replace(chr(39), chr(39) * 2)}\"')"
+            for place, names in (("key", columns["key"]), ('"values"', columns["values"]))
+            for name in names
+            if '"' not in name
+        }
+        times = {name: f"strftime('%Y-%m-%d %H:%M:%f', {name} / 1e6, 'unixepoch')" for name in columns["window"]}
+        final = {"final": "is_final"} if times else {}
+        selected = ", ".join(f'{expression} AS "{name}"' for name, expression in (times | shown | final).items())
+        for before in self._columns["table"]:
+            self._connection.execute(f'DROP VIEW IF EXISTS "{before}"')
+        self._connection.execute(f'CREATE VIEW "{self._table}" AS SELECT {selected} FROM rows WHERE build = {_CURRENT}')
+        self._note({"columns": columns})
+        self._columns = columns
 
     def rows(self, build: str, *, without: str | None = None) -> Iterator[StoredRow]:
         """Give the rows of `build`; only those that the build `without` does not have, if one is given."""

@@ -105,7 +105,8 @@ class ViewApplierJob:
     def run(self) -> None:
         """Apply until told to stop."""
         opened: list[RowStore] = []
-        self._insistence.on(lambda: opened.append(RowStore(store_path(self._settings, self._spec.name))))
+        path, table = store_path(self._settings, self._spec.name), self._spec.shown.table
+        self._insistence.on(lambda: opened.append(RowStore(path, table)))
         try:
             for store in opened:
                 applier = Applier(self._spec, store, self._sink)
