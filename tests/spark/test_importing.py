@@ -15,13 +15,17 @@ from pyspark.sql import SparkSession
 
 from tests.spark.sealing import History, Judge
 from tocsin.history.care import verify
+from tocsin.history.day_status import known
 from tocsin.history.day_versions import read_version
+from tocsin.history.history_retention import tidy
 from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.seal_planning import plan
 from tocsin.history.spark import import_files
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import ConfigError
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
+from tocsin.storage.stored_path import remove_tree
 
 DAY = date(2026, 10, 1)
 
@@ -88,6 +92,26 @@ def test_lines_land_by_the_rules_of_ingest_and_a_second_import_changes_nothing(
     again = bring_in(history, path)
     assert (again.known, read_ledger(history.places)) == (True, before)
     assert verify(history.settings, history.source, checksums=True) == []
+
+
+def test_a_file_of_any_age_is_sealed_and_one_whose_day_was_lost_is_imported_again(
+    history: History, spark: SparkSession, tmp_path: Path
+) -> None:
+    old = date(2014, 7, 1)
+    path = tmp_path / "past.jsonl"
+    path.write_text(json.dumps(logins(1)[0] | {"timestamp": f"{old}T12:00:00Z"}))
+    source = history.source.model_copy(update={"history_days": 60})
+    bring_in(history, path)
+    with history.table() as table:
+        assert tidy(history.settings, source, table).landed == ()
+        assert plan(known(history.settings, source, table)).ready == (old,)
+    remove_tree(history.places.landed(old, bring_in(history, path).entry.run))
+    assert not bring_in(history, path).known
+    assert len(sealed(history, spark, old)) == 1
+    with history.table() as table:
+        assert tidy(history.settings, source, table).days == ()
+    assert not list(history.places.landed_folders())
+    assert bring_in(history, path).known
 
 
 def test_what_is_ignored_lands_nowhere_and_what_has_no_time_is_not_imported(history: History, tmp_path: Path) -> None:

@@ -44,10 +44,12 @@ class Made(BaseModel, frozen=True, extra="forbid"):
     Attributes:
         version: of the detector.
         inputs: the sealed version of each day that was read.
+        tables: the declaration of each joined table that is made of history; None in entries from before 2026-11-26.
     """
 
     version: str
     inputs: dict[date, str]
+    tables: dict[str, str] | None = None
 
 
 class Published(BaseModel, frozen=True, extra="forbid"):
@@ -97,6 +99,7 @@ class Attempt(BaseModel, frozen=True, extra="forbid"):
         made: of what it would have been made; None when not even that could be said.
         at: UTC.
         report: of the verdict, relative to the state folder; None when there is none.
+        rules: digest of the rules by which its findings were judged; None in entries from before 2026-11-26.
     """
 
     end: End
@@ -105,6 +108,7 @@ class Attempt(BaseModel, frozen=True, extra="forbid"):
     made: Made | None
     at: datetime
     report: str | None = None
+    rules: str | None = None
 
 
 class BackfillLedger(BaseModel, frozen=True, extra="forbid"):

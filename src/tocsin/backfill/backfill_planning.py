@@ -13,7 +13,7 @@ from tocsin.model.durations import Windowed, reach
 
 _DAY = timedelta(days=1)
 MISSING, AGAIN, ANOTHER_VERSION = "never run", "failed the last time", "run by version {version}"
-RESEALED = "sealed again since"
+RESEALED, OTHER_TABLE, OTHER_RULES = "sealed again since", "another query of table '{name}'", "judged by other rules"
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,16 @@ class Sealed:
         rows: how many events each of them has.
         why_not: says of any other day why it cannot be read.
         no_table: says why a table can have no rows for the events of a day, by its name; empty where it can.
+        tables: says how a table that is made of history is declared, by its name; empty for any other.
+        rules: digest of the rules by which findings are judged now.
     """
 
     versions: Mapping[date, str]
     rows: Mapping[date, int] = field(default_factory=dict)
     why_not: Callable[[date], str] = lambda _: "is not published"
     no_table: Callable[[str, date], str] = lambda *_: ""
+    tables: Callable[[str], str] = lambda _: ""
+    rules: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,12 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
     blocked: dict[date, str] = {}
     held = []
     for day in sorted(days):
-        own = made_of(day, spec, sealed.versions)
+        own = made_of(day, spec, sealed)
         why = obstacle(day, spec, sealed)
         if own is None or why:
             blocked[day] = why
             continue
-        reason = _reason(ledger, day, own)
+        reason = _reason(ledger, day, own, sealed.rules)
         if reason is None:
             held += [day] if day in ledger.attempts else []
         else:
@@ -74,10 +78,14 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
     return BackfillPlan(due, blocked, tuple(held))
 
 
-def made_of(day: date, spec: DetectorSpec, sealed: Mapping[date, str]) -> Made | None:
+def made_of(day: date, spec: DetectorSpec, sealed: Sealed) -> Made | None:
     """Of what a run of `day` is made; None where a day that it reads is not published."""
-    days = inputs(day, spec, min(sealed, default=day))
-    return Made(version=spec.version, inputs={one: sealed[one] for one in days}) if sealed.keys() >= {*days} else None
+    versions = sealed.versions
+    days = inputs(day, spec, min(versions, default=day))
+    if not versions.keys() >= {*days}:
+        return None
+    tables = {name: declared for name in spec.tables if (declared := sealed.tables(name))}
+    return Made(version=spec.version, inputs={one: versions[one] for one in days}, tables=tables)
 
 
 def inputs(day: date, spec: Windowed, first: date = date.min) -> list[date]:
@@ -102,7 +110,7 @@ def reason_blocked(day: date, spec: Windowed, sealed: Sealed) -> str:
 
 def obstacle(day: date, spec: DetectorSpec, sealed: Sealed) -> str:
     """Say why `day` cannot be computed whole now: days that it reads, or a table that it joins; empty if it can."""
-    if made_of(day, spec, sealed.versions) is None:
+    if made_of(day, spec, sealed) is None:
         return reason_blocked(day, spec, sealed)
     return next((why for name in spec.tables if (why := sealed.no_table(name, day))), "")
 
@@ -122,10 +130,10 @@ def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterato
         yield tuple(chunk)
 
 
-def _reason(ledger: BackfillLedger, day: date, made: Made) -> str | None:
+def _reason(ledger: BackfillLedger, day: date, made: Made, rules: str | None) -> str | None:
     attempt, published = ledger.attempts.get(day), ledger.published.get(day)
     if attempt is not None and attempt.end is End.HELD and _is_alike(attempt.made, made):
-        return None
+        return None if attempt.rules in (None, rules) else f"held, then {OTHER_RULES}"
     if published is not None and _is_alike(published.made, made) and attempt is None:
         return None
     if attempt is not None and attempt.end is End.FAILED:
@@ -139,10 +147,17 @@ def _is_alike(before: Made | None, now: Made) -> bool:
     """Return whether both are made of the same; days that retention has removed since make no difference."""
     first = min(now.inputs, default=date.min)
     kept = {} if before is None else {day: name for day, name in before.inputs.items() if day >= first}
-    return before is not None and (before.version, kept) == (now.version, dict(now.inputs))
+    return (
+        before is not None
+        and (before.version, kept) == (now.version, dict(now.inputs))
+        and before.tables in (None, now.tables)
+    )
 
 
 def _change(before: Made | None, now: Made) -> str:
     if before is not None and before.version != now.version:
         return ANOTHER_VERSION.format(version=before.version)
+    if before is not None and before.tables not in (None, now.tables):
+        changed = min(set((before.tables or {}).items()) ^ set((now.tables or {}).items()))
+        return OTHER_TABLE.format(name=changed[0])
     return RESEALED

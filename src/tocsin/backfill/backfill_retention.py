@@ -11,7 +11,7 @@ import structlog
 
 from tocsin.backfill.backfill_ledger import Backfills, folder
 from tocsin.backfill.parity.parity_report import forget
-from tocsin.history.seal_planning import oldest_kept
+from tocsin.history.day_status import kept_from
 from tocsin.model.errors import TransientError
 from tocsin.model.names import backfill_job, sealing_job
 from tocsin.model.source import Source
@@ -42,12 +42,12 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
     Only for the holder of the sealing lock of `source`; `now` is UTC. What a backfill works on, and what cannot be
     removed now, is left to the next time.
     """
-    records, kept_from = Records(settings.state), _kept_from(source, now)
-    longest = min([kept_from, *(_kept_from(one, now) for one in catalog.sources.values())])
-    before = {spec.name: kept_from for spec in catalog.detectors_of(source.name)}
+    records, first = Records(settings.state), kept_from(settings, source, now)
+    longest = min([first, *(kept_from(settings, one, now) for one in catalog.sources.values())])
+    before = {spec.name: first for spec in catalog.detectors_of(source.name)}
     before |= dict.fromkeys(_idle(settings, catalog, records), longest)
     try:
-        records.forget(source.name, kept_from - timedelta(weeks=WEEKS))
+        records.forget(source.name, first - timedelta(weeks=WEEKS))
         for detector, day in before.items():
             _tidy(settings, records, detector, day)
         records.write_index(index_page(records))
@@ -63,10 +63,6 @@ def _tidy(settings: Settings, records: Records, detector: str, before: date) -> 
             forget(settings.state, detector, before)
     except (LockHeld, TransientError) as error:
         log.info("clean-up deferred", detector=detector, reason=str(error))
-
-
-def _kept_from(source: Source, now: datetime) -> date:
-    return oldest_kept(now, timedelta(days=source.history_days)).date()
 
 
 def _idle(settings: Settings, catalog: Catalog, records: Records) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 
@@ -11,12 +11,13 @@ from pydantic import BaseModel
 
 from tocsin.backfill.backfill_ledger import Attempt, BackfillLedger, Backfills
 from tocsin.backfill.backfill_planning import BackfillPlan, Sealed, inputs, plan
-from tocsin.history.day_status import kept_from, published_days, why_not
+from tocsin.history.day_status import published_days, why_not
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
+from tocsin.quality.suites.suite_catalog import rules_digest
 from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.tables.dated_versions import DatedVersions, days_of
 
@@ -104,7 +105,7 @@ def list_days(
     """
     source, specs = declared(settings, names, catalog)
     sealed = published_days(settings, source)
-    begin = first or kept_from(source)
+    begin = first or min([*sealed, last or datetime.now(UTC).date()])
     end = last or max([*sealed, begin])
     if begin > end:
         raise ConfigError.one("--from", f"{begin} is after {end}")
@@ -118,6 +119,8 @@ def list_days(
         rows={day: one.facts.rows for day, one in sealed.items()},
         why_not=why_not(settings, source),
         no_table=without_table(settings, catalog),
+        tables=table_queries(settings, catalog),
+        rules=finding_rules(settings, source.name),
     )
     return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
 
@@ -144,6 +147,22 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
         return f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"
 
     return why
+
+
+def table_queries(settings: Settings, catalog: Catalog | None = None) -> Callable[[str], str]:
+    """Identify the query of a table that is made of history, by its name; empty for others. Reads when it is asked."""
+    in_force = cache(lambda: catalog or catalog_in_force(settings))
+
+    def made_by(name: str) -> str:
+        spec = in_force().table(name)
+        return "" if spec.history is None else spec.made_by
+
+    return made_by
+
+
+def finding_rules(settings: Settings, source: str) -> str:
+    """Return the digest of the rules by which findings of detectors of `source` are judged."""
+    return rules_digest(settings.project, source, "findings")
 
 
 def standing(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:

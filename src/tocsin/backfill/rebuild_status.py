@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from tocsin.backfill.backfill_planning import Sealed
 from tocsin.backfill.rebuild_planning import EventStock, RebuildPlan, is_from_history, plan_rebuild
-from tocsin.history.day_status import kept_from, published_days, why_not
+from tocsin.history.day_status import published_days, why_not
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.kafka_reach import KafkaReach, find_reach
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import IMPORTED, Places
+from tocsin.history.seal_planning import oldest_kept
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topic_set import Position, place_of
 from tocsin.kafka.topics import remove_topics
@@ -122,7 +123,7 @@ def _stock(settings: Settings, source: Source, sealed: Mapping[date, DayVersion]
             why_not=why_not(settings, source),
         ),
         imported={day for day, one in sealed.items() if any(run.startswith(IMPORTED) for run in one.runs)},
-        kept_from=kept_from(source),
+        kept_from=oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date(),
         kafka_since=reach.since,
         now=datetime.now(UTC),
     )

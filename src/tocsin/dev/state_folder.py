@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tocsin.model.errors import ConfigError
 from tocsin.runtime import private
+from tocsin.runtime.private import MARKER
 from tocsin.runtime.state_file import FORM_FILE
 
-MARKER = ".tocsin-state"
 LOCK = "launcher.lock"
 _ROOM_BYTES = 500 * 1024 * 1024
 
@@ -26,7 +26,7 @@ def prepare(state: Path) -> None:
             what = f"is not empty and not a state folder of Tocsin; choose an empty one, or create {MARKER} in it"
             raise ConfigError.one(state, what, key="state")
         private.protect(state)
-        (state / MARKER).write_text("The state of a Tocsin installation; made by `tocsin dev up`.\n", encoding="utf-8")
+        private.mark(state)
     except OSError as error:
         raise ConfigError.one(state, f"cannot be used as state folder: {error.strerror}", key="state") from error
     free = shutil.disk_usage(state).free
@@ -57,5 +57,16 @@ def wipe(state: Path) -> None:
 
 def _is_ours(state: Path) -> bool:
     """Return whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
-    ours = ("alerts.db", "checkpoints", "heartbeats", "logs", "supervision", FORM_FILE, LOCK)
+    ours = (
+        "alerts.db",
+        "checkpoints",
+        "heartbeats",
+        "history",
+        "logs",
+        "parity",
+        "quality",
+        "supervision",
+        FORM_FILE,
+        LOCK,
+    )
     return all(path.name.startswith(ours) for path in state.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from tocsin.history.day_status import kept_from
+from tocsin.history.day_status import known
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
 from tocsin.history.land.landing_ledger import Entry, LandedFile, read_ledger
@@ -33,6 +33,7 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     found = ledger.breaks()
     with DayTable(settings, source) as table:
         published, counted = table.published(), table.files()
+        retention = known(settings, source, table).retention
     sealed: dict[date, DayVersion] = {}
     for day, name in published.items():
         try:
@@ -46,8 +47,7 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     broken = [str(places.version(day, name)) for day, name in published.items() if day not in sealed]
     strangers = [path for path in sorted(counted.keys() - expected) if path.rpartition("/")[0] not in broken]
     found += [f"{path} is in the catalogue, but not part of a published version" for path in strangers]
-    first = kept_from(source)
-    files = [(entry, file) for entry in ledger.entries for file in entry.files if file.day >= first]
+    files = [(entry, file) for entry in ledger.entries for file in entry.files if retention.has(file.day)]
     return found + [what for entry, file in files for what in _landed_faults(places, entry, file, sealed, checksums)]
 
 

@@ -17,6 +17,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, oldest_kept, plan
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
+from tocsin.quality.suites.suite_catalog import rules_digest
 from tocsin.quality.unsealed_days import unsealed_days
 from tocsin.storage.stored_path import read_each
 
@@ -93,12 +94,27 @@ def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
         grace=settings.history.grace,
         kept=timedelta(days=source.history_days),
         unsealed=unsealed_days(settings.state, source.name),
+        rules=day_rules(settings, source.name),
     )
 
 
-def kept_from(source: Source) -> date:
-    """Find the first day of `source` that history keeps now."""
-    return oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date()
+def day_rules(settings: Settings, source: str) -> str:
+    """Return the digest of the rules by which the gate judges days of `source`."""
+    return rules_digest(settings.project, source, "rows", "day")
+
+
+def kept_from(settings: Settings, source: Source, now: datetime | None = None) -> date:
+    """Find the first day of which anything that belongs to the history of `source` is kept at the moment `now`.
+
+    It is `history_days` back, or the oldest day that is published: what lies beside history goes with it.
+
+    Raises:
+        TransientError: the catalogue does not answer; a retry helps.
+    """
+    with DayTable(settings, source) as table:
+        published = table.published()
+    edge = oldest_kept(now or datetime.now(UTC), timedelta(days=source.history_days)).date()
+    return min([edge, *published])
 
 
 def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:

@@ -47,6 +47,7 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
         severity: of its verdict: pass, warning or critical; None while it is not judged.
         report: of its verdict, relative to the state folder.
         published_at: when it was, UTC; None while it was not.
+        rules: digest of the suites by which it was judged; None for versions from before 2026-11-26.
     """
 
     version: str
@@ -62,6 +63,7 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
     severity: str | None = None
     report: str | None = None
     published_at: datetime | None = None
+    rules: str | None = None
 
     @property
     def bytes(self) -> int:

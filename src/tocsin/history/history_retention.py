@@ -17,7 +17,7 @@ from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.land.landing import landing_lock, sweep
 from tocsin.history.land.landing_ledger import LandingLedger, forget, read_ledger
 from tocsin.history.places import VERSION_FILE, Places, end
-from tocsin.history.seal_planning import oldest_kept
+from tocsin.history.seal_planning import Retention
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality import unsealed_days
@@ -47,14 +47,17 @@ class Leftovers:
 
 @dataclass(frozen=True)
 class Held:
-    """The present content: published versions, whole versions, folders of versions and of landing, and the moment."""
+    """The present content: published versions, whole versions, folders of versions and of landing, and the moment.
+
+    `retention` says which days are history.
+    """
 
     published: dict[date, str]
     versions: dict[date, list[DayVersion]]
     version_folders: tuple[tuple[date, str], ...]
     landed_folders: tuple[tuple[date, str], ...]
     now: datetime
-    kept: timedelta
+    retention: Retention
     grace: timedelta
 
 
@@ -65,10 +68,10 @@ def leftovers(held: Held) -> Leftovers:
     batch that reads it can end; a refused one stays until a later one is published; one that is not whole goes at once.
     A landed folder goes once its day is published with it, over and past its grace, or no longer history.
     """
-    edge = oldest_kept(held.now, held.kept)
-    days = tuple(day for day in held.published if end(day) <= edge)
-    versions = [(d, name) for d, name in held.version_folders if end(d) <= edge or not _needed(held, d, name)]
-    landed = [(day, run) for day, run in held.landed_folders if end(day) <= edge or _sealed(held, day, run)]
+    is_kept = held.retention.has
+    days = tuple(day for day in held.published if not is_kept(day))
+    versions = [(d, name) for d, name in held.version_folders if not (is_kept(d) and _needed(held, d, name))]
+    landed = [(day, run) for day, run in held.landed_folders if not is_kept(day) or _sealed(held, day, run)]
     return Leftovers(days, tuple(versions), tuple(landed))
 
 
@@ -82,13 +85,14 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
         OSError: the disk is full or not writable; the next time removes the rest.
     """
     places, now = table.places, datetime.now(UTC)
+    published, versions = table.published(), whole_versions(places)
     held = Held(
-        published=table.published(),
-        versions=whole_versions(places),
+        published=published,
+        versions=versions,
         version_folders=tuple((day, name) for day, name, _ in places.version_folders()),
         landed_folders=tuple((day, run) for day, run, _ in places.landed_folders()),
         now=now,
-        kept=timedelta(days=source.history_days),
+        retention=Retention.of(read_ledger(places), versions, published, now, timedelta(days=source.history_days)),
         grace=settings.history.grace,
     )
     gone = leftovers(held)
@@ -101,7 +105,7 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
         _remove(kept.version(day, name) for day, name in gone.versions)
     _sweep_metadata(table)
     _tidy_landing(settings, places, gone, held)
-    unsealed_days.forget(settings.state, source.name, oldest_kept(now, held.kept).date())
+    unsealed_days.forget(settings.state, source.name, held.retention.first)
     if gone.days:
         log.info("old days removed", source=source.name, days=[str(day) for day in gone.days])
     return gone
@@ -138,15 +142,16 @@ def _tidy_landing(settings: Settings, places: Places, gone: Leftovers, held: Hel
             ledger = read_ledger(places)
             _remove(places.landed(day, run) for day, run in gone.landed)
             sweep(places, ledger)
-            _forget(places, ledger, oldest_kept(held.now, held.kept))
+            _forget(places, ledger, held.retention)
     except LockHeld:
         log.info("clean-up deferred, landing runs", source=places.source)
 
 
-def _forget(places: Places, ledger: LandingLedger, edge: datetime) -> None:
+def _forget(places: Places, ledger: LandingLedger, retention: Retention) -> None:
     """Entries without a day in history are obsolete, except the last, which holds the offsets to resume from."""
     for entry in ledger.entries:
-        if entry is not ledger.last and entry.ended < edge and all(end(file.day) <= edge for file in entry.files):
+        is_old = entry.ended < retention.edge and not any(retention.has(file.day) for file in entry.files)
+        if entry is not ledger.last and is_old:
             forget(places, entry)
 
 

@@ -39,8 +39,9 @@ class SealFacts:
         published: version of each published day.
         now: UTC.
         grace: how long a day is waited for after its end.
-        kept: for how long history is kept.
+        kept: for how long history is kept (`history_days`).
         unsealed: why days could not be sealed when that was tried last.
+        rules: digest of the rules by which days are judged now.
     """
 
     ledger: LandingLedger
@@ -50,6 +51,55 @@ class SealFacts:
     grace: timedelta
     kept: timedelta
     unsealed: Mapping[date, Unsealed] = field(default_factory=dict)
+    rules: str | None = None
+
+    @property
+    def retention(self) -> Retention:
+        """Say which days are history."""
+        return Retention.of(self.ledger, self.versions, self.published, self.now, self.kept)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """The days that are history: younger than `edge`, or imported since then.
+
+    Attributes:
+        edge: midnight `history_days` before now, or before the end of the newest published day with events if that is
+            earlier: a clock that is ahead removes nothing. The earliest time as long as no such day is published.
+        imported: when something was last imported for a day, UTC.
+    """
+
+    edge: datetime
+    imported: Mapping[date, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        ledger: LandingLedger,
+        versions: Mapping[date, Sequence[DayVersion]],
+        published: Mapping[date, str],
+        now: datetime,
+        kept: timedelta,
+    ) -> Retention:
+        """Derive it from what there is at the moment `now`, with days being kept for `kept`."""
+        known = [(day, one) for day, name in published.items() for one in versions.get(day, ()) if one.version == name]
+        counting = [day for day, version in known if version.facts.rows]
+        never = datetime.min.replace(tzinfo=now.tzinfo)
+        edge = oldest_kept(min(now, end(max(counting))), kept) if counting else never
+        imports = [(day, e.ended) for day, entries in ledger.by_day.items() for e in entries if e.imported is not None]
+        imported: dict[date, datetime] = {}
+        for day, ended in imports:
+            imported[day] = max(ended, imported.get(day, ended))
+        return cls(edge, imported)
+
+    def has(self, day: date) -> bool:
+        """Return whether `day` is history."""
+        return end(day) > self.edge or (day in self.imported and self.imported[day] > self.edge)
+
+    @property
+    def first(self) -> date:
+        """The first day that may be history."""
+        return min([self.edge.date(), *(day for day in self.imported if self.has(day))])
 
 
 def plan(facts: SealFacts) -> SealPlan:
@@ -58,14 +108,14 @@ def plan(facts: SealFacts) -> SealPlan:
     A day needs it when something has landed for it that its latest version has not, when that version was sealed before
     the day was over, or when it was not brought to its end. It is ready once `grace` has passed since its end and
     landing has read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
-    refused is sealed again when more lands. A day without events is sealed, too, if landing has covered it from begin
-    to end: empty is not missing.
+    refused is sealed again when more lands, or the rules by which it was judged have changed. A day without events is
+    sealed, too, if landing has covered it from begin to end: empty is not missing.
     """
-    ready, waiting, too_old = [], {}, []
+    ready, waiting, too_old, retention = [], {}, [], facts.retention
     for day in sorted({*facts.ledger.by_day, *_covered(facts)}):
         if not _open(day, facts):
             continue
-        if end(day) <= oldest_kept(facts.now, facts.kept):
+        if not retention.has(day):
             too_old.append(day)
         elif (reason := _reason_to_wait(day, facts)) is not None:
             waiting[day] = reason
@@ -118,7 +168,7 @@ def _covered(facts: SealFacts) -> Iterator[date]:
     first, through = facts.ledger.first, facts.ledger.read_through
     if first is None or through is None:
         return
-    day = max(first.began, oldest_kept(facts.now, facts.kept)).date() + timedelta(days=1)
+    day = max(first.began, facts.retention.edge).date() + timedelta(days=1)
     while end(day) + facts.grace <= min(through, facts.now):
         yield day
         day += timedelta(days=1)
@@ -128,7 +178,7 @@ def _open(day: date, facts: SealFacts) -> bool:
     latest = facts.versions.get(day, ())[-1:]
     if not latest or not latest[0].whole or not facts.ledger.runs(day) <= latest[0].runs:
         return True
-    settled = latest[0].refused or latest[0].published_at is not None
+    settled = (latest[0].refused and latest[0].rules in (None, facts.rules)) or latest[0].published_at is not None
     return not settled and facts.published.get(day) != latest[0].version
 
 

@@ -23,6 +23,7 @@ crash, and in a batch over history. `docs/tables.md` says how. Files are read by
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 
 from pydantic import BaseModel
@@ -69,6 +70,12 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
     settle: timedelta = timedelta(minutes=2)
     keep: timedelta = timedelta(days=60)
     max_rows: int = 200_000
+
+    @property
+    def made_by(self) -> str:
+        """Identify how the rows are made of history: 12 hex digits that change with the query and the columns."""
+        made_by = repr([self.history, self.sql, self.days, self.key, self.columns])
+        return hashlib.sha256(made_by.encode()).hexdigest()[:12]
 
     @property
     def values(self) -> list[str]:

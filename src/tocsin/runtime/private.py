@@ -11,7 +11,27 @@ from tocsin.model.errors import ConfigError
 UMASK = 0o077
 RESTORING = "restore.unfinished"
 """The file in a state folder that is not all there yet: `tocsin restore` removes it at its end."""
+MARKER = ".tocsin-state"
+"""The file that marks a state folder as ours; nothing is ever wiped without it."""
 _PATTERNS = ("alerts.db*", "airflow/airflow.db*")
+
+
+def begin(state: Path) -> None:
+    """Make the folder `state` unless it is there, mark it as ours if it holds nothing yet, and `protect` it.
+
+    Raises:
+        ConfigError: as for `protect`.
+        OSError: it cannot be made or written.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    if not any(state.iterdir()):
+        mark(state)
+    protect(state)
+
+
+def mark(state: Path) -> None:
+    """Mark the folder `state` as ours; an OSError if it cannot be written."""
+    (state / MARKER).write_text("The state of a Tocsin installation.\n", encoding="utf-8")
 
 
 def protect(state: Path) -> None:

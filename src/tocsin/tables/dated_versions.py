@@ -7,7 +7,6 @@ made late holds from where no job has looked yet, and the version before holds u
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -80,10 +79,9 @@ class DatedVersions:
     def __init__(self, settings: Settings, spec: TableSpec) -> None:
         """Name the folders; nothing is read yet."""
         self._spec, self._folder = spec, TableFolder(settings, spec)
-        made_by = repr([spec.history, spec.sql, spec.days, spec.key, spec.columns])
         uri, root = settings.storage.history, settings.state / TABLES / spec.name / "dated"
         of_table: StoredPath = root if uri is None else folder_at(settings, uri) / _ROOT / spec.name
-        self._root = of_table / hashlib.sha256(made_by.encode()).hexdigest()[:12]
+        self._root = of_table / spec.made_by
         self._known: dict[date, DatedVersion] | None = None
 
     def read(self) -> list[DatedVersion]:

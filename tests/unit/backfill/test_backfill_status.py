@@ -32,8 +32,8 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
     held, gone = DAY - timedelta(days=1), NEXT + timedelta(days=1)
     sealed = SEALED | {held: "v1"}
     ledger = BackfillLedger(
-        published={DAY: published(made_of(DAY, SPEC, sealed))},
-        attempts={held: attempt(End.HELD, made_of(held, SPEC, sealed))},
+        published={DAY: published(made_of(DAY, SPEC, Sealed(sealed)))},
+        attempts={held: attempt(End.HELD, made_of(held, SPEC, Sealed(sealed)))},
     )
     found = standing(ledger, SPEC, Sealed(sealed, ROWS), [gone, NEXT, DAY, held])
     assert [(one.day, one.state, one.why) for one in found] == [
@@ -49,7 +49,7 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
 def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
     first = standing(BackfillLedger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
     assert first == CPU_SECONDS_PER_DAY + 2 * CPU_SECONDS_PER_MILLION
-    ran = published(made_of(NEXT, SPEC, SEALED)).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
+    ran = published(made_of(NEXT, SPEC, Sealed(SEALED))).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
     known = BackfillLedger(published={NEXT: ran})
     assert standing(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))

@@ -5,11 +5,14 @@ import pytest
 
 from tocsin.dev import state_folder
 from tocsin.model.errors import ConfigError
+from tocsin.project.settings import Settings
+from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.private import MARKER
 
 
 def test_a_new_folder_is_made_and_marked(tmp_path: Path) -> None:
     state_folder.prepare(tmp_path / "a" / "state")
-    assert (tmp_path / "a" / "state" / state_folder.MARKER).exists()
+    assert (tmp_path / "a" / "state" / MARKER).exists()
     state_folder.prepare(tmp_path / "a" / "state")
 
 
@@ -17,6 +20,28 @@ def test_what_jobs_left_without_the_stack_may_be_there(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "alerts.db-wal").touch()
     state_folder.prepare(tmp_path)
+
+
+def test_what_a_batch_left_without_the_stack_is_a_state_folder(tmp_path: Path) -> None:
+    state = tmp_path / "a" / "state"
+    with lead_batch(settings := Settings(state=state), settings.checkpoint("landing:logins") / "lock"):
+        (state / "history" / "landing").mkdir(parents=True)
+        (state / "whatever comes").touch()
+    assert (state / MARKER).exists()
+    state_folder.prepare(state)
+    state_folder.wipe(state)
+
+
+@pytest.mark.parametrize("name", ["history", "quality", "parity"])
+def test_what_an_earlier_release_left_without_a_mark_may_be_there(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    state_folder.prepare(tmp_path)
+
+
+def test_a_batch_marks_no_folder_that_holds_other_things(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with lead_batch(settings := Settings(state=tmp_path), settings.checkpoint("landing:logins") / "lock"):
+        assert not (tmp_path / MARKER).exists()
 
 
 def test_a_folder_with_other_things_is_neither_used_nor_wiped(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.rig.samples.history import DAY
-from tests.rig.samples.sealed_days import LOGINS, landed, sealed
+from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_table import DayTable
-from tocsin.history.places import VERSION_FILE, Places
+from tocsin.history.places import VERSION_FILE, Places, begin
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime.state_file import write_whole
@@ -99,8 +99,9 @@ def test_events_that_are_neither_landed_nor_published_are_missed(settings: Setti
 def test_landed_files_of_days_that_are_no_longer_history_may_be_gone(settings: Settings, places: Places) -> None:
     landed(settings, "r3", 1, at=7)
     remove_tree(places.landed(DAY, "r3"))
-    assert verify(settings, LOGINS.model_copy(update={"history_days": 60})) != []
-    assert verify(settings, LOGINS.model_copy(update={"history_days": (datetime.now(UTC).date() - DAY).days - 1})) == []
+    seal_day(settings, DAY + timedelta(days=2), [{"user_id": "u", "event_time": begin(DAY + timedelta(days=2))}])
+    assert verify(settings, LOGINS.model_copy(update={"history_days": 3})) != []
+    assert verify(settings, LOGINS.model_copy(update={"history_days": 1})) == []
 
 
 def test_a_day_goes_back_to_the_version_before_and_forward_again(settings: Settings, places: Places) -> None:

@@ -1,25 +1,30 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, version
-from tests.rig.samples.sealed_days import LOGINS, landed, sealed
+from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.history_retention import Held, Leftovers, leftovers, tidy
 from tocsin.history.land.landing_ledger import read_ledger
-from tocsin.history.places import Places
+from tocsin.history.places import Places, begin
+from tocsin.history.seal_planning import Retention, oldest_kept
 from tocsin.project.settings import Settings
 
 WEEK = timedelta(days=7)
 
 
+def kept_at(now: datetime) -> Retention:
+    return Retention(oldest_kept(now, timedelta(days=60)))
+
+
 def left(*versions: DayVersion, folders: tuple[str, ...] = (), **changed: Any) -> Leftovers:
     names = folders or tuple(one.version for one in versions)
     facts: dict[str, Any] = {"published": {DAY: "v2"}, "landed_folders": (), "now": NOON}
-    facts |= {"kept": timedelta(days=60), "grace": timedelta(hours=1)} | changed
+    facts |= {"retention": kept_at(changed.get("now", NOON)), "grace": timedelta(hours=1)} | changed
     return leftovers(Held(versions={DAY: list(versions)}, version_folders=tuple((DAY, n) for n in names), **facts))
 
 
@@ -68,16 +73,17 @@ def test_an_aged_day_goes_out_of_the_table_and_off_the_disk_and_not_a_day_before
     sealed(settings, "v1", 5)
     landed(settings, "r2", 2, at=5)
     sealed(settings, "v2", 7)
-    places, age = Places.of(settings, "logins"), (datetime.now(UTC).date() - DAY).days
+    places = Places.of(settings, "logins")
+    later = DAY + timedelta(days=3)
+    newer = seal_day(settings, later, [{"user_id": "u", "event_time": begin(later)}])
 
     with DayTable(settings, LOGINS) as table:
-        kept = tidy(settings, LOGINS.model_copy(update={"history_days": age}), table)
-        assert (kept.days, table.published(), sum(table.files().values())) == ((), {DAY: "v2"}, 7)
-        assert sorted(map(str, places.version(DAY, "v2").glob("*.parquet"))) == sorted(table.files())
+        kept = tidy(settings, LOGINS.model_copy(update={"history_days": 4}), table)
+        assert (kept.days, table.published()[DAY], sum(table.files().values())) == ((), "v2", 8)
+        assert {str(path) for path in places.version(DAY, "v2").glob("*.parquet")} < set(table.files())
 
-        gone = tidy(settings, LOGINS.model_copy(update={"history_days": age - 1}), table)
+        gone = tidy(settings, LOGINS.model_copy(update={"history_days": 3}), table)
         assert (gone.days, (DAY, "v2") in gone.versions) == ((DAY,), True)
-        assert (table.published(), table.files()) == ({}, {})
-    assert [path for path in tmp_path.rglob("*.parquet")] == [], "neither sealed nor landed"
-    assert list(places.version_folders()) == list(places.landed_folders()) == []
+        assert table.published() == {later: newer.version}
+    assert [day for day, _, _ in [*places.version_folders(), *places.landed_folders()]] == [later]
     assert [entry.run for entry in read_ledger(places).entries][-1] == "r2", "which says where landing goes on"

@@ -3,12 +3,14 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
+from tests.rig.samples.history import DAY, NOON, entry, facts_of, imported, ledger, version
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.landing_ledger import LandingLedger
-from tocsin.history.seal_planning import SealFacts, SealPlan, due, plan
+from tocsin.history.seal_planning import Retention, SealFacts, SealPlan, due, plan
 from tocsin.quality.unsealed_days import Unsealed
 
 NEXT = DAY + timedelta(days=1)
+ONE = timedelta(days=1)
 
 
 def planned(known: LandingLedger, **changed: Any) -> SealPlan:
@@ -59,6 +61,12 @@ def test_a_refused_day_waits_for_more_and_an_unfinished_one_does_not() -> None:
     assert planned(ledger(entry("r1", DAY)), **published).ready == (), "it was killed behind the commit"
 
 
+def test_a_refused_day_is_judged_again_once_the_rules_have_changed() -> None:
+    refused = version("v1", "r1", published=None, severity="critical").model_copy(update={"rules": "old"})
+    assert planned(ledger(entry("r1", DAY)), versions={DAY: [refused]}, rules="old").ready == ()
+    assert planned(ledger(entry("r1", DAY)), versions={DAY: [refused]}, rules="new").ready == (DAY,)
+
+
 def test_a_day_that_was_rolled_back_stays_so() -> None:
     versions = {DAY: [version("v1", "r1"), version("v2", "r1", "r2")]}
     rolled: dict[str, Any] = {"versions": versions, "published": {DAY: "v1"}}
@@ -74,8 +82,37 @@ def test_a_day_without_events_is_sealed_when_landing_has_covered_it_and_a_missin
 
 def test_days_further_back_than_history_is_kept_are_told_and_not_sealed() -> None:
     old = date(2026, 9, 20)
-    found = planned(ledger(entry("r1", old, old + timedelta(days=1))))
+    known: dict[str, Any] = {"versions": {DAY: [version("v1", "r1")]}, "published": {DAY: "v1"}}
+    found = planned(ledger(entry("r1", DAY, old, old + timedelta(days=1))), **known)
     assert (found.too_old, found.ready[0]) == ((old,), old + timedelta(days=1))
+
+
+def retention(known: LandingLedger, now: datetime = NOON, *published: DayVersion) -> Retention:
+    days = {one.facts.day: one for one in published}
+    versions, names = {day: [one] for day, one in days.items()}, {day: one.version for day, one in days.items()}
+    return Retention.of(known, versions, names, now, timedelta(days=60))
+
+
+def test_imported_days_of_any_age_are_sealed_and_kept_as_long_as_others_from_their_import_on() -> None:
+    old = date(2014, 7, 1)
+    known: dict[str, Any] = {"versions": {DAY: [version("v1", "r1")]}, "published": {DAY: "v1"}}
+    found = planned(ledger(imported("import-1", old), entry("r1", DAY)), **known)
+    assert (found.too_old, old in found.ready) == ((), True)
+    landed = ledger(imported("import-1", old))
+    newest = [version("v1").model_copy(update={"facts": facts_of("v1", 1).model_copy(update={"day": DAY + 59 * ONE})})]
+    assert retention(landed, NOON + 59 * ONE, *newest).has(old)
+    newest[0] = newest[0].model_copy(update={"facts": newest[0].facts.model_copy(update={"day": DAY + 62 * ONE})})
+    assert not retention(landed, NOON + 62 * ONE, *newest).has(old)
+
+
+def test_a_clock_that_is_ahead_and_empty_days_outdate_nothing() -> None:
+    ahead = NOON + 70 * ONE
+    full, first = version("v1"), DAY - 59 * ONE
+    empty = full.model_copy(update={"facts": facts_of("v2", 0).model_copy(update={"day": DAY + 69 * ONE})})
+    for published in ([full], [full, empty]):
+        assert retention(ledger(), ahead, *published).has(first)
+        assert not retention(ledger(), ahead, *published).has(first - ONE)
+    assert retention(ledger(), ahead).has(date(2005, 1, 1)), "nothing was ever published"
 
 
 def test_a_ready_day_is_due_at_any_hour_unless_it_was_just_tried() -> None:

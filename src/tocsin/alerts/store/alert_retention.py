@@ -14,9 +14,9 @@ CHUNK = 500
 def prune(connection: Connection, before: datetime) -> int:
     """Remove a chunk of what is older than `before`, UTC; returns how many rows, 0 once nothing is left.
 
-    An alert that is resolved goes with its findings and notifications, whatever superseded them; a finding without an
-    alert goes by its moment. An open alert stays, with all that belongs to it. Which days were backfilled stays, too,
-    or the indexer would store them again.
+    An alert that is resolved goes with its findings and notifications, whatever superseded them. A finding without an
+    alert goes by its moment, or by when it was first found if that is later. An open alert stays, with all that belongs
+    to it. Which days were backfilled stays, too, or the indexer would store them again.
     """
     return _alerts(connection, before) or _others(connection, before)
 
@@ -35,7 +35,7 @@ def _alerts(connection: Connection, before: datetime) -> int:
 
 
 def _others(connection: Connection, before: datetime) -> int:
-    lone = (findings.c.alert_id.is_(None), findings.c.moment < before)
+    lone = (findings.c.alert_id.is_(None), findings.c.moment < before, findings.c.first_detected_at < before)
     chunk = select(findings.c.finding_id).where(*lone).limit(CHUNK)
     count = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
     count += connection.execute(delete(job_usage).where(job_usage.c.day < before.date())).rowcount

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts, held_by
 from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
-from tocsin.backfill.backfill_status import declared, without_table
+from tocsin.backfill.backfill_status import declared, finding_rules, table_queries, without_table
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.history.day_status import kept_from, why_not
@@ -126,17 +126,22 @@ class _Work:
     def __init__(self, settings: Settings, source: Source, gate: FindingGate, run_id: str) -> None:
         self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
         self._days = Days(settings, source)
-        self._versions = self._days.versions
-        self._kept_from = kept_from(source)
-        self._why_not, self._no_table = why_not(settings, source), without_table(settings)
+        self._kept_from = kept_from(settings, source)
         self.rows = self._days.rows
+        self._sealed = Sealed(
+            versions=self._days.versions,
+            rows=self.rows,
+            why_not=why_not(settings, source),
+            no_table=without_table(settings),
+            tables=table_queries(settings),
+            rules=finding_rules(settings, source.name),
+        )
         self.outcome = BackfillOutcome()
 
     def due(self, spec: DetectorSpec, days: Sequence[date]) -> list[date]:
         """Choose the days to run: those asked for as far as they can be computed, else all that need it."""
-        looked_at = days or [day for day in self._versions if day >= self._kept_from]
-        sealed = Sealed(self._versions, self.rows, self._why_not, self._no_table)
-        planned = plan(Backfills(self._settings, spec.name).read(), spec, sealed, looked_at)
+        looked_at = days or list(self._sealed.versions)
+        planned = plan(Backfills(self._settings, spec.name).read(), spec, self._sealed, looked_at)
         for day, why in planned.blocked.items():
             self.outcome.blocked[spec.name, day] = why
         return [day for day in sorted(days) if day not in planned.blocked] if days else list(planned.days)
@@ -189,7 +194,7 @@ class _Work:
         report = None if verdict.report is None else str(verdict.report)
         now = datetime.now(UTC)
         if not verdict.publishable:
-            attempt = Attempt(end=End.HELD, why=verdict.text, run_id=self._run_id, made=made, at=now, report=report)
+            attempt = self._held(verdict.text, made, self._run_id, report)
             backfills.note(day, attempt)
             self.outcome.held[spec.name, day] = verdict.text
             log.error("day held", detector=spec.name, day=str(day), verdict=verdict.text)
@@ -208,9 +213,13 @@ class _Work:
         log.info("day published", detector=spec.name, day=str(day), findings=len(found), verdict=verdict.severity.value)
 
     def _made(self, spec: DetectorSpec, day: date) -> Made:
-        made = made_of(day, spec, self._versions)
+        made = made_of(day, spec, self._sealed)
         assert made is not None, "only days whose inputs are published are run"
         return made
+
+    def _held(self, why: str, made: Made, run_id: str, report: str | None = None) -> Attempt:
+        now, rules = datetime.now(UTC), self._sealed.rules
+        return Attempt(end=End.HELD, why=why, run_id=run_id, made=made, at=now, report=report, rules=rules)
 
     def _refuse(self, spec: DetectorSpec, days: Sequence[date], error: StreamOnly, *, requested: bool) -> None:
         """Note that `days` are held, and report it: each time if they were `requested`, else once for a version."""
@@ -219,13 +228,12 @@ class _Work:
         known = [one for one in backfills.read().attempts.values() if one.why == why]
         before = next((one for one in known if one.made is not None and one.made.version == spec.version), None)
         reported = None if requested else before
-        now = datetime.now(UTC)
         for day in days:
             if reported is None:
                 self.outcome.held[spec.name, day] = why
             # With the run that reported it, whose mail named this version.
             run_id = self._run_id if reported is None else reported.run_id
-            attempt = Attempt(end=End.HELD, why=why, run_id=run_id, made=self._made(spec, day), at=now)
+            attempt = self._held(why, self._made(spec, day), run_id)
             with contextlib.suppress(OSError):  # a full disk must not keep the other detectors from their turn
                 backfills.note(day, attempt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -177,7 +177,7 @@ def import_(source: _Source, files: _Files, form: _Form = None, records: options
 
 def _tell(source: Source, path: Path, done: Imported) -> int:
     """Say what came of a file; returns how many rows of it were refused now."""
-    from tocsin.history.day_status import kept_from
+    from tocsin.history.seal_planning import oldest_kept
 
     file = done.entry.imported
     if done.known or file is None:
@@ -186,10 +186,11 @@ def _tell(source: Source, path: Path, done: Imported) -> int:
     days = sorted({landed.day for landed in done.entry.files})
     span = f" of {days[0]} to {days[-1]}" if days else ""
     line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
-    old = [day for day in days if day < kept_from(source)]
-    if old:
-        limit = f"history is kept for {counted(source.history_days, 'day')} (history_days)"
-        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} will be removed; {limit}", style="yellow")
+    kept = timedelta(days=source.history_days)
+    if old := [day for day in days if day < oldest_kept(done.entry.ended, kept).date()]:
+        what = f"older than history_days = {source.history_days} of sources/{source.name}.toml"
+        until = f"until {(done.entry.ended + kept).date()} at least, counted from the import"
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} {what}: kept {until}", style="yellow")
     if source.is_derived:
         line(f"{path}: flows made them of {counted(file.rows - file.refused, 'row')}")
     elif ignored := file.rows - file.refused - done.entry.events:

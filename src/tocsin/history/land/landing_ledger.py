@@ -6,7 +6,7 @@ one another without a break: each begins at the offsets where the one before end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import Hole, PartitionFacts
@@ -242,6 +243,16 @@ def record(places: Places, entry: Entry) -> None:
         OSError: the disk is full or the folder cannot be written; nothing is landed.
     """
     write_whole(places.ledger / f"{entry.run}.json", entry.model_dump_json(indent=1, exclude_defaults=True))
+
+
+def is_lost(entry: Entry, places: Places, published: Mapping[date, DayVersion]) -> bool:
+    """Return whether a day of `entry` is neither landed nor in the version that is published for it."""
+
+    def is_there(file: LandedFile) -> bool:
+        version = published.get(file.day)
+        return (places.root / file.path).exists() or (version is not None and entry.run in version.runs)
+
+    return not all(is_there(file) for file in entry.files)
 
 
 def forget(places: Places, entry: Entry) -> None:

@@ -16,9 +16,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.history.day_status import published_days
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing import landing_lock, sweep
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, read_ledger, record
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record
 from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places
@@ -74,7 +76,7 @@ def import_files(
 
     All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
     file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
-    read again, since the source's file may have been fixed.
+    read again, since the source's file may have been fixed; so is one of which a day is neither landed nor published.
 
     Args:
         settings: of the installation.
@@ -93,7 +95,7 @@ def import_files(
     rules = rules_for_files(settings, origin)
     with ExitStack() as stack:
         session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
-        one = _Import(settings, source, origin, rules, session)
+        one = _Import(settings, source, origin, rules, session, cache(lambda: published_days(settings, source)))
         for path in paths:
             done: Imported | ConfigError
             try:
@@ -112,6 +114,7 @@ class _Import:
     origin: Source
     rules: tuple[RowRule, ...]
     session: Callable[[], SparkSession]
+    versions: Callable[[], Mapping[date, DayVersion]]
 
     def import_file(self, path: Path, form: FileForm) -> Imported:
         source, places = self.source, Places.of(self.settings, self.source.name)
@@ -120,7 +123,7 @@ class _Import:
         with landing_lock(self.settings, source.name):
             ledger = read_ledger(places)
             before = next((entry for entry in ledger.entries if entry.run == run), None)
-            if before is not None and before.events:
+            if before is not None and before.events and not is_lost(before, places, self.versions()):
                 refused = places.refused(run)
                 return Imported(before, refused if refused.exists() else None, {}, known=True)
             sweep(places, ledger)

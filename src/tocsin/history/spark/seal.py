@@ -20,12 +20,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, paths, read_version, write_version
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
-from tocsin.history.places import Places, stamp
+from tocsin.history.places import IMPORTED, Places, stamp
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import TocsinError, TransientError
@@ -147,7 +148,8 @@ class Sealer:
             what = (
                 f"{self.source.name} {day}: landed files of {', '.join(sorted(gone))} are gone, and what is published"
             )
-            raise Unsealable(f"{what} lacks them; roll the day back to a version that has them, or restore them")
+            mend = "import the files again" if all(run.startswith(IMPORTED) for run in gone) else "restore them"
+            raise Unsealable(f"{what} lacks them; {mend}, or roll the day back to a version that has them")
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
@@ -208,6 +210,7 @@ class Sealer:
             base=base.version if base else None,
             facts=facts,
             files=tuple(files),
+            rules=day_rules(self.settings, self.source.name),
         )
 
     def _note(self, day: date, version: DayVersion) -> None:

@@ -79,7 +79,7 @@ def _refresh(
         made.append(version)
     if made:
         versions.publish()
-        versions.forget(kept_from(source))
+        versions.forget(kept_from(settings, source))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,13 @@ def read_suites(project: Path, source: Source) -> Suites:
     if faults:
         raise ConfigError(faults)
     return Suites(rules, *suites)
+
+
+def rules_digest(project: Path, source: str, *stages: str) -> str:
+    """Return 12 hex digits that change when a suite of `source` for one of `stages` (see FILES) does."""
+    paths = [project / FOLDER / f"{source}.{stage}.json" for stage in stages]
+    content = b"\n".join(path.read_bytes() if path.is_file() else b"" for path in paths)
+    return hashlib.sha256(content).hexdigest()[:12]
 
 
 def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Collection[str] = ()) -> list[Fault]:

@@ -19,6 +19,7 @@ import structlog
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.settings import Settings
+from tocsin.runtime import private
 from tocsin.runtime.leases.lease_keeper import LeaseKeeper
 from tocsin.runtime.leases.lease_table import LeaseRow, LeaseTable
 from tocsin.runtime.lock import Lock, LockHeld, hold
@@ -67,12 +68,15 @@ class Lease(Lock):
 def try_lead(settings: Settings, path: Path) -> Lock:
     """Take the lock file `path`, of a checkpoint folder, and its lease if the settings ask for leases.
 
+    Makes the state folder, if this is the first to write there.
+
     Raises:
         LockHeld: another process of this machine holds it; LeaseHeld, one of another.
         TransientError: the lease database is away; a retry helps.
-        ConfigError: it cannot be used.
+        ConfigError: it cannot be used, or the state folder cannot (see `private.protect`).
         OSError: the lock cannot be written.
     """
+    private.begin(settings.state)
     lock = hold(path)
     if not settings.leases.is_on:
         return lock
