@@ -20,13 +20,15 @@ from tocsin.alerts.store.database import Database
 from tocsin.dev.servers.ports import accepts, owner_of
 from tocsin.dev.servers.sink_servers import KINDS, needed_kinds
 from tocsin.kafka.topics import wanted_topics
+from tocsin.model.durations import span
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import RUNNING_FILE, Settings, faults_of_sharing, load_settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
-from tocsin.supervision.health import Standing
+from tocsin.runtime.heartbeat import seconds_since_look
+from tocsin.supervision.health import Standing, unsupervised_reason
 
 _GIB = 1024**3
 _SECONDS = 3.0
@@ -69,6 +71,7 @@ def diagnose() -> Iterator[Diagnosis]:
     yield kafka(settings, set(wanted_topics(settings, catalog)))
     yield smtp(settings)
     yield alerts_database(settings)
+    yield supervisor(settings)
     yield from leases(settings)
 
 
@@ -204,6 +207,17 @@ def alerts_database(settings: Settings) -> Diagnosis:
         what, advice = f"{database.shown} does not exist yet", "the indexer creates or migrates it when it starts"
         return Diagnosis(name="alerts DB", standing=Standing.WARNING, what=what, advice=advice)
     return _ok("alerts DB", f"{database.shown} has the schema of this version")
+
+
+def supervisor(settings: Settings) -> Diagnosis:
+    """Check that the supervisor has looked at the jobs within two minutes."""
+    looked_seconds = seconds_since_look(settings.state)
+    if looked_seconds is None:
+        return Diagnosis(name="supervisor", standing=Standing.WARNING, what="has never looked at the jobs", advice=_UP)
+    unsupervised = unsupervised_reason(looked_seconds)
+    if unsupervised is not None:
+        return _absent(settings, "supervisor", unsupervised)
+    return _ok("supervisor", f"looked at the jobs {span(looked_seconds)} ago")
 
 
 def leases(settings: Settings) -> list[Diagnosis]:

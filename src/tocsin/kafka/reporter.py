@@ -63,6 +63,7 @@ class Reporter:
         self._has_failed = False
         self._came_by: float | None = None
         self._behind_since: float | None = None
+        self._waits_since: float | None = None
         self._updated = time.monotonic()
         self._fields: dict[str, Any] = {
             "job": job,
@@ -85,6 +86,10 @@ class Reporter:
                 return
             before = self._fields.get("batch_id")
             self._fields |= fields
+            if self._fields["state"] is JobState.WAITING:
+                self._waits_since = self._waits_since or time.monotonic()
+            elif self._fields["state"] is not JobState.STARTING:  # between two waits a job starts anew
+                self._waits_since = None
             self._updated = time.monotonic()
             if self._came_by is not None:
                 self._came_by = time.monotonic()
@@ -107,6 +112,8 @@ class Reporter:
                 since = self._updated
             if since is not None:
                 fields["stalled_seconds"] = round(time.monotonic() - since, 3)
+            if self._waits_since is not None:
+                fields["waiting_seconds"] = round(time.monotonic() - self._waits_since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:
             fields["state"] = JobState.READY
         cpu, rss = self._tree.usage()

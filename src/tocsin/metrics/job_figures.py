@@ -108,3 +108,8 @@ def _states(jobs: Sequence[JobStatus]) -> Iterator[Metric]:
         _JOB,
         [((job.job,), job.at) for job in jobs if job.age_seconds is not None],
     )
+    text = "Failures after which it was started again, as supervision remembers"
+    yield counter("tocsin_job_restarts", text, _JOB, [((job.job,), job.restarts) for job in jobs])
+    looked = max((job.supervised_at for job in jobs if job.supervised_at is not None), default=None)
+    text = "When the supervisor last looked at the jobs"
+    yield moments("tocsin_supervisor_look_timestamp_seconds", text, (), [] if looked is None else [((), looked)])

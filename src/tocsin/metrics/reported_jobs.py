@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
 from tocsin.dev.control import wanted_jobs
 from tocsin.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
-from tocsin.model.job_report import SILENT_SECONDS, JobReport, JobState
+from tocsin.model.job_report import SILENT_SECONDS, FailureCause, JobReport, JobState
 from tocsin.model.names import DETECTOR, JobName
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.runtime.heartbeat import Beat
-from tocsin.supervision.health import Standing, health
+from tocsin.supervision.health import JobFacts, Standing, health
 from tocsin.supervision.job_kinds import broken_jobs, desired_jobs
+from tocsin.supervision.job_states import Condition
 from tocsin.supervision.runners.runner_choice import process_reader
 from tocsin.supervision.snapshot import Snapshot, look
 
@@ -35,6 +36,9 @@ class JobStatus(JobReport):
         last_finding_at: when a finding of the detector last arrived; null when none did.
         beside: the last report of the process that is to take over from this one; null when there is none.
         fault: the first fault of the file that declares the job; null when it can be read.
+        restarts: how many times it failed and was started again, as supervision remembers.
+        supervised_at: when the supervisor last looked at the jobs: what is said of restarts is as of then. Null when
+            none has looked on this machine.
     """
 
     standing: Standing
@@ -43,6 +47,8 @@ class JobStatus(JobReport):
     last_finding_at: datetime | None = None
     beside: JobReport | None = None
     fault: str | None = None
+    restarts: int = 0
+    supervised_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def _status(snapshot: Snapshot, job: str, beat: Beat | None, found: datetime | N
     fares, error = health(facts), broken_jobs(snapshot.catalog).get(job)
     now = datetime.fromtimestamp(snapshot.at, UTC)
     report = facts.beat.report if facts.beat else JobReport(job=job, at=now, state=JobState.STOPPED)
-    own = {"reason": fares.reason, "cause": facts.past.first or report.cause}
+    own = {"reason": fares.reason, "cause": _cause(facts)}
     lag = {"lag_seconds": round(report.lag_after(facts.beat.age_seconds), 1)} if facts.beat and report.has_lag else {}
     return JobStatus(
         **report.model_dump() | own | lag,
@@ -154,4 +160,12 @@ def _status(snapshot: Snapshot, job: str, beat: Beat | None, found: datetime | N
         last_finding_at=found,
         beside=facts.beside.report if facts.beside else None,
         fault=str(error.faults[0]) if error else None,
+        restarts=facts.past.restarts,
+        supervised_at=None if facts.looked_seconds is None else now - timedelta(seconds=facts.looked_seconds),
     )
+
+
+def _cause(facts: JobFacts) -> FailureCause | None:
+    """Return the first cause of the trouble that the job is in, or the one that it told itself."""
+    first = None if facts.past.condition is Condition.FINE else facts.past.first
+    return first or (facts.beat.report.cause if facts.beat else None)

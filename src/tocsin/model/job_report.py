@@ -26,6 +26,10 @@ MUCH_IGNORED = 0.99
 """A source of which a larger share of the latest records is ignored may have a pattern to ignore that is too wide."""
 
 
+LONG_WAIT_SECONDS = 600.0
+"""A job that waits for so long waits for what hardly comes back by itself."""
+
+
 class JobState(StrEnum):
     """The present activity of a job."""
 
@@ -73,6 +77,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
         pid: of the process that supervises the work (Python).
         reason: why it is in this state or mode, one sentence.
         cause: of a job that has failed, and knows why.
+        waiting_seconds: for how long its process has waited for something outside, and not worked in between.
         mode: "real-time", "micro-batch", or empty for jobs without Spark.
         version: code version of a detector.
         batch_id: last finished batch; None before the first.
@@ -106,6 +111,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     state: JobState
     reason: str = ""
     cause: FailureCause | None = None
+    waiting_seconds: float = 0.0
     mode: str = ""
     version: str = ""
     batch_id: int | None = None
@@ -142,3 +148,18 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     def ignored_ratio(self) -> float:
         """Of the job of a source: the share of its latest records that was ignored; 0 while there are too few."""
         return self.counts.get("ignored_ratio", 0.0)
+
+    @property
+    def waits_long(self) -> bool:
+        """Return whether it has waited for so long that somebody should look at what is missing."""
+        return self.waiting_seconds >= LONG_WAIT_SECONDS
+
+    @property
+    def works(self) -> bool:
+        """Return whether the job does its work, or would if there were any."""
+        return self.state in (JobState.RUNNING, JobState.DRAINING)
+
+    @property
+    def is_unproven(self) -> bool:
+        """Return whether its process has not shown yet that it gets on: a batch is due, and none has finished."""
+        return self.batch_id is None and self.lag_records > 0 if self.works else self.state is not JobState.READY

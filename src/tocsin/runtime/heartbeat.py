@@ -8,19 +8,27 @@ runs beside the one that leads its job, to take over from it, has a file of its 
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tocsin.model.job_report import JobReport
+from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import file_name
 
 NUMBER = "TOCSIN_PROCESS"
 """Variable with the number by which supervision knows a process whose pid says nothing elsewhere: in a container."""
+
+UNSUPERVISED_SECONDS = 120.0
+"""The supervisor looks each minute at least, and a look may take half a minute. When it has not looked for longer,
+nothing is started, stopped or restarted, and what is known of jobs is as of its last look."""
+_STEP_SECONDS = 1.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -29,11 +37,38 @@ class Beat:
 
     Attributes:
         report: what the job said of itself.
-        age_seconds: since then.
+        age_seconds: since then, without the time for which the machine was suspended or its clock was set forward.
     """
 
     report: JobReport
     age_seconds: float
+
+
+class _Written(JobReport, frozen=True):
+    """A report with what tells of a later step of the clock: which boot of which machine wrote it, and its clock."""
+
+    boot: str = ""
+    ahead: float = 0.0
+
+    @property
+    def stepped(self) -> float:
+        """By how many seconds the clock was set, or the machine slept, since this was written; 0 on another machine."""
+        step = _ahead() - self.ahead if self.boot and self.boot == boot_id() else 0.0
+        return step if abs(step) > _STEP_SECONDS else 0.0
+
+
+def _ahead() -> float:
+    """How far the clock is ahead of the seconds for which this machine has been awake since its boot."""
+    return time.time() - time.monotonic()
+
+
+@functools.cache
+def boot_id() -> str:
+    """Name this boot of this machine; empty where the system does not tell."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def process_number() -> int:
@@ -51,7 +86,8 @@ def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(report.model_dump_json(), encoding="utf-8")
+        written = _Written(**report.model_dump(), boot=boot_id(), ahead=_ahead())
+        draft.write_text(written.model_dump_json(), encoding="utf-8")
         draft.replace(path)
     except OSError:
         _remove(draft)
@@ -64,9 +100,22 @@ def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
     try:
         with path.open("rb") as file:  # time and report of the same beat: the next one is another file
             age = time.time() - os.fstat(file.fileno()).st_mtime
-            return Beat(JobReport.model_validate_json(file.read()), max(0.0, age))
+            written = _Written.model_validate_json(file.read())
+        report = JobReport.model_construct(**{name: getattr(written, name) for name in JobReport.model_fields})
+        return Beat(report, max(0.0, age - written.stepped))
     except (OSError, ValidationError):
         return None
+
+
+def note_look(state: Path, charge: str) -> None:
+    """Note that the supervisor of `charge` has just looked, with success. Never raises OSError."""
+    beat(state, JobReport(job=f"supervisor:{charge}", at=datetime.now(UTC), pid=os.getpid(), state=JobState.RUNNING))
+
+
+def seconds_since_look(state: Path, charge: str = "jobs") -> float | None:
+    """Return how long ago the supervisor of `charge` last looked with success; None when none ever has here."""
+    last = read_beat(state, f"supervisor:{charge}")
+    return None if last is None else last.age_seconds
 
 
 def read_besides(state: Path, jobs: Iterable[str]) -> dict[str, Beat]:

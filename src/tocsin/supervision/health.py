@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from tocsin.model.detector import Stage
+from tocsin.model.durations import span
 from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, SILENT_SECONDS, JobState
-from tocsin.runtime.heartbeat import Beat
+from tocsin.runtime.heartbeat import UNSUPERVISED_SECONDS, Beat
 from tocsin.supervision.job_states import Condition, Past
 from tocsin.supervision.runners.runner import Process
 
@@ -54,6 +55,7 @@ class JobFacts:
         beside: that of a process that is to take over.
         beats: False for a server, which gives no sign of life.
         past: what supervision remembers.
+        looked_seconds: since the supervisor last looked at the jobs; None when that does not matter.
     """
 
     at: float
@@ -68,6 +70,7 @@ class JobFacts:
     beside: Beat | None = None
     beats: bool = True
     past: Past = field(default_factory=Past)
+    looked_seconds: float | None = None
 
     @property
     def leader(self) -> Process | None:
@@ -113,8 +116,7 @@ def health(facts: JobFacts) -> Health:
     """Judge the job's health: a problem needs somebody, a warning passes without help."""
     if facts.faults:
         goes_on = "The running job keeps running. " if facts.runs else "The job is not started. "
-        standing = Standing.WARNING if facts.runs else Standing.PROBLEM
-        return Health(standing, "broken", goes_on + "; ".join(facts.faults))
+        return Health(Standing.PROBLEM, "broken", goes_on + "; ".join(facts.faults))
     return _unwanted(facts) or _failing(facts) or _absent(facts) or _reported(facts)
 
 
@@ -146,11 +148,17 @@ def _failing(facts: JobFacts) -> Health | None:
 
 def _absent(facts: JobFacts) -> Health | None:
     """Judge a job without a process."""
-    past, last = facts.past, facts.beat.report if facts.beat else None
-    if facts.leader is not None or (facts.processes is None and last is not None):
+    if facts.leader is not None or (facts.processes is None and facts.beat is not None):
         return None
     if facts.processes is None:
         return Health(Standing.PROBLEM, "missing", "never ran here")
+    unsupervised = unsupervised_reason(facts.looked_seconds)
+    return _ended(facts) if unsupervised is None else Health(Standing.PROBLEM, "down", unsupervised)
+
+
+def _ended(facts: JobFacts) -> Health:
+    """Judge a job without a process here that the supervisor will look at within a minute."""
+    past, last = facts.past, facts.beat.report if facts.beat else None
     if past.condition is Condition.RESTARTING:
         return Health(Standing.WARNING, "restarting", past.reason)
     if not past.expected or facts.at - past.started_at <= _START_SECONDS:
@@ -159,6 +167,13 @@ def _absent(facts: JobFacts) -> Health | None:
     if last is not None and last.state in _ENDED:
         return Health(Standing.PROBLEM, str(last.state), last.reason)
     return Health(Standing.PROBLEM, "gone", "its process has ended; the supervisor has not noticed yet")
+
+
+def unsupervised_reason(looked_seconds: float | None) -> str | None:
+    """Say that the supervisor has not looked for too long; None when it has, or nobody expects it to."""
+    if looked_seconds is None or looked_seconds <= UNSUPERVISED_SECONDS:
+        return None
+    return f"the supervisor has not looked at the jobs for {span(looked_seconds)}: nothing is started or restarted"
 
 
 def _reported(facts: JobFacts) -> Health:
@@ -175,6 +190,8 @@ def _reported(facts: JobFacts) -> Health:
         gone = ", is gone" if facts.processes is None else ""
         reason = f"no heartbeat for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
         return Health(Standing.PROBLEM, "silent", reason)
+    if report.waits_long:
+        return Health(Standing.PROBLEM, word, f"for {span(report.waiting_seconds)}: {report.reason}")
     loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
     standing = _SAID.get(report.state, Standing.WARNING if loses_much else Standing.OK)
     standing = Standing.OK if facts.stands_by else standing

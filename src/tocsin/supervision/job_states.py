@@ -29,6 +29,7 @@ class Condition(StrEnum):
     LATE = "drops late events"
     SILENT = "no input"
     QUARANTINING = "much goes to quarantine"
+    WAITING = "waits"
     IGNORING = "ignores nearly everything"
 
 
@@ -40,7 +41,8 @@ class Pace:
         first_delay: before the restart after the second failure; doubles from there.
         longest_delay: bound of the back-off.
         crash_loop_failures, crash_loop_window: so many failures within so long are a crash loop.
-        healthy_after: a job that ran so long is forgiven its failures.
+        healthy_after: a job that ran so long, and has shown that it gets on, is well again. What failed within
+            `crash_loop_window` still counts.
         stale_after: without a heartbeat for so long a job is hung.
         start_grace: for the first heartbeat of a process.
         stalled_after: a job that lives and has not come on for so long is hung.
@@ -53,7 +55,7 @@ class Pace:
     first_delay: float = 2.0
     longest_delay: float = 60.0
     crash_loop_failures: int = 4
-    crash_loop_window: float = 600.0
+    crash_loop_window: float = 1800.0
     healthy_after: float = 120.0
     stale_after: float = 60.0
     start_grace: float = 180.0
@@ -107,6 +109,7 @@ class Live:
         leads: whether it says that it is the one that works for the job; False before its first heartbeat.
         ready: whether it says that it can take over from the one that leads.
         works: whether it says that it leads and does its work.
+        unproven: whether it has something to read and has finished no batch since its start, or does not work yet.
         altered: whether somebody has changed what it was started with.
     """
 
@@ -122,6 +125,7 @@ class Live:
     leads: bool = False
     ready: bool = False
     works: bool = False
+    unproven: bool = False
     altered: bool = False
 
 
@@ -158,6 +162,7 @@ class Past:
         first: the cause of the first of its failures that count; None without any.
         asked: pids that were asked to stop, and when.
         works: whether the process of `started_at` has come to work.
+        restarts: how many failures it ever had, each of which it is started again after.
     """
 
     spec: str = ""
@@ -170,6 +175,7 @@ class Past:
     first: FailureCause | None = None
     asked: Mapping[int, float] = field(default_factory=dict)
     works: bool = False
+    restarts: int = 0
 
     @property
     def is_failing(self) -> bool:

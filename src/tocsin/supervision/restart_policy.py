@@ -2,8 +2,8 @@
 
 For each job in this order: stop it if it is not desired; stop what is double, hung, over its memory, or started from
 another spec; start it if nothing of it is there and its back-off is over. The first failure restarts at once, the next
-ones after a delay that doubles up to a bound. Several failures within a time are a crash loop: said once, and still
-tried at the bound. A healthy period or a changed spec forgives everything.
+ones after a delay that doubles up to a bound. Several failures within a time are a crash loop, however long each
+attempt took: said once, and still tried at the bound. They are forgotten after that time, or when the spec changes.
 
 A job that hands over is not stopped for a changed spec: the new process starts beside the old one, which is stopped
 when the new one says that it is ready. As long as the new one fails, the old one runs on.
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tocsin.model.durations import span
 from tocsin.model.job_report import FailureCause
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.supervision.job_states import (
@@ -130,9 +131,12 @@ class _Round:
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
         )
         stalled = max((p.stalled_seconds for p in own), default=0.0)
-        if past.condition is not Condition.FINE and self._now - started - stalled >= patience:
-            return replace(self._changed(job, past, Condition.FINE, "recovered"), failures=(), first=None)
-        return past
+        is_unproven = past.condition is not Condition.LOCKED and any(p.unproven for p in own)
+        if is_unproven or self._now - started - stalled < patience:
+            return past
+        recent = tuple(at for at in past.failures if at > self._now - self._pace.crash_loop_window)
+        past = replace(past, failures=recent, first=past.first if recent else None)
+        return self._changed(job, past, Condition.FINE, "recovered")
 
     def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
         """The job ended by itself; if it `runs_on`, a process of another version is still there."""
@@ -148,23 +152,25 @@ class _Round:
     def _counted(self, job: str, past: Past, reason: str, code: int | None = None, stalled: float = 0.0) -> Past:
         """One failure more, and the delay that follows from it. The first cause stays, however many follow.
 
-        The time for which it has `stalled` is no healthy one, and failures may lie further apart by it.
+        The time for which it has `stalled` is no healthy one, and failures may lie further apart by it. A run that
+        was longer than `healthy_after` needs no delay: the next one will hardly end sooner.
         """
         pace, now = self._pace, self._now
-        healthy = now - past.started_at - stalled >= pace.healthy_after
+        lasted = now - past.started_at - stalled >= pace.healthy_after
         since = now - pace.crash_loop_window - pace.crash_loop_failures * stalled
-        failures = (*(() if healthy else (at for at in past.failures if at > since)), now)
-        delay = 0.0 if len(failures) == 1 else min(pace.longest_delay, pace.first_delay * 2 ** (len(failures) - 2))
+        failures = (*(at for at in past.failures if at > since), now)
+        doubled = pace.first_delay * 2 ** (len(failures) - 2)
+        delay = 0.0 if lasted or len(failures) == 1 else min(pace.longest_delay, doubled)
         first = past.first if len(failures) > 1 and past.first else self._actual.causes.get(job)
         first = first or FailureCause(what=reason)
         condition = Condition.RESTARTING
         if code in _LASTING:
             condition, delay = _LASTING[ExitCode(code)], pace.longest_delay
         elif len(failures) >= pace.crash_loop_failures:
-            condition, delay = Condition.CRASH_LOOP, pace.longest_delay
+            condition, delay = Condition.CRASH_LOOP, 0.0 if lasted else pace.longest_delay
             last = "" if str(first) in reason else f"; the last: {reason}"
-            reason = f"{len(failures)} failures within {pace.crash_loop_window:g} s, the first: {first}{last}"
-        past = replace(past, failures=failures, retry_at=now + delay, first=first)
+            reason = f"{len(failures)} failures within {span(pace.crash_loop_window)}, the first: {first}{last}"
+        past = replace(past, failures=failures, retry_at=now + delay, first=first, restarts=past.restarts + 1)
         return self._changed(job, past, condition, reason)
 
     def _changed(self, job: str, past: Past, condition: Condition, reason: str) -> Past:
@@ -212,7 +218,8 @@ class _Round:
         stopping = dict(past.asked)
         for process in processes:
             at = stopping.setdefault(process.pid, self._now)
-            force = not process.leader or self._now - at >= self._pace.stop_grace
+            # `at` is in the future after the clock was set back.
+            force = not process.leader or not 0 <= self._now - at < self._pace.stop_grace
             if force or at == self._now:
                 self.actions.append(Stop(process.job, process.pid, reason, force))
         return replace(past, asked=stopping)

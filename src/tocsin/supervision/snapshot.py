@@ -17,7 +17,7 @@ from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import Beat, read_beat, read_besides
+from tocsin.runtime.heartbeat import Beat, read_beat, read_besides, seconds_since_look
 from tocsin.supervision.health import JobFacts
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
 from tocsin.supervision.job_states import Past, memory_of, read_history
@@ -41,6 +41,7 @@ class Snapshot:
         pasts: what supervision remembers of each job.
         switches: of the detectors, as the supervisor read them last.
         drains: that an operator has asked for.
+        looked_seconds: since the supervisor last looked at the jobs; None when none ever has here.
     """
 
     at: float
@@ -54,6 +55,7 @@ class Snapshot:
     switches: Switches = field(default_factory=Switches)
     drains: Drains = field(default_factory=Drains)
     is_listed: bool = True
+    looked_seconds: float | None = None
 
     def spec(self, job: str) -> FlowSpec | DetectorSpec | ViewSpec | None:
         """Return what is declared of `job` as code; None for a job of another kind, or a file that cannot be read."""
@@ -79,6 +81,7 @@ class Snapshot:
             beat=self.beats.get(job),
             beside=self.besides.get(job),
             past=self.pasts.get(job, Past()),
+            looked_seconds=self.looked_seconds,
         )
 
     def reported(self, job: str, beat: Beat | None, off: bool) -> JobFacts:
@@ -106,6 +109,7 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | No
         switches=read_switches(state),
         drains=read_drains(state),
         is_listed=processes is not None,
+        looked_seconds=seconds_since_look(state),
     )
 
 

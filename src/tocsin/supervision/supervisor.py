@@ -16,7 +16,7 @@ import structlog
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState
-from tocsin.runtime.heartbeat import Beat, read_beat
+from tocsin.runtime.heartbeat import Beat, note_look, read_beat
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.incidents.chronicle import ChronicleEntry, Look, What, read_events, record
 from tocsin.supervision.job_states import (
@@ -174,6 +174,8 @@ class Supervisor:
         for start in (action for action in actions if isinstance(action, Start)):
             self._note_start(start.job, (desired or {}).get(start.job))
         self._do(Look(now, actual, history, after, actions), processes)
+        if desired is not None:
+            note_look(self._charge.state, self._charge.name)
         return actions
 
     def _note_start(self, job: str, wanted: Desired | None) -> None:
@@ -253,7 +255,8 @@ class Supervisor:
             leader=process.leader,
             leads=leading is not None,
             ready=beat is not None and beat.report.state is JobState.READY,
-            works=leading is not None and leading.report.state in (JobState.RUNNING, JobState.DRAINING),
+            works=leading is not None and leading.report.works,
+            unproven=beat is not None and beat.report.is_unproven,
             altered=process.altered,
         )
 

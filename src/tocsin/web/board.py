@@ -12,7 +12,7 @@ from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import FollowedCatalog
-from tocsin.supervision.health import Standing
+from tocsin.supervision.health import Standing, unsupervised_reason
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.incidents.episodes import Episode, episodes
 from tocsin.supervision.planning.desired_inputs import memory_limit
@@ -30,8 +30,6 @@ _USAGE_SECONDS = 45.0
 _PROBE_SECONDS = 5.0
 # A page whose figures of the day are blank or old says less than one that comes so much later.
 _PATIENCE_SECONDS = 4.0
-# The supervisor looks each minute, and a look may take half a minute.
-_UNSUPERVISED_SECONDS = 150.0
 
 
 class Installation:
@@ -124,12 +122,8 @@ class Installation:
         if fault := self._kafka.known().error:
             text = f"{printable(fault)}. Jobs wait for it and go on by themselves; nothing is lost."
             found.append(Note(severity=problem, text=text))
-        idle = snapshot.at - snapshot.switches.read_at if snapshot else 0.0
-        if snapshot and snapshot.switches.read_at and idle > _UNSUPERVISED_SECONDS:
-            text = (
-                f"The supervisor has not looked at the jobs for {idle / 60:.0f} min, so nothing is started, stopped or "
-                "restarted. Is its DAG paused, or the scheduler down?"
-            )
+        if unsupervised := unsupervised_reason(snapshot.looked_seconds if snapshot else None):
+            text = f"{unsupervised[0].upper()}{unsupervised[1:]}. Is its DAG paused, or the scheduler down?"
             found.append(Note(severity=problem, text=text))
         usage = self._usage.known()
         if usage.error:

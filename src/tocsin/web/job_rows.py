@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.flow import FlowSpec
-from tocsin.model.names import DETECTOR, JobName, dag_of
+from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.catalog import Catalog
 from tocsin.supervision.health import DRAINED, Health, JobFacts, Standing, health
@@ -76,7 +76,8 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     known_as = JobName.parse(job)
     kind, name = known_as.kind, known_as.name
     spec, dag = snapshot.spec(job), dag_of(job)
-    off = known.off.get(dag, snapshot.switches.off.get(dag))
+    # To pause the DAG of the platform switches no job: they always run.
+    off = None if dag == PLATFORM_DAG else known.off.get(dag, snapshot.switches.off.get(dag))
     facts = snapshot.facts(job, off)
     taken = known.taken.get(job, Taken())
     found = health(facts)

@@ -17,6 +17,7 @@ from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
 from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
+from tocsin.runtime.heartbeat import note_look
 from tocsin.supervision.health import Standing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -143,6 +144,19 @@ def test_a_stack_that_is_up_and_does_not_answer_is_a_problem(tmp_path: Path, fre
 def test_a_kafka_elsewhere_that_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
     elsewhere = settings(tmp_path, kafka=free_port, smtp=free_port, host="127.0.0.2")
     assert diagnosis.kafka(elsewhere, set()).standing is Standing.PROBLEM
+
+
+def test_a_supervisor_that_looks_no_more_is_a_problem_of_a_stack_that_is_up(tmp_path: Path, free_port: int) -> None:
+    stack = settings(tmp_path, kafka=free_port, smtp=free_port)
+    assert diagnosis.supervisor(stack).standing is Standing.WARNING
+    note_look(stack.state, "jobs")
+    assert diagnosis.supervisor(stack).standing is Standing.OK
+    beat = stack.state / "heartbeats" / "supervisor__jobs.json"
+    os.utime(beat, (beat.stat().st_mtime - 300,) * 2)
+    assert diagnosis.supervisor(stack).standing is Standing.WARNING
+    (stack.state / RUNNING_FILE).touch()
+    found = diagnosis.supervisor(stack)
+    assert (found.standing, "has not looked at the jobs for 5 min" in found.what) == (Standing.PROBLEM, True)
 
 
 def test_a_mail_server_that_answers(tmp_path: Path, listener: int) -> None:

@@ -96,6 +96,16 @@ def test_who_waits_for_something_outside_does_not_stand_still(reporter: Reporter
     assert reporter.report().stalled_seconds == 3
 
 
+def test_a_wait_lasts_until_the_job_works_again_however_often_it_starts_anew(reporter: Reporter, clock: Clock) -> None:
+    for state in (JobState.WAITING, JobState.STARTING, JobState.WAITING):
+        reporter.update(state=state, reason="Kafka is away")
+        clock.now += 250
+    report = reporter.report()
+    assert (report.waiting_seconds, report.waits_long) == (750, True)
+    reporter.update(state=JobState.RUNNING, reason="")
+    assert reporter.report().waiting_seconds == 0
+
+
 def test_who_has_said_that_it_goes_on_stands_still_when_it_does_not(reporter: Reporter, clock: Clock) -> None:
     for comes_by in (reporter.goes_on, reporter.update):
         clock.now += 400

@@ -84,3 +84,11 @@ def test_the_end_of_a_child_process_looks_like_no_restart_and_a_restart_does() -
     assert [cpu(80), cpu(78), cpu(81)] == [80, 80, 81]
     assert cpu(3) == 81
     assert cpu(3, pid=8) == 3
+
+
+def test_restarts_and_the_last_look_of_the_supervisor_are_figures_of_jobs_that_are_down_too() -> None:
+    looked = NOW - timedelta(seconds=70)
+    jobs = [status("indexer", age=900, restarts=3, supervised_at=looked), status(supervised_at=looked)]
+    served = Served(JobFigures().families(jobs))
+    assert served.by("tocsin_job_restarts_total", "job") == {"indexer": 3, DETECTOR: 0}
+    assert served.get("tocsin_supervisor_look_timestamp_seconds") == looked.timestamp()

@@ -1,5 +1,7 @@
+import functools
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,3 +59,30 @@ def test_the_process_beside_the_leading_one_has_a_heartbeat_of_its_own(tmp_path:
     end_beside(tmp_path, "ingest:logins")
     assert read_beat(tmp_path, "ingest:logins", beside=True) is None
     assert read_beat(tmp_path, "ingest:logins") is not None
+
+
+@pytest.mark.parametrize("step", [28_800.0, 120.0, -3600.0])
+def test_a_suspended_machine_or_a_clock_that_was_set_makes_no_beat_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    """While a machine sleeps the clock runs and the seconds since its boot stand, as when the clock is set forward."""
+    clock = time.time
+    beat(tmp_path, REPORT)
+    monkeypatch.setattr("tocsin.runtime.heartbeat.time.time", lambda: clock() + step + 5)
+    monkeypatch.setattr("tocsin.runtime.heartbeat.time.monotonic", functools.partial(_later, time.monotonic, 5.0))
+    found = read_beat(tmp_path, "ingest:logins")
+    assert found is not None
+    assert 4 < found.age_seconds < 15
+
+
+def _later(clock: Callable[[], float], seconds: float) -> float:
+    return clock() + seconds
+
+
+def test_another_machine_or_boot_has_other_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat(tmp_path, REPORT)
+    monkeypatch.setattr("tocsin.runtime.heartbeat.boot_id", lambda: "another")
+    monkeypatch.setattr("tocsin.runtime.heartbeat.time.monotonic", lambda: 1.0)
+    found = read_beat(tmp_path, "ingest:logins")
+    assert found is not None
+    assert found.age_seconds < 15

@@ -38,12 +38,38 @@ def test_a_process_that_is_not_there_was_just_started_has_stopped_or_is_gone(
     assert health(JobFacts(at=1000, beat=beat(said), past=past)).word == word
 
 
-@pytest.mark.parametrize(("processes", "standing"), [((PROCESS,), Standing.WARNING), ((), Standing.PROBLEM)])
-def test_a_broken_file_is_a_problem_once_its_job_does_not_run(
-    processes: tuple[Process, ...], standing: Standing
-) -> None:
+@pytest.mark.parametrize("processes", [(PROCESS,), ()])
+def test_a_broken_file_is_a_problem_whether_its_job_runs_or_not(processes: tuple[Process, ...]) -> None:
     found = health(JobFacts(at=1000, faults=["x.py:1: is not Python"], processes=processes))
-    assert (found.standing, found.word) == (standing, "broken")
+    assert (found.standing, found.word) == (Standing.PROBLEM, "broken")
+
+
+@pytest.mark.parametrize(
+    ("looked", "verdict"), [(90.0, (Standing.WARNING, "restarting")), (420.0, (Standing.PROBLEM, "down"))]
+)
+def test_a_job_that_nobody_restarts_is_down(looked: float, verdict: tuple[Standing, str]) -> None:
+    past = Past(condition=Condition.RESTARTING, reason="was killed by signal 9 (SIGKILL)")
+    found = health(JobFacts(at=1000, beat=beat(JobState.RUNNING), past=past, looked_seconds=looked))
+    assert (found.standing, found.word) == verdict
+    assert "has not looked at the jobs for 7 min" in found.reason or looked < 120
+
+
+@pytest.mark.parametrize(
+    ("state", "batch", "lag", "unproven"),
+    [
+        (JobState.RUNNING, None, 10, True),
+        (JobState.DRAINING, 3, 10, False),
+        (JobState.RUNNING, None, 0, False),
+        (JobState.READY, None, 0, False),
+        (JobState.WAITING, 3, 0, True),
+        (JobState.STARTING, None, 0, True),
+    ],
+)
+def test_a_job_gets_on_once_it_has_finished_a_batch_or_has_none_to_do(
+    state: JobState, batch: int | None, lag: int, unproven: bool
+) -> None:
+    report = JobReport(job="ingest:logins", at=datetime.now(UTC), state=state, batch_id=batch, lag_records=lag)
+    assert report.is_unproven is unproven
 
 
 def test_what_supervision_remembers_says_more_than_the_job() -> None:
@@ -51,6 +77,15 @@ def test_what_supervision_remembers_says_more_than_the_job() -> None:
     found = health(JobFacts(at=1000, processes=[PROCESS], beat=beat(JobState.RUNNING), past=past))
     assert (found.standing, found.word) == (Standing.PROBLEM, "crash loop")
     assert found.reason == "4 failures. Retrying"
+
+
+def test_a_wait_of_ten_minutes_is_a_problem() -> None:
+    report = beat(JobState.WAITING, reason="Kafka does not answer").report
+    for seconds, standing in ((599.0, Standing.WARNING), (600.0, Standing.PROBLEM)):
+        waiting = Beat(report.model_copy(update={"waiting_seconds": seconds}), 1.0)
+        found = health(JobFacts(at=1000, processes=[PROCESS], beat=waiting))
+        assert (found.standing, found.word) == (standing, "waiting")
+    assert found.reason == "for 10 min: Kafka does not answer"
 
 
 def test_a_server_gives_no_sign_of_life() -> None:

@@ -1,6 +1,8 @@
 import itertools
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.supervision.world import FOREVER, Nature, World
 from tocsin.model.job_report import FailureCause
 from tocsin.supervision.job_states import (
@@ -218,7 +220,7 @@ def test_a_crash_loop_is_said_once_and_still_tried_at_the_longest_delay() -> Non
     assert world.changes(JOB) == ["restarting", "crash loop"]
     starts = world.starts(JOB)
     assert round(starts[-1] - starts[-2]) == 61
-    assert world.history.jobs[JOB].reason.endswith("failures within 600 s, the first: failed with exit code 1")
+    assert world.history.jobs[JOB].reason.endswith("failures within 30 min, the first: failed with exit code 1")
     assert len(world.starts(OTHER)) == 1
     assert not world.changes(OTHER)
 
@@ -234,23 +236,47 @@ def test_a_changed_spec_ends_a_crash_loop_at_once() -> None:
     assert world.history.jobs[JOB].failures == ()
 
 
-def test_a_healthy_period_forgives_and_says_so_once() -> None:
+def test_a_healthy_period_ends_the_condition_and_the_next_failure_is_no_reason_to_wait() -> None:
     world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)})
     world.run(100)
     world.natures[JOB] = Nature()
     world.run(300)
     assert world.changes(JOB) == ["restarting", "crash loop", "fine"]
-    assert world.history.jobs[JOB].failures == ()
     world.ends[world.running(JOB)[0].pid] = (world.now, 1)
     before = world.now
     world.run(3)
     assert world.starts(JOB)[-1] == before + 1
 
 
-def test_rare_failures_are_no_crash_loop() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=300)})
-    world.run(7200)
+def test_rare_failures_are_no_crash_loop_and_are_forgotten() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=700)})
+    world.run(7000)
     assert "crash loop" not in world.changes(JOB)
+    world.natures[JOB] = Nature()
+    world.run(2600)
+    assert world.history.jobs[JOB].failures == ()
+    assert world.history.jobs[JOB].restarts == 10
+
+
+@pytest.mark.parametrize("lives", [97, 120, 160, 400])
+def test_four_failures_within_half_an_hour_are_a_crash_loop_however_long_each_attempt_takes(lives: float) -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=lives)})
+    world.run(1790)
+    assert "crash loop" in world.changes(JOB)
+
+
+def test_a_process_that_finishes_no_batch_is_not_well_however_long_it_runs() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)})
+    world.run(3)
+    world.natures[JOB] = Nature()
+    world.run(10)
+    (stuck,) = world.running(JOB)
+    world.live[stuck.pid] = replace(stuck, unproven=True)
+    world.run(500)
+    assert world.changes(JOB) == ["restarting"]
+    world.live[stuck.pid] = replace(world.live[stuck.pid], unproven=False)
+    world.run(1)
+    assert world.changes(JOB) == ["restarting", "fine"]
 
 
 def test_wrong_configuration_is_its_own_condition_and_waits_the_longest_delay() -> None:
@@ -369,7 +395,7 @@ def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_
     failing = history.jobs[JOB]
     assert failing.first == first
     assert failing.reason == (
-        "10 failures within 600 s, the first: detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/7; "
+        "30 failures within 30 min, the first: detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/7; "
         "the last: failed with exit code 1: the sink is closed"
     )
     live = Live(job=JOB, pid=1, spec="v1", started_at=9_000.0, beat_at=9_999.0)

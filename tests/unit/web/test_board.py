@@ -19,7 +19,7 @@ from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import beat
+from tocsin.runtime.heartbeat import beat, note_look
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import ChronicleEntry, What, record
 from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
@@ -217,13 +217,13 @@ def test_silence_is_a_problem(place: Place) -> None:
 
 
 def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
-    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s", expected=False)
+    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min", expected=False)
     place.remembers(notifier=replace(looping, spec="v1"))
-    assert place.verdict("notifier") == (Standing.PROBLEM, "crash loop", "4 failures within 600 s")
+    assert place.verdict("notifier") == (Standing.PROBLEM, "crash loop", "4 failures within 30 min")
     assert place.board().rows[0].job == "notifier"
     place.run("notifier")
     place.says("notifier")
-    assert place.verdict("notifier")[2] == "4 failures within 600 s. Retrying"
+    assert place.verdict("notifier")[2] == "4 failures within 30 min. Retrying"
 
 
 def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
@@ -371,12 +371,29 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
 
 
 def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:
-    ask_switches(place.settings.state, [], lambda _: None)
+    note_look(place.settings.state, "jobs")
     assert place.board().notes == []
-    path = place.settings.state / "supervision" / "desired.json"
-    path.write_text(f'{{"read_at": {time.time() - 400}}}')
+    path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
+    os.utime(path, (time.time() - 400, time.time() - 400))
     (note,) = place.board().notes
     assert "The supervisor has not looked at the jobs for 7 min" in note.text
+
+
+def test_a_killed_job_of_the_platform_is_down_though_every_dag_is_paused(place: Place) -> None:
+    place.remembers(indexer=Past(spec="v1", started_at=time.time() - 900, expected=True))
+    note_look(place.settings.state, "jobs")
+    path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
+    os.utime(path, (time.time() - 400, time.time() - 400))
+    row = place.row("indexer", platform=True, supervisor=True)
+    assert (row.severity, row.state, row.off) == (Standing.PROBLEM, "down", None)
+    assert (row.may_switch, row.may_restart) == (False, True)
+
+
+def test_pausing_the_dag_of_the_platform_stops_none_of_its_jobs(place: Place) -> None:
+    place.run("notifier")
+    place.says("notifier")
+    row = place.row("notifier", platform=True)
+    assert (row.severity, row.state, row.off, row.may_switch) == (Standing.OK, "running", None, False)
 
 
 def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,13 @@ _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:
 def status(job: _Job = None, json: options.Json = False) -> None:
     """Show each job: health, mode and why, lag in records and seconds, memory and CPU, last finding.
 
-    Exit code 1 when a job that should run has failed, has stopped, is silent, keeps crashing or never ran.
+    Exit code 1 when a job that should run has failed, has stopped, is silent, keeps crashing, never ran or has waited
+    for more than ten minutes, and when the supervisor has not looked at the jobs for two.
     """
     from tocsin.kafka.job_reports import read_reports
     from tocsin.metrics.reported_jobs import StatusReader, last_findings
     from tocsin.project.settings import load_settings
-    from tocsin.supervision.health import Standing
+    from tocsin.supervision.health import Standing, unsupervised_reason
 
     settings = load_settings()
     reader = StatusReader(settings, lambda: read_reports(settings))
@@ -43,6 +44,13 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         as_json(shown)
     else:
         _show(shown)
+    looked = max((one.supervised_at for one in shown if one.supervised_at is not None), default=None)
+    looked_seconds = None if looked is None else (datetime.now(UTC) - looked).total_seconds()
+    unsupervised = unsupervised_reason(looked_seconds)
+    if unsupervised is not None:
+        note(f"{unsupervised}; what is shown of restarts is as of {utc(looked)}", style="red")
+    elif not json and looked_seconds is not None:
+        note(f"the supervisor looked {span(looked_seconds)} ago")
     if any(one.fault for one in shown):
         note("all faults of broken files: tocsin check")
     problems = [one for one in shown if one.standing is Standing.PROBLEM]
@@ -50,6 +58,7 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         logged = next((one.job for one in problems if not one.fault), None)
         if logged is not None:
             note(f"more on {logged}: tocsin dev logs {logged}")
+    if problems or unsupervised is not None:
         raise typer.Exit(1)
 
 

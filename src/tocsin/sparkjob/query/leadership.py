@@ -16,6 +16,7 @@ import structlog
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import boot_id
 from tocsin.runtime.leases.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.runtime.state_file import write_whole
@@ -27,7 +28,7 @@ from tocsin.storage.stored_path import remove_tree
 
 _LOOK_SECONDS = 0.1
 _OUTLIVES_SECONDS = 5.0
-_SAME_START_SECONDS = 1.0
+_SAME_START_SECONDS = 2.0  # the boot is known to the second
 
 log = structlog.get_logger()
 
@@ -83,7 +84,7 @@ def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
     lock = try_lead(settings, checkpoint / "lock")
     try:
         _end_former(checkpoint / "jvm")
-        write_whole(checkpoint / "jvm", f"{jvm_id} {psutil.Process(jvm_id).create_time()}")
+        write_whole(checkpoint / "jvm", _identity(psutil.Process(jvm_id)))
     except BaseException:
         lock.release()
         raise
@@ -99,12 +100,22 @@ def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprin
                 remove_tree(folders.local / name)
 
 
+def _identity(process: psutil.Process) -> str:
+    """Name `process` in a way that holds when the clock is set: its id, its start since the boot, and that boot."""
+    return f"{process.pid} {_started(process):.2f} {boot_id()}"
+
+
+def _started(process: psutil.Process) -> float:
+    """How many seconds after the boot `process` was started."""
+    return process.create_time() - psutil.boot_time()
+
+
 def _end_former(note: Path) -> None:
     """Wait for the end of the JVM that `note` names; one that takes too long is ended."""
     try:
-        pid, created = note.read_text(encoding="ascii").split()
+        pid, started, *boot = note.read_text(encoding="ascii").split()
         former = psutil.Process(int(pid))
-        if abs(former.create_time() - float(created)) > _SAME_START_SECONDS:
+        if boot != [boot_id()] or abs(_started(former) - float(started)) > _SAME_START_SECONDS:
             return
         try:
             former.wait(_OUTLIVES_SECONDS)

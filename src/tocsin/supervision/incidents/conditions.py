@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tocsin.model.durations import span
-from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, JobReport, JobState
+from tocsin.model.job_report import LONG_WAIT_SECONDS, MUCH_IGNORED, MUCH_QUARANTINED, JobReport, JobState
 from tocsin.model.names import DETECTOR, FLOW, INGEST, JobName, file_name
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
@@ -26,6 +26,14 @@ _LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
 
 _FEWEST, _FEWEST_LATE = 100, 10
 """Of fewer records, and of fewer late ones, a share says nothing."""
+
+_OUTSIDE = {
+    "the alerts DB": ("alerts DB",),
+    "the lease database": ("lease database",),
+    "the object store": ("object store",),
+    "Kafka": ("Kafka", "topic ", "cannot write to "),
+}
+"""What jobs wait for together, by words in their reasons; the first that fits."""
 
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
@@ -82,6 +90,14 @@ class Incident:
     at: float
     last_at: float
     written: bool = False
+
+    @property
+    def cause(self) -> str:
+        """What other jobs may be in this condition for too, as of a Kafka that is away; empty for a matter of its own.
+
+        People get one mail about all jobs that have it.
+        """
+        return missing(self.reason) if self.condition is Condition.WAITING else ""
 
     @property
     def name(self) -> str:
@@ -141,6 +157,11 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     return replace(memory, incidents=standing, bases={**bases, **rolled})
 
 
+def missing(reason: str) -> str:
+    """Name what a job waits for that gives this `reason`."""
+    return next((what for what, words in _OUTSIDE.items() if any(word in reason for word in words)), reason)
+
+
 def is_due(incident: Incident, now: float) -> bool:
     """Return whether its mail is due."""
     return not incident.written and now - incident.at >= _HOLD.get(incident.condition, 0.0)
@@ -156,6 +177,12 @@ def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Itera
             yield job, past.condition, past.reason
     for job, fault in facts.broken.items():
         yield job, Condition.BROKEN, fault
+    waiting = {job: report for job, report in facts.reports.items() if report.state is JobState.WAITING}
+    away = {missing(report.reason) for report in waiting.values() if report.waits_long}
+    for job, report in waiting.items():
+        # Who has waited half as long for the same thing is named in the same mail.
+        if report.waiting_seconds >= LONG_WAIT_SECONDS / 2 and missing(report.reason) in away:
+            yield job, Condition.WAITING, f"has waited for {span(report.waiting_seconds)}: {report.reason}"
     for job, report in facts.reports.items():
         for condition, reason in _symptoms_of_flow(job, report, memory, bounds, now):
             yield job, condition, reason

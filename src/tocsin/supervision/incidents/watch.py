@@ -54,21 +54,31 @@ class Watch:
             # Before the mails: an incident that is forgotten would be another.
             state_file.write(self._file, Memory, memory)
         due = {key: incident for key, incident in memory.incidents.items() if is_due(incident, now)}
-        for incident in due.values():
-            self._write(incident, memory.owners.get(incident.job) or declared[INDEXER])
+        known = {one.cause for one in memory.incidents.values() if one.written}
+        groups: dict[str, list[Incident]] = {}
+        for key, incident in due.items():
+            if not incident.cause or incident.cause not in known:
+                groups.setdefault(incident.cause or key, []).append(incident)
+        for incidents in groups.values():
+            found = [memory.owners.get(incident.job) or declared[INDEXER] for incident in incidents]
+            self._write(incidents, list(dict.fromkeys(to.strip() for one in found for to in one.split(",") if to)))
         if due:
             written = {key: replace(incident, written=True) for key, incident in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **written})
             state_file.write(self._file, Memory, memory)
         return [incident for incident in memory.incidents.values() if incident.written]
 
-    def _write(self, incident: Incident, to: str) -> None:
-        log.warning(
-            "incident", of=incident.job, condition=str(incident.condition), reason=incident.reason, to=to or "nobody"
-        )
+    def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
+        """Write the mail about one incident, or about several with one cause."""
+        for one in incidents:
+            about = {"of": one.job, "condition": str(one.condition), "reason": one.reason}
+            log.warning("incident", to=", ".join(to) or "nobody", **about)
+        incident = incidents[0]
         lines = [line[:_WORDS] for line in self._runner.logs(incident.job, _LINES)]
         outbox, notice = Outbox(self._settings.state), notice_of(incident, str(self._settings.log(incident.job)), lines)
-        for number, address in enumerate(filter(None, (part.strip() for part in to.split(",")))):
+        if len(incidents) > 1:
+            notice = _shared(notice, incidents)
+        for number, address in enumerate(to):
             name = f"{incident.name}-{number}"
             outbox.put(name, addressed(notice, name, address, self._settings))
 
@@ -125,6 +135,7 @@ _ADVICE = {
     "source's file sets how long is too long.",
     Condition.QUARANTINING: "The job continues with the usable records. The first command lists the others with "
     "their reasons; the second replays them once the sender or the declaration is fixed.",
+    Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
 }
@@ -141,6 +152,8 @@ def commands(incident: Incident) -> list[str]:
         return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
     if incident.condition is Condition.BROKEN:
         return ["tocsin check"]
+    if incident.condition is Condition.WAITING:
+        return ["tocsin doctor", "tocsin status"]
     plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED
     return [*(["tocsin check --plan"] if plan else []), f"tocsin status {job}", f"tocsin dev logs {job}"]
 
@@ -158,3 +171,10 @@ def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
         output=lines,
         output_of=f"The end of its log ({log})",
     )
+
+
+def _shared(notice: Notice, incidents: Sequence[Incident]) -> Notice:
+    """Describe several incidents with one cause; `notice` describes the first."""
+    jobs = ", ".join(incident.job for incident in incidents)
+    subject = f"[tocsin] {len(incidents)} jobs wait for {incidents[0].cause}"
+    return replace(notice, subject=subject, paragraphs=(f"These jobs wait: {jobs}.", *notice.paragraphs))

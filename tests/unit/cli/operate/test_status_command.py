@@ -1,4 +1,5 @@
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import heartbeat
+from tocsin.runtime.heartbeat import note_look
 from tocsin.supervision.health import Standing
 from tocsin.supervision.job_states import Condition, Past
 from tocsin.supervision.snapshot import Snapshot
@@ -92,10 +94,10 @@ def test_the_last_finding_stands_beside_its_job() -> None:
 
 def test_supervision_on_this_machine_knows_more_than_the_last_report() -> None:
     """A job in a crash loop reports that it starts, again and again."""
-    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 600 s")
+    looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min")
     starting = {"notifier": report("notifier", JobState.STARTING)}
     (one,) = reported_jobs.statuses(seen(notifier=looping), ["notifier"], starting, {})
-    assert (one.standing, one.health, one.reason) == (Standing.PROBLEM, "crash loop", "4 failures within 600 s")
+    assert (one.standing, one.health, one.reason) == (Standing.PROBLEM, "crash loop", "4 failures within 30 min")
     (one,) = reported_jobs.statuses(seen(notifier=Past(expected=True)), ["notifier"], starting, {})
     assert (one.standing, one.health) == (Standing.PROBLEM, "gone")
 
@@ -125,6 +127,15 @@ class TestVerb:
     def all_well(self) -> list[JobReport]:
         names = ("ingest:logins", "detector:failed_logins", "indexer", "notifier")
         return [report(name, JobState.RUNNING) for name in names]
+
+    def test_a_supervisor_that_looks_no_more_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        note_look(self.state, "jobs")
+        assert self.call("notifier")[0] == 0
+        path = self.state / "heartbeats" / "supervisor__jobs.json"
+        os.utime(path, (path.stat().st_mtime - 420,) * 2)
+        code, _, err = self.call("notifier")
+        assert (code, "has not looked at the jobs for 7 min" in err) == (1, True)
 
     def test_all_well(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports(monkeypatch, *self.all_well())
@@ -213,7 +224,7 @@ class TestVerb:
         runs = [report(job, JobState.RUNNING) for job in ("indexer", "notifier", "detector:worse")]
         self.reports(monkeypatch, *runs)
         code, out, _ = self.call()
-        assert (code, "The running job keeps running. detectors/worse.py:1" in out) == (0, True)
+        assert (code, "The running job keeps running. detectors/worse.py:1" in out) == (1, True)
 
 
 def test_the_first_cause_stays_while_the_job_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

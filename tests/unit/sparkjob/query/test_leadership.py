@@ -43,8 +43,24 @@ def test_the_jvm_of_a_killed_writer_is_ended_before_another_one_writes(
     assert not psutil.pid_exists(process.pid)
 
 
+def test_the_jvm_of_a_killed_writer_is_ended_also_after_the_clock_was_set(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "_OUTLIVES_SECONDS", 0.3)
+    own(SETTINGS, tmp_path, process.pid).release()
+    created, boot = psutil.Process.create_time, psutil.boot_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot() + 3600)
+    own(SETTINGS, tmp_path, psutil.Process().pid).release()
+    assert process.pid not in psutil.pids()
+
+
 def test_a_stranger_with_the_same_number_is_left_alone(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    (tmp_path / "jvm").write_text(f"{process.pid} {psutil.Process(process.pid).create_time() - 100}")
+    own(SETTINGS, tmp_path, process.pid).release()
+    pid, started, boot = (tmp_path / "jvm").read_text().split()
+    (tmp_path / "jvm").write_text(f"{pid} {float(started) - 100} {boot}")
+    own(SETTINGS, tmp_path, psutil.Process().pid).release()
+    (tmp_path / "jvm").write_text(f"{pid} {started} of-another-boot")
     own(SETTINGS, tmp_path, psutil.Process().pid).release()
     assert process.poll() is None
 

@@ -48,7 +48,7 @@ def test_an_end_that_leads_into_a_crash_loop_says_so() -> None:
     found = look(actual, running(failures=(150.0, 160.0, 170.0))).events()
     assert found[0][1].condition is Condition.CRASH_LOOP
     assert found[0][1].reason == "failed with exit code 1: no such column", "the count is no cause"
-    assert found[1][1].reason == "4 failures within 600 s, the first: no such column"
+    assert found[1][1].reason == "4 failures within 30 min, the first: no such column"
 
 
 def test_when_a_job_works_again_is_told_once() -> None:

@@ -131,6 +131,31 @@ def test_late_records_of_a_process_with_the_number_of_an_earlier_one_are_counted
     assert len(watched.look(says(JOB, rows_in=1_000, rows_dropped_late=500), 5)) == 1
 
 
+def waits(**seconds: float) -> Facts:
+    """Jobs that have waited for Kafka for so long."""
+    reports = {
+        job: JobReport(
+            job=job,
+            at=datetime.now(UTC),
+            state=JobState.WAITING,
+            reason="Kafka does not answer",
+            waiting_seconds=waited,
+        )
+        for job, waited in seconds.items()
+    }
+    return Facts(pasts=dict.fromkeys(reports, Past()), reports=reports)
+
+
+def test_a_job_that_waits_for_ten_minutes_is_told_with_those_that_wait_for_the_same(watched: Watched) -> None:
+    assert watched.look(waits(indexer=599, notifier=400)) == []
+    assert watched.look(waits(indexer=600, notifier=401, exporter=200), 1) == [
+        "indexer waits: has waited for 10 min: Kafka does not answer",
+        "notifier waits: has waited for 7 min: Kafka does not answer",
+    ]
+    assert {one.cause for one in watched.memory.incidents.values()} == {"Kafka"}
+    assert watched.look(waits(indexer=4200, notifier=4001), 3600) == []
+
+
 def test_a_source_without_input_is_told_after_its_patience_and_one_that_never_had_any_is_not(watched: Watched) -> None:
     quiet = says(INGEST, rows_in=0, pid=8)
     assert watched.look(quiet) == watched.look(quiet, 100_000) == watched.look(quiet, 120) == []

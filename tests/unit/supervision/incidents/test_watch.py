@@ -133,6 +133,27 @@ def test_a_job_that_is_silent_says_nothing_of_now(one: Installation, clock: Call
     assert all(f"tocsin quarantine {what} --source logins" in one.page() for what in ("list", "replay --all"))
 
 
+def test_jobs_that_wait_for_the_same_thing_are_one_mail_also_when_one_of_them_is_later(one: Installation) -> None:
+    def waits(job: str, seconds: float) -> None:
+        reason = "cannot reach Kafka: Local: Broker transport failure"
+        beat(
+            one.settings.state,
+            JobReport(job=job, at=datetime.now(UTC), state=JobState.WAITING, reason=reason, waiting_seconds=seconds),
+        )
+
+    one.remember(ingest__logins=Past(), detector__failed_logins=Past(), indexer=Past())
+    waits("ingest:logins", 600)
+    waits(DETECTOR, 590)
+    waits("indexer", 0)
+    assert len(one.look()) == 2
+    expected = [(to, "[tocsin] 2 jobs wait for Kafka") for to in ("platform@example.com", "security@example.com")]
+    assert sorted(one.mails()) == expected
+    assert "These jobs wait: ingest:logins, detector:failed_logins." in one.page()
+    waits("indexer", 600)
+    assert len(one.look()) == 3
+    assert sorted(one.mails()) == expected
+
+
 def test_a_mail_that_is_refused_for_good_keeps_no_other_back_and_is_given_up(one: Installation) -> None:
     one.remember(notifier=Past(condition=Condition.NO_ROOM), ingest__logins=Past(condition=Condition.MISCONFIGURED))
     one.server.answer_recipient = lambda to: "550 no such user" if to == "ops@example.com" else "250 OK"
