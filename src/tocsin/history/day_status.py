@@ -15,10 +15,12 @@ from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version,
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, oldest_kept, plan
+from tocsin.history.seal_runs import verdict_text
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import rules_digest
 from tocsin.quality.unsealed_days import unsealed_days
+from tocsin.quality.verdict import Severity
 from tocsin.storage.stored_path import read_each
 
 _MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
@@ -61,7 +63,7 @@ class DayStanding(BaseModel, frozen=True):
         report: of that verdict, relative to the state folder.
         published_at: when the version that counts was published; null when none does.
         due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
-        note: what it waits for, or why it could not be sealed; empty when there is nothing to say.
+        note: what it waits for, why it could not be sealed or was refused; empty when there is nothing to say.
     """
 
     source: str
@@ -77,6 +79,11 @@ class DayStanding(BaseModel, frozen=True):
     published_at: datetime | None = None
     due: bool = False
     note: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the gate refused the latest version and nothing has landed since; an earlier may count."""
+        return self.severity == Severity.CRITICAL and self.state in (DayState.REFUSED, DayState.PUBLISHED)
 
 
 def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
@@ -157,12 +164,19 @@ def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
 def list_days(settings: Settings, source: Source) -> list[DayStanding]:
     """List the state of every day of `source`, the oldest first; errors as for `known`."""
     with DayTable(settings, source) as table:
-        return standing(source.name, known(settings, source, table))
+        found = standing(source.name, known(settings, source, table))
+    return [one.model_copy(update={"note": _refusal(settings, one)}) if one.is_refused else one for one in found]
+
+
+def _refusal(settings: Settings, day: DayStanding) -> str:
+    """Say which rules refused the latest version of a day, and the call that judges the day again."""
+    again = f"tocsin history seal --source {day.source} --day {day.day}"
+    return f"{verdict_text(settings, day.report)} When the rule or the data is mended: {again}"
 
 
 def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
-    of, now = f"--source {source.name}", datetime.now(UTC)
-    land, seal = f"`tocsin history land {of}`", f"`tocsin history seal {of}`"
+    name, now = source.name, datetime.now(UTC)
+    land, seal = f"`tocsin history land --source {name}`", f"`tocsin history seal --source {name}`"
     if now < begin(day):
         return "it has not begun yet"
     if now < end(day):
@@ -176,11 +190,12 @@ def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
     reasons = {
         DayState.WAITING: f"{standing.note if standing else ''}; run {land}, then {seal}",
         DayState.FAILED: f"{standing.note if standing else ''}; {seal} retries",
-        DayState.REFUSED: "the quality gate refused it; `tocsin quality list` says what failed",
+        DayState.REFUSED: f"the quality gate refused it; {standing.note if standing else ''}",
         DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
     }
-    nothing = f"nothing has landed for it; run {land} if Kafka still has it, else `tocsin history import {of} FILE`"
-    return reasons.get(state, f"{nothing}, then {seal}")
+    load = f"`tocsin history import --source {name} FILE`"
+    nothing = f"nothing has landed for it; run {land} if Kafka still has it, else {load}, then {seal}"
+    return reasons.get(state, nothing)
 
 
 def standing(source: str, facts: SealFacts) -> list[DayStanding]:

@@ -104,17 +104,19 @@ def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutco
             )
             found[day] = DayOutcome(source, day, True, words, version.report)
         elif version.refused:
-            found[day] = DayOutcome(source, day, False, f"refused: {_verdict(settings, version)}", version.report)
+            found[day] = DayOutcome(
+                source, day, False, f"refused: {verdict_text(settings, version.report)}", version.report
+            )
     return [found[day] for day in sorted(found)]
 
 
-def _verdict(settings: Settings, version: DayVersion) -> str:
-    """The verdict on a version in words: the rules that broke, with what was observed and what is allowed."""
+def verdict_text(settings: Settings, report: str | None) -> str:
+    """The verdict of a `report` in words: the rules that broke, with what was observed and what is allowed."""
     try:
-        path = (settings.state / str(version.report)).with_suffix(".json")
+        path = (settings.state / str(report)).with_suffix(".json")
         verdict = _Judged.model_validate_json(path.read_bytes()).verdict
     except (OSError, ValidationError):
-        return "its verdict is unreadable; seal the day again"
+        return "its verdict is unreadable; seal the day again."
     return verdict.model_copy(update={"report": None}).text
 
 

@@ -9,13 +9,14 @@ from typing import Any
 from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
-from tocsin.history.day_status import DayStanding, DayState, standing, why_not
+from tocsin.history.day_status import DayStanding, DayState, list_days, standing, why_not
 from tocsin.history.land.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import SealFacts
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Unsealed
 
 FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}
+SEAL = "tocsin history seal --source logins --day"
 SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"
 
 
@@ -57,8 +58,19 @@ def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path:
     assert why_not(settings, LOGINS)(DAY) == f"is not published: it has not been sealed since it was over; run {seal}"
     sealed_days.sealed(settings, "v1", 5, severity="critical")
     assert why_not(settings, LOGINS)(DAY).startswith(
-        "is not published: the quality gate refused it; `tocsin quality list`"
+        "is not published: the quality gate refused it; its verdict is unreadable"
     )
+
+
+def test_a_refused_day_says_why_and_what_judges_it_again_also_while_an_earlier_version_counts(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path, project=ROOT)
+    sealed_days.landed(settings, "r1", 5)
+    again = f"its verdict is unreadable; seal the day again. When the rule or the data is mended: {SEAL} {DAY}"
+    steps = [("critical", (DayState.REFUSED, again)), ("pass", (DayState.PUBLISHED, ""))]
+    for number, (severity, found) in enumerate([*steps, ("critical", (DayState.PUBLISHED, again))]):
+        sealed_days.sealed(settings, f"v{number}", 5, severity=severity)
+        (one,) = list_days(settings, LOGINS)
+        assert (one.state, one.note) == found
 
 
 def test_days_between_others_of_which_nothing_landed_are_missing() -> None:

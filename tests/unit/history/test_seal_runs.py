@@ -100,4 +100,4 @@ def test_a_refused_day_is_told_with_the_rules_that_broke(settings: Settings) -> 
         "Critical: events_arrived: rows is 0, allowed is at least 1. Nothing arrives."
     )
     assert (first.published, first.report) == (False, report)
-    assert second.said == "refused: its verdict is unreadable; seal the day again"
+    assert second.said == "refused: its verdict is unreadable; seal the day again."
