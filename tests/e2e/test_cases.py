@@ -48,6 +48,30 @@ CASES = [
     Case("wrong", events=at("12:00:00", user_id="alice", **COLUMNS), expect=[urgent(user_id="alice")]),
 ]
 '''
+LOCAL_DAY = '''"""Logins of a day in Berlin."""
+from pyspark.sql import functions as F
+
+from tocsin import Case, Levels, at, detector, email
+
+
+@detector(source="logins", entity="user_id", window="1 day", time_zone="Europe/Berlin", levels=Levels(email=2),
+          owner="a@example.com", runbook="r", stage="draft")
+def detect(events):
+    return events.groupBy("window", "user_id").agg(F.count("*").alias("score"))
+
+
+def day(first, last, beyond):
+    one = {"user_id": "ann", "ip_address": "192.0.2.1", "action": "login"}
+    return at(first, **one).repeat(2, every="1 second").then(at(last, **one)).then(at(beyond, **one))
+
+
+CASES = [
+    Case("23 hours", events=day("2026-03-28 23:00:00", "2026-03-29 21:59:59.999", "2026-03-29 22:00:00"),
+         expect=[email(user_id="ann", window="2026-03-28 23:00:00", score=3)]),
+    Case("25 hours", events=day("2026-10-24 22:00:00", "2026-10-25 22:59:59.999", "2026-10-25 23:00:00"),
+         expect=[email(user_id="ann", window="2026-10-24 22:00:00", score=3)]),
+]
+'''
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +172,17 @@ def test_shipped_detectors_agree_in_all_ways_on_timelines_made_at_random(project
     assert [(one["detector"], one["faults"], [case for case in one["cases"] if case["problems"]]) for one in outcomes] \
         == [(one["detector"], [], []) for one in outcomes]  # fmt: skip
     assert {sum(case["is_random"] for case in one["cases"]) for one in outcomes} == {8}
+
+
+def test_days_of_a_place_agree_in_all_ways(project: Path) -> None:
+    """Those on which the clock of Berlin changes."""
+    (project / "detectors" / "local_day.py").write_text(LOCAL_DAY)
+    done = run(project, "tocsin.cli", "test", "local_day", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    (outcome,) = json.loads(done.stdout)["detectors"]
+    assert [way["skipped"] for way in outcome["ways"]] == [""] * 6
+    written = [case for case in outcome["cases"] if not case["is_generated"]]
+    assert [case["windows"][0].split("  ")[0] for case in written] == [
+        "2026-03-28 23:00:00 to 2026-03-29 22:00:00",
+        "2026-10-24 22:00:00 to 2026-10-25 23:00:00",
+    ]

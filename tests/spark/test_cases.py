@@ -306,3 +306,26 @@ def test_random_timelines_agree_in_all_ways(spark: SparkSession, project: Path) 
     outcome = made.run(STREAMS, no_broker)
     assert problems(outcome) == []
     assert sum(len(case.found) for case in outcome.cases) > 200
+
+
+NIGHT = """hour = F.hour(F.from_utc_timestamp("event_time", "Europe/Berlin"))
+    return events.where(hour < 6).groupBy("window", "user_id").agg(F.count("*").alias("score"))"""
+
+
+def test_cases_are_judged_at_the_dates_that_they_name(run: Run) -> None:
+    four = 'at("{} 04:30:00", user_id="a").repeat(4, every="1 minute")'
+    outcome = run(
+        NIGHT,
+        f'Case("5:30 in winter", events={four.format("2026-01-05")}, '
+        'expect=[email(user_id="a", window="2026-01-05 04:00:00", score=4)])',
+        f'Case("6:30 in summer is day", events={four.format("2026-07-06")}, expect=[])',
+        f'Case("the first day of summer time", events={four.format("2026-03-29")}, expect=[])',
+        f'Case("the day before", events={four.format("2026-03-28")}, expect=[email(user_id="a", score=4)])',
+        ways=[Way.BATCH, Way.ONE_BATCH, Way.SHUFFLED],
+        window='"1 hour"',
+    )
+    assert problems(outcome) == []
+    assert [one.way for one in outcome.ways] == [Way.BATCH, Way.ONE_BATCH, Way.SHUFFLED]
+    written = [case.name for case in outcome.cases if not case.is_generated]
+    assert written == ["5:30 in winter", "6:30 in summer is day", "the first day of summer time", "the day before"]
+    assert len(outcome.cases) == 8, "and those at the limit"

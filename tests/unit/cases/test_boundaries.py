@@ -13,7 +13,7 @@ from tocsin import Case, at
 from tocsin.cases.case_events import DeclaredEvent, make_event, starts_of, written_events
 from tocsin.cases.case_report import CaseFinding
 from tocsin.cases.generated.boundaries import MOST_EVENTS, Written, boundary_cases
-from tocsin.cases.lanes import make_lanes
+from tocsin.cases.lanes import moved_lanes, own_lanes
 from tocsin.cases.timeline_text import timeline_lines
 from tocsin.model.detector import DetectorSpec, Levels
 
@@ -86,17 +86,28 @@ def test_why_there_are_none_is_told(spec: DetectorSpec, score: int, why: str) ->
 def test_lanes_keep_weekday_time_of_day_and_place_in_the_window(window: timedelta | None) -> None:
     spec = replace(SPEC, window=window)
     times = [[NOON], [NOON, NOON + timedelta(days=3)], [NOON]]
-    lanes = make_lanes(times, spec, timedelta(hours=2))
+    lanes = moved_lanes([(case[0], case[-1]) for case in times], spec, timedelta(hours=2))
     for lane, case in enumerate(times):
         for moment in case:
-            moved = moment + lanes.offset(lane)
+            moved = moment + lanes.offsets[lane]
             assert (moved.weekday(), moved.time()) == (moment.weekday(), moment.time())
             assert lanes.lane_of(moved) == lane
             if window is not None:
                 inside = [moment - start for start in starts_of(moment, spec)]
                 assert [moved - start for start in starts_of(moved, spec)] == inside
                 assert all(lanes.lane_of(start) == lane for start in starts_of(moved, spec))
-    assert all(lanes.end > moment + lanes.offset(2) for moment in times[1])
+    assert all(lanes.end > moment + lanes.offsets[2] for moment in times[1])
+
+
+def test_cases_that_stay_at_their_dates_share_a_stream_where_they_cannot_meet() -> None:
+    spans = [(NOON, NOON), (NOON + timedelta(days=90), NOON + timedelta(days=91)), (NOON, NOON + timedelta(days=200))]
+    streams = own_lanes(spans, SPEC, timedelta(hours=2))
+    assert [numbers for numbers, _ in streams] == [[0, 1], [2]]
+    for numbers, lanes in streams:
+        assert set(lanes.offsets) == {timedelta(0)}
+        for lane, number in enumerate(numbers):
+            assert [lanes.lane_of(moment) for moment in spans[number]] == [lane, lane]
+        assert lanes.end > spans[numbers[-1]][1]
 
 
 def test_a_timeline_is_written_in_runs() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tocsin.cases.calendar_reading import reads_calendar
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
@@ -22,6 +23,7 @@ from tocsin.model.finding import Finding, Origin
 from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.project.catalog import Catalog
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
+from tocsin.sparkjob.query_plan import analysed
 from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
 
 _END = datetime(9999, 1, 1, tzinfo=UTC)
@@ -49,6 +51,7 @@ class CaseQuery:
         spec: its declaration.
         source: of its events.
         plan: of its query on a stream.
+        reads_calendar: its cases cannot be moved to other dates.
         used: the columns of events that it reads.
         function: loaded from its file.
         table_specs: declarations of the tables that it joins.
@@ -70,6 +73,7 @@ class CaseQuery:
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
         self.plan: DetectorPlan = read_plan(rows, spec)
+        self.reads_calendar = reads_calendar(analysed(rows), spec)
         self.used = used_columns(rows, [self.source])[self.source.name]
 
     def set_tables(self, rows: Mapping[str, list[TableRow]]) -> None:

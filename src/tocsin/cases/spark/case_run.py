@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from tocsin.cases.case_report import CaseFinding, CaseOutcome, CaseProblem, Dete
 from tocsin.cases.case_verdicts import differences, judge
 from tocsin.cases.generated.boundaries import boundary_cases
 from tocsin.cases.generated.random_timelines import random_cases
-from tocsin.cases.lanes import Lanes, make_lanes
+from tocsin.cases.lanes import Lanes, moved_lanes, own_lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
 from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, read_cases, table_rows
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.cases.spark.stream_ways import StreamWays
 from tocsin.cases.timeline_text import timeline_lines, window_lines
 from tocsin.detect.spark.plan import StreamOnly
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import Catalog
 from tocsin.sparkjob.failures import in_a_line
@@ -61,39 +63,54 @@ class CaseRun:
     def run(self, ways: Iterable[Way], real_time: Callable[[], RealTimeWay]) -> DetectorOutcome:
         """Run all cases in `ways`, which run side by side; `real_time` starts what real-time mode needs."""
         self._add_boundaries()
-        lanes, made = self._laid_out(self._every)
         asked = list(ways)
+        for cases, lanes in [*_streams(self.cases, self.query), *_moved(self._timelines, self.query)]:
+            if not self._run_stream(cases, lanes, asked, real_time):
+                break
+        order = {one.case.name: number for number, one in enumerate([*self.cases, *self._timelines])}
+        self.outcome.cases.sort(key=lambda one: order[one.name])
+        return self.outcome
+
+    def _run_stream(
+        self, cases: Sequence[PreparedCase], lanes: Lanes, asked: Sequence[Way], real_time: Callable[[], RealTimeWay]
+    ) -> bool:
+        """Run `cases`, which go into one stream, in all ways; returns whether no way failed."""
+        made = _laid_out(cases, self.query, lanes)
         with ThreadPoolExecutor(_AT_ONCE) as threads:  # they share the detector's function, which runs in one at a time
             began = [threads.submit(self._timed, way, made, lanes, real_time) for way in asked]
         found: dict[Way, LatestFindings] = {}
         for way, running in zip(asked, began, strict=True):
             try:
                 found[way], seconds = running.result()
-                self.outcome.ways.append(WayOutcome(way=way, seconds=seconds))
+                self._note(WayOutcome(way=way, seconds=seconds))
             except _Skipped as skipped:
-                self.outcome.ways.append(WayOutcome(way=way, skipped=str(skipped)))
+                self._note(WayOutcome(way=way, skipped=str(skipped)))
             except ConfigError:
                 raise
             except Exception as error:  # whatever the code of a detector raises is told of its cases
-                self._blame(way, made, lanes, in_a_line(error))
-                return self.outcome
-        self._judge(lanes, found)
-        return self.outcome
+                self._blame(way, cases, made, in_a_line(error))
+                return False
+        self._judge(cases, lanes, found)
+        return True
+
+    def _note(self, outcome: WayOutcome) -> None:
+        """Add how a way went to what it took before."""
+        before = next((one for one in self.outcome.ways if one.way == outcome.way), None)
+        if before is None:
+            self.outcome.ways.append(outcome)
+        else:
+            self.outcome.ways[self.outcome.ways.index(before)] = outcome.model_copy(
+                update={"seconds": before.seconds + outcome.seconds}
+            )
 
     def batch(self, cases: Sequence[PreparedCase], query: CaseQuery) -> list[dict[str, CaseFinding]]:
-        """Find in `cases` by one batch; the findings of each."""
-        lanes, made = self._laid_out(cases, query)
-        return _by_case(query.batch([one for case in made for one in case]), lanes)
-
-    def _laid_out(self, cases: Sequence[PreparedCase], query: CaseQuery | None = None) -> tuple[Lanes, Documents]:
-        query = query or self.query
-        lanes = make_lanes([[event.time for event in one.events] for one in cases], query.spec, query.source.lateness)
-        query.set_tables(table_rows(cases, query, lanes))
-        if query.spec.expect is not None:
-            spans = [span_of(one.events, query.spec) for one in cases]
-            moved = ((lanes.offset(lane), span) for lane, span in enumerate(spans))
-            query.spans = [(first + offset, after + offset) for offset, (first, after) in moved]
-        return lanes, documents(cases, query, lanes)
+        """Find in `cases` by batches; the findings of each."""
+        found: dict[int, dict[str, CaseFinding]] = {}
+        for together, lanes in _streams(cases, query):
+            made = _laid_out(together, query, lanes)
+            by_case = _by_case(query.batch([one for case in made for one in case]), lanes)
+            found.update(zip(map(id, together), by_case, strict=True))
+        return [found[id(one)] for one in cases]
 
     def _add_boundaries(self) -> None:
         """Add the cases that follow from the limits and from a case that fires."""
@@ -132,14 +149,10 @@ class CaseRun:
         run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
         return run(made)
 
-    @property
-    def _every(self) -> list[PreparedCase]:
-        return [*self.cases, *self._timelines]
-
-    def _judge(self, lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
-        cases = {way: _by_case(one, lanes) for way, one in found.items()}
-        for lane, prepared in enumerate(self._every):
-            ways = {way: one[lane] for way, one in cases.items()}
+    def _judge(self, cases: Sequence[PreparedCase], lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
+        by_way = {way: _by_case(one, lanes) for way, one in found.items()}
+        for lane, prepared in enumerate(cases):
+            ways = {way: one[lane] for way, one in by_way.items()}
             first = next(iter(ways.values()), {})
             outcome = self._outcome(prepared)
             outcome.found = list(first.values())
@@ -158,9 +171,9 @@ class CaseRun:
             windows=[] if self.query.plan.has_sessions else window_lines(prepared.events, self.query.spec),
         )
 
-    def _blame(self, way: Way, made: Documents, lanes: Lanes, error: str) -> None:
+    def _blame(self, way: Way, cases: Sequence[PreparedCase], made: Documents, error: str) -> None:
         """Find the case, and the event, that lets the query fail."""
-        for lane, prepared in enumerate(self._every):
+        for lane, prepared in enumerate(cases):
             outcome = self._outcome(prepared)
             why = self._failure(made[lane])
             if why:
@@ -197,10 +210,38 @@ class _Skipped(Exception):
     """The detector never runs this way; says why."""
 
 
+def _streams(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequence[PreparedCase], Lanes]]:
+    """Put `cases` into as few streams as can be: one, or where dates count some in which none meets another."""
+    if not query.reads_calendar:
+        return _moved(cases, query)
+    streams = own_lanes([_span(one) for one in cases], query.spec, query.source.lateness)
+    return [([cases[number] for number in numbers], lanes) for numbers, lanes in streams]
+
+
+def _moved(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequence[PreparedCase], Lanes]]:
+    """Put `cases`, if there are any, into one stream."""
+    return [(cases, moved_lanes([_span(one) for one in cases], query.spec, query.source.lateness))] if cases else []
+
+
+def _span(prepared: PreparedCase) -> tuple[datetime, datetime]:
+    times = [event.time for event in prepared.events] or [EPOCH]  # all its lines may be ignored
+    return times[0], times[-1]
+
+
+def _laid_out(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> Documents:
+    """Make the events of `cases` in their lanes, and let `query` know their tables and windows."""
+    query.set_tables(table_rows(cases, query, lanes))
+    if query.spec.expect is not None:
+        spans = (span_of(one.events, query.spec) for one in cases)
+        moved = zip(lanes.offsets, spans, strict=True)
+        query.spans = [(first + offset, after + offset) for offset, (first, after) in moved]
+    return documents(cases, query, lanes)
+
+
 def _by_case(found: LatestFindings, lanes: Lanes) -> list[dict[str, CaseFinding]]:
     """Sort findings by the case in whose lane they lie."""
-    cases: list[dict[str, CaseFinding]] = [{} for _ in range(lanes.count)]
+    cases: list[dict[str, CaseFinding]] = [{} for _ in lanes.offsets]
     for id_, finding in found.findings.items():
         lane = lanes.lane_of(finding.moment)
-        cases[lane][id_] = CaseFinding.of(finding, lanes.offset(lane))
+        cases[lane][id_] = CaseFinding.of(finding, lanes.offsets[lane])
     return cases

@@ -100,7 +100,7 @@ def documents(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> 
     made: list[list[dict[str, Any]]] = []
     offset = 0
     for lane, prepared in enumerate(cases):
-        moved = lanes.offset(lane)
+        moved = lanes.offsets[lane]
         numbered = enumerate(prepared.events, offset)
         made.append([event.document(query.source, number, moved) for number, event in numbered])
         offset += len(prepared.events)
@@ -111,11 +111,11 @@ def table_rows(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) ->
     """Make the rows of tables that the cases name; those of a case hold until its lane ends."""
     rows: dict[str, list[TableRow]] = {spec.name: [] for spec in query.table_specs}
     for lane, prepared in enumerate(cases):
-        end = lanes.begin + lanes.offset(lane + 1)
+        end = lanes.starts[lane + 1]
         for spec in query.table_specs:
             timeline = prepared.case.tables.get(spec.name)
             written = [] if timeline is None else sorted(timeline.events(), key=lambda one: str(one.time))
-            rows[spec.name] += _versions(spec, written, lanes.offset(lane), end)
+            rows[spec.name] += _versions(spec, written, lanes.offsets[lane], end)
     return rows
 
 
