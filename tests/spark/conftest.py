@@ -18,7 +18,7 @@ from tocsin.backfill import trial
 from tocsin.backfill.parity import today_parity
 from tocsin.backfill.spark import backfill_run, view_rebuild
 from tocsin.history import sealing, table_refresh
-from tocsin.history.spark import import_files
+from tocsin.history.spark import import_days, import_files
 from tocsin.model.finding import Finding
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.settings import Settings
@@ -56,7 +56,16 @@ def sharing(spark: SparkSession) -> Iterator[list[str]]:
         yield spark
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (backfill_run, import_files, sealing, table_refresh, today_parity, trial, view_rebuild):
+        for module in (
+            backfill_run,
+            import_days,
+            import_files,
+            sealing,
+            table_refresh,
+            today_parity,
+            trial,
+            view_rebuild,
+        ):
             patch.setattr(module, "running_batch", running)
         yield starts
 

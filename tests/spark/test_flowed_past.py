@@ -15,6 +15,7 @@ from tests.spark.sealing import History
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.cases.worker_link import FileRequest
 from tocsin.history.day_versions import read_version
+from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import ConfigError
@@ -103,6 +104,27 @@ def test_a_file_of_raw_lines_becomes_days_of_a_source_that_a_flow_feeds(
     assert done.entry.imported is not None
     file = f"file:{done.entry.imported.sha256[:32]}"
     assert {row.raw_topic for row in rows} == {f"flow:worded/{n}:flow:templates/:{file}" for n in range(4)}
+
+
+def test_sealed_days_go_through_flows_that_are_new(spark: SparkSession, starts: list[str], project: Path) -> None:
+    catalog = read_catalog(project)
+    lines, words = catalog.source("lines"), catalog.source("words")
+    history = History(project / "state", lines)
+    history.settings = history.settings.model_copy(update={"project": project})
+    assert list(import_days(history.settings, catalog, words, lines)) == []
+    list(import_files(history.settings, lines, [project / "lines.log"]))
+    history.seal(spark, day=DAY)
+    (done,) = import_days(history.settings, catalog, words, lines)
+    assert (done.entry.events, done.reasons, done.known) == (14, {}, False)
+    (again,) = import_days(history.settings, catalog, words, lines)
+    assert (again.entry, again.known) == (done.entry, True)
+    made = History(project / "state", words)
+    made.settings = history.settings
+    (of_file,) = import_files(made.settings, words, [project / "lines.log"], records=lines)
+    assert not isinstance(of_file, ConfigError)
+    assert of_file.entry.events == 14
+    version = made.seal(spark, day=DAY).version
+    assert (version.facts.rows, version.facts.duplicates) == (14, 14), "both ways give the same identities"
 
 
 def test_of_which_source_a_file_is_must_be_said_where_flows_begin_with_several(project: Path) -> None:

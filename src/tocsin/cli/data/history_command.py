@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tocsin.history.day_versions import DayVersion
     from tocsin.history.spark.import_files import Imported
     from tocsin.model.source import Source
+    from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
 app = typer.Typer(help="Keep days of events beyond Kafka: land, seal, inspect, roll back.", no_args_is_help=True)
@@ -39,7 +40,8 @@ _To = Annotated[
     str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
 ]
 _Files = Annotated[
-    list[Path], typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files.")
+    list[Path] | None,
+    typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files."),
 ]
 _Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
 _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums; reads all files.")]
@@ -149,33 +151,58 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 
 
 @app.command("import")
-def import_(source: _Source, files: _Files, form: _Form = None, records: options.Records = "") -> None:
+def import_(source: _Source, files: _Files = None, form: _Form = None, records: options.Records = "") -> None:
     """Import past events of a source from files: lines as sent, CSV or Parquet; lines and CSV may be gzipped.
 
     The rules of ingest apply. If flows make the events of the source, the files hold records of the source with which
-    they begin. Importing a file again changes nothing. All files share a Spark session; an unreadable
-    file does not stop the others. Exit code 1 when a file or a row cannot be used.
+    they begin; without files, the flows are computed over its sealed days. Importing a file again changes nothing. All
+    files share a Spark session; an unreadable file does not stop the others. Exit code 1 when a file or a row cannot be
+    used.
     """
     from tocsin.history.places import writing_history
-    from tocsin.history.spark.import_files import import_files
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
     declared, origin = catalog.source(source), catalog.origin(source, records)
-    paths, is_bad, has_landed = list(list_files(files)), False, False
+    if not files and not declared.is_derived:
+        raise typer.BadParameter("name the files to import", param_hint="FILE")
+    is_bad, has_landed = False, False
     with writing_history(settings):
-        for path, done in zip(paths, import_files(settings, declared, paths, form, origin), strict=True):
+        for name, done in _imported(settings, catalog, (declared, origin), files, form):
             if isinstance(done, ConfigError):
                 note(str(done), style="red")
-            is_bad |= isinstance(done, ConfigError) or _tell(declared, path, done) > 0
+            is_bad |= isinstance(done, ConfigError) or _tell(declared, name, done) > 0
             has_landed |= not isinstance(done, ConfigError)
     if has_landed:
         line(f"tocsin history seal --source {source} publishes the days")
+    elif not files:
+        line(f"no day of {origin.name} is published; tocsin history import --source {origin.name} FILE brings some in")
     if is_bad:
         raise typer.Exit(1)
 
 
-def _tell(source: Source, path: Path, done: Imported) -> int:
+def _imported(
+    settings: Settings,
+    catalog: Catalog,
+    sources: tuple[Source, Source],
+    files: list[Path] | None,
+    form: FileForm | None,
+) -> Iterator[tuple[str, Imported | ConfigError]]:
+    """Import `files`, or without any the days of history that flows go through; yields what each is called."""
+    declared, origin = sources
+    if files:
+        from tocsin.history.spark.import_files import import_files
+
+        paths = list(list_files(files))
+        yield from zip(map(str, paths), import_files(settings, declared, paths, form, origin), strict=True)
+        return
+    from tocsin.history.spark.import_days import import_days
+
+    for done in import_days(settings, catalog, declared, origin):
+        yield done.entry.imported.name if done.entry.imported else "", done
+
+
+def _tell(source: Source, path: str, done: Imported) -> int:
     """Say what came of a file; returns how many rows of it were refused now."""
     from tocsin.history.seal_planning import oldest_kept
 

@@ -136,13 +136,20 @@ class _Import:
                 finally:
                     staged.unlink(missing_ok=True)
                 origin = as_read(self.origin, form, path)
-                work = _Work(self.settings, spark, places, source, origin, self.rules, run, folder)
+                work = ImportWork(self.settings, spark, places, source, origin, self.rules, run, folder)
                 return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
 
 
 @dataclass(frozen=True)
-class _Work:
-    """One file under way, whose rows are in `folder`."""
+class ImportWork:
+    """One file, or one day of history that goes through flows, under way; `folder` holds what is made of it.
+
+    Attributes:
+        source: whose events are landed.
+        origin: whose records, or events, they are made of.
+        rules: of rows of `origin`.
+        run: of landing.
+    """
 
     settings: Settings
     spark: SparkSession
@@ -154,15 +161,17 @@ class _Work:
     folder: StoredPath
 
     def land(self, file: ImportedFile) -> Imported:
+        """Parse the rows of `file` that lie in `folder`, and land the good ones."""
         began = datetime.now(UTC)
         read = parsed_rows(self.spark, self.folder / _STAGED, (file.sha256, began), self.origin, self.rules)
         read = read.persist(StorageLevel.DISK_ONLY)
         try:
-            return self._land(read, file, began)
+            return self.land_rows(read, file, began)
         finally:
             read.unpersist()
 
-    def _land(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
+    def land_rows(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
+        """Land the good ones of parsed rows, as of `parsed_rows`."""
         bad, events = read.where("reasons != ''"), good_events(read, self.origin)
         flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
         events = flows.made_of(events, self.origin, self.source)
