@@ -23,6 +23,7 @@ BODY_SECONDS = 10.0
 """In which a request must have arrived."""
 
 _RECORD_BYTES = 400  # of a record in this process and in Kafka's client, beside its value
+_READ_AT_ONCE_BYTES = 1_048_576
 _RETRY_AFTER = b"2"
 _PROTOBUF, _JSON = b"application/x-protobuf", b"application/json"
 _FRAMES = (b"application/logplex-1", b"application/syslog", b"text/plain", b"")
@@ -90,7 +91,9 @@ class Endpoint:
         self, scope: Message, headers: dict[bytes, bytes], receive: Receive, held: list[int]
     ) -> tuple[int, bytes]:
         read = self._route(scope, headers)
-        batch = read(await self._body(headers, receive, held))
+        body = await self._body(headers, receive, held)
+        # A large export in JSON takes seconds to read, in which others are answered.
+        batch = read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(read, body)
         self._hold(_RECORD_BYTES * len(batch.records), held)
         await self._store(batch)
         self.counts.update(lines=len(batch.records), left_out=batch.left_out, lost=batch.lost)
@@ -99,9 +102,10 @@ class Endpoint:
 
     def _route(self, scope: Message, headers: dict[bytes, bytes]) -> Callable[[bytes], Batch]:
         """Find out for which source a request is, and what reads its body."""
-        _, kind, *rest = scope["path"].split("/")
-        name = "/".join(rest)
-        if (kind, bool(rest)) not in (("logs", False), ("events", True)) and scope["path"] != "/v1/logs":
+        path: str = scope["path"]
+        kind, slash, name = path.removeprefix("/").partition("/")
+        is_known = path == "/v1/logs" or (kind, slash) in (("logs", ""), ("events", "/"))
+        if not (path.startswith("/") and is_known):  # a target need not be a path: `OPTIONS *`
             raise BadRequest(404, "there are POST /logs, /events/<source> and /v1/logs")
         if scope["method"] != "POST":
             raise BadRequest(405, "only POST")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,14 +18,17 @@ from tocsin.model.durations import EPOCH
 from tocsin.model.source import Format, Source
 
 _NAMES = ("host_name", "service_name", "service_instance_id")
+_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+"""Names of the ranges of severity numbers: 1 to 4, 5 to 8, and so on."""
 
 
 def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
     """Yield the log records of a request as records of `source`.
 
-    A source that takes JSON gets one object: the attributes of resource and record, the fields of a structured body,
-    and `time`, `severity` and `body`; dots in names become underscores. Others get the text of the body, logfmt and
-    patterns with the header of a syslog line before it.
+    A source that takes JSON gets one object: the attributes of resource, scope and record, the fields of a structured
+    body, and what the record says itself: `time`, `severity`, `severity_number`, `trace_id`, `span_id`, `event_name`,
+    `scope_name`, `scope_version` and `body`. What a record does not say stays as the body has it. Dots in names become
+    underscores. Others get the text of the body, logfmt and patterns with the header of a syslog line before it.
 
     Raises:
         BadRequest: the body is no such request.
@@ -40,8 +44,11 @@ def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
     for of_resource in request.resource_logs:
         shared = _fields(of_resource.resource.attributes)
         for of_scope in of_resource.scope_logs:
+            scope = of_scope.scope
+            of_records = shared | _fields(scope.attributes)
+            of_records |= _said(scope_name=scope.name, scope_version=scope.version)
             for record in of_scope.log_records:
-                yield _record(record, shared, source)
+                yield _record(record, of_records, source)
 
 
 def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
@@ -49,13 +56,37 @@ def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
     text = body if isinstance(body, str) else json.dumps(body)
     if Format.JSON in source.formats:
         fields = shared | _fields(record.attributes) | (body if isinstance(body, dict) else {})
-        fields |= {"time": time, "severity": record.severity_text, "body": body}
-        return json.dumps(fields).encode()
+        fields |= _said(
+            time=time,
+            severity=record.severity_text or _severity(record.severity_number),
+            severity_number=record.severity_number,
+            trace_id=_id(record.trace_id),
+            span_id=_id(record.span_id),
+            event_name=record.event_name,
+        )
+        return json.dumps(fields | {"body": body}).encode()
     line = text.encode("utf-8", "replace")
     if Format.KEY_VALUE in source.formats or syslog_header(line):
         return line
     names = (str(shared.get(name, "")).replace(" ", "_") or "-" for name in _NAMES)
     return f"<14>1 {time or '-'} {' '.join(names)} - - ".encode("utf-8", "replace") + line
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    """Leave out what protobuf has no value for: zero or empty."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _severity(number: int) -> str:
+    return _SEVERITIES[(number - 1) // 4] if 1 <= number <= 4 * len(_SEVERITIES) else ""
+
+
+def _id(value: bytes) -> str:
+    """Write the id of a trace (16 bytes) or a span (8) in hex digits.
+
+    OTLP's JSON writes ids in hex digits, which the parser has taken for base64.
+    """
+    return value.hex() if len(value) in (16, 8) else base64.b64encode(value).decode().lower()
 
 
 def _fields(pairs: Any) -> dict[str, Any]:

@@ -206,14 +206,14 @@ class DrainSettings(ListenSettings):
     Attributes:
         credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
             What is not absolute begins in the project.
-        max_body_bytes: of one request, packed or unpacked.
+        max_body_bytes: of one request, packed or unpacked. A batch of the OpenTelemetry collector has 8,192 records.
         max_held_bytes: of all requests that wait for Kafka, together.
         only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
     """
 
     credentials_file: Path | None = None
     port: int = Field(default=8430, ge=1, le=65535)
-    max_body_bytes: int = Field(default=1_048_576, ge=1024, le=8_388_608)
+    max_body_bytes: int = Field(default=20_971_520, ge=1024, le=20_971_520)
     max_held_bytes: int = Field(default=67_108_864, ge=33_554_432)
     only: dict[str, str] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from typing import Any
 
 import pytest
@@ -108,11 +109,15 @@ def test_lines_are_stored_for_the_source_of_the_path() -> None:
         ("/logs/router", {}, 404, "POST /logs"),
         ("/", {}, 404, "POST /logs"),
         ("/logs", {"method": "GET"}, 405, "only POST"),
+        ("*", {"method": "OPTIONS", "user": None}, 404, "POST /logs"),
+        ("logs", {"method": "CONNECT", "user": None}, 404, "POST /logs"),
+        ("", {"user": None}, 404, "POST /logs"),
+        ("//logs", {"user": None}, 404, "POST /logs"),
         ("/logs", {"content_type": "application/json"}, 415, "logplex"),
         ("/logs", {"content_encoding": "br"}, 415, "gzip"),
         ("/logs", {"content_encoding": "gzip"}, 400, "no gzip"),
         ("/logs", {"logplex_msg_count": "2"}, 400, "there are 1 frames"),
-        ("/logs", {"content_length": "1048577"}, 413, "1,048,576"),
+        ("/logs", {"content_length": "20971521"}, 413, "20,971,520"),
         ("/v1/logs", {"content_type": "text/plain"}, 415, "OTLP"),
         ("/v1/logs", {"content_type": "application/json"}, 400, "no logs in OTLP"),
         ("/events/torn", {"user": "torn:p"}, 503, "cannot be read now"),
@@ -137,6 +142,18 @@ def test_a_long_body_is_refused_packed_or_not() -> None:
         400,
     ]
     assert drain.ask("/logs", gzip.compress(FRAME)[:-3], content_encoding="gzip")[0] == 400
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_a_default_batch_of_the_opentelemetry_collector_is_taken(encoding: str) -> None:
+    record = {"timeUnixNano": "1767268799123456789", "body": {"stringValue": "x" * 1000}}
+    batch = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record] * 8192}]}]}
+    body = json.dumps(batch).encode()
+    drain = Drain()
+    sent = gzip.compress(body, 1) if encoding == "gzip" else body
+    asked = {"content_type": "application/json", "content_encoding": encoding, "user": "logins:p"}
+    assert drain.ask("/v1/logs", sent, **asked)[0] == 200
+    assert len(drain.stored[0].records) == 8192
 
 
 def test_what_another_attempt_may_cure_is_put_off() -> None:
