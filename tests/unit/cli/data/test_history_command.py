@@ -88,6 +88,12 @@ def test_a_folder_stands_for_its_files_in_the_order_of_their_names(
     assert str(done.exception) == f"{tmp_path / 'empty'}: holds no file"
 
 
+def test_a_source_with_records_of_its_own_is_imported_from_files(settings: Settings) -> None:
+    done = run("import", "--source", "logins")
+    assert done.exit_code == 2
+    assert "name the files to import" in done.output
+
+
 def test_a_file_that_cannot_be_read_is_told_and_the_others_come_in(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
