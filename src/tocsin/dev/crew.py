@@ -16,7 +16,9 @@ from tocsin.model.names import detector_job
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.health import JobFacts, health
+from tocsin.supervision.incidents.conditions import CALM_SECONDS
 from tocsin.supervision.incidents.mail_outbox import send_waiting
+from tocsin.supervision.incidents.watch import mail_no_room
 from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import Desired
@@ -54,6 +56,8 @@ class Crew:
         self._desired: dict[str, Desired] = {}
         self._lines: list[Part] = []
         self._waits_since: dict[str, float] = {}
+        self._unwritable: OSError | None = None
+        self._calm_at = float("-inf")
         self._settled_at: float | None = None
 
     def tick(self, *, start: bool) -> bool:
@@ -63,7 +67,7 @@ class Crew:
             start: False as long as nothing should be started, since what jobs need is not there yet.
 
         Raises:
-            OSError: the state folder cannot be written.
+            OSError: the state folder cannot be written; see `report_unwritable`.
         """
         catalog = self._jobs.catalog.read()
         declared = desired_jobs(catalog, self._settings)
@@ -78,9 +82,9 @@ class Crew:
             if time.monotonic() - self._watched_at >= _WATCH_SECONDS:
                 self._watched_at = time.monotonic()
                 self._jobs.watch()
-            if self._sender.ident is None:
-                self._sender.start()
+            self._start_sender()
         broken = {place.replace("/", " "): str(error) for place, error in catalog.broken.items()}
+        self._unwritable = None
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
         snapshot = look(self._settings, catalog, self._processes())
         self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
@@ -100,6 +104,11 @@ class Crew:
         waiting = in_shadow - {process.labels.job for process in processes}
         return {job: wanted for job, wanted in self._desired.items() if job not in waiting}
 
+    def report_unwritable(self, error: OSError) -> None:
+        """Let operators know by mail that the state folder cannot be written, until a `tick` finds that it can."""
+        self._unwritable = error
+        self._start_sender()
+
     def lines(self) -> list[Part]:
         """Describe each job in a line."""
         return self._lines
@@ -110,15 +119,26 @@ class Crew:
         if self._settings.runner.kind == "local":
             self._jobs.supervisor.stop(_STOP_SECONDS)
 
+    def _start_sender(self) -> None:
+        if self._supervises and self._sender.ident is None:
+            self._sender.start()
+
     def _send(self) -> None:
         """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""
         pause = _WATCH_SECONDS
         while not self._ended.wait(pause):
             try:
+                self._tell_no_room()
                 done = send_waiting(self._settings)
                 pause = _WATCH_SECONDS if done else _AWAY_SECONDS
             except Exception as error:  # whatever it is, the next mails must leave
                 log.exception("mails not sent", error=str(error))
+
+    def _tell_no_room(self) -> None:
+        """Mail that the state folder cannot be written, once until an hour has passed without that."""
+        error, now = self._unwritable, time.monotonic()
+        if error is not None and (now < self._calm_at or mail_no_room(error, self._settings)):
+            self._calm_at = now + CALM_SECONDS
 
     def _line(self, job: str, facts: JobFacts) -> Part:
         found, beat = health(facts), facts.own_beat

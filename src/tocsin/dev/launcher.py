@@ -154,6 +154,12 @@ def hold_state(state: Path) -> Iterator[None]:
         yield
 
 
+def unwritable(error: OSError) -> Part:
+    """Log that the state folder cannot be written, and describe it in a line."""
+    log.error("state folder not writable", error=str(error))
+    return Part("state folder", False, f"cannot be written: {error}", failing=True)
+
+
 class _Launcher:
     """One run of a stack."""
 
@@ -210,8 +216,8 @@ class _Launcher:
             settled = self._crew.tick(start=serving)
             rotate(self._settings.log(LOG))
         except OSError as error:
-            log.error("state folder not writable", error=str(error))
-            self._progress.show([Part("state folder", False, f"cannot be written: {error}", failing=True)])
+            self._crew.report_unwritable(error)
+            self._progress.show([unwritable(error)])
             return False
         self._progress.show([*self._servers.lines(), *self._crew.lines()])
         return serving and settled

@@ -7,6 +7,7 @@ action, whatever the file in `detectors/` or `flows/` holds by then. The next ch
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,8 +96,7 @@ def keep_version(settings: Settings, job: str, version: str, text: bytes, finger
     known[version] = Version(version=version, fingerprint=fingerprint, first_at=first, last_at=now)
     recent = sorted(known.values(), key=lambda one: one.last_at)[-KEPT:]
     for gone in known.keys() - {one.version for one in recent}:
-        kept_file(settings, job, gone).unlink(missing_ok=True)
-        kept_file(settings, job, gone).parent.rmdir()
+        shutil.rmtree(kept_file(settings, job, gone).parent, ignore_errors=True)
     write_whole(kept_file(settings, job, version), text)
     recent.sort(key=lambda one: one.first_at)
     state_file.write(_folder(settings, job) / "versions.json", list[Version], recent)

@@ -6,14 +6,18 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed
 from tests.rig.waiting import await_that, patient
+from tocsin.alerts.notify.channel import Message
+from tocsin.dev.unattended import history_rounds
 from tocsin.dev.unattended.history_rounds import HistoryRounds, last_night, next_round
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
+from tocsin.supervision.incidents.mail_outbox import Outbox
 
 LAND, SEAL = "history land --source logins", "history seal --source logins"
 BACKFILL = "backfill --yes --detector failed_logins"
@@ -78,3 +82,28 @@ def test_stopping_ends_the_step_that_runs_and_begins_no_other(rounds: HistoryRou
     assert time.monotonic() - at_first < patient(9)
     await_that(lambda: all(thread.name != "history" for thread in threading.enumerate()), 10)
     assert began.read_text() == "x"
+
+
+def test_a_step_that_hangs_is_ended_with_all_below_it_and_mailed_and_the_next_one_begins(
+    rounds: HistoryRounds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ignores SIGTERM, and so does its child."""
+    monkeypatch.setattr(history_rounds, "_LONGEST_SECONDS", 2.0)
+    monkeypatch.setattr(history_rounds, "_STOP_SECONDS", 0.2)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    script = (
+        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {deaf!r}]); "
+        f"open({str(tmp_path / 'below')!r}, 'a').write(f'{{child.pid}} {{sys.argv[1]}}\\n'); {deaf}"
+    )
+    hung = HistoryRounds(rounds._settings, [sys.executable, "-c", script])
+    hung._step("history", "land", "--source", "logins")
+    hung._step("backfill", "--yes")
+    began = [line.split() for line in (tmp_path / "below").read_text().splitlines()]
+    assert [word for _, word in began] == ["history", "backfill"]
+    await_that(lambda: not any(psutil.pid_exists(int(pid)) for pid, _ in began))
+    subjects = [mail.subject for name in Outbox(rounds._settings.state).waiting() if (mail := read_mail(rounds, name))]
+    assert set(subjects) == {"[tocsin] history: `history land` hung", "[tocsin] history: `backfill` hung"}
+
+
+def read_mail(rounds: HistoryRounds, name: str) -> Message | None:
+    return Outbox(rounds._settings.state).read(name)

@@ -18,6 +18,7 @@ from tocsin.runtime.code_versions import (
     FollowedCatalog,
     catalog_in_force,
     keep_version,
+    kept_file,
     kept_versions,
     read_pins,
     roll_back,
@@ -146,6 +147,16 @@ def test_only_the_last_few_are_kept_and_their_files_with_them(one: Installation)
     assert [v.version for v in kept_versions(one.settings, JOB)] == seen[-KEPT:]
     files = one.settings.checkpoint(JOB).glob(f"versions/*/{NAME}.py")
     assert {file.parent.name for file in files} == set(seen[-KEPT:])
+
+
+def test_what_a_killed_start_has_left_beside_a_kept_file_is_removed_with_it(one: Installation) -> None:
+    first = one.run()
+    draft = kept_file(one.settings, JOB, first).with_name(".failed_logins.py.0123abcd")
+    draft.write_text("def detect(")
+    for email in range(51, 51 + KEPT):
+        one.edit(email)
+        one.run()
+    assert not draft.parent.exists()
 
 
 def test_a_process_that_starts_again_keeps_the_file_that_it_runs(one: Installation) -> None:

@@ -22,6 +22,7 @@ from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message, Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notification_outbox import Claimed
+from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
@@ -228,10 +229,10 @@ class NotifierJob:
         self._settings.smtp.password()
         # Drawing loads a large library: do it before the first urgent mail waits for it.
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
-        notifier = Notifier(self._settings, self._database, self._reports)
-        pause = POLL_SECONDS
-        begun = False
+        notifier, supervisor = Notifier(self._settings, self._database, self._reports), SupervisorWatch(self._settings)
+        pause, begun = POLL_SECONDS, False
         while not self._stop.is_set():
+            supervisor.look()
             try:
                 if not begun:
                     self._database.migrate()

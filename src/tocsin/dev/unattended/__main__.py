@@ -12,7 +12,7 @@ import threading
 from tocsin.dev import state_folder
 from tocsin.dev.crew import Crew
 from tocsin.dev.declared_topics import DeclaredTopics
-from tocsin.dev.launcher import LOG, hold_state, sweep
+from tocsin.dev.launcher import LOG, hold_state, sweep, unwritable
 from tocsin.dev.servers.server_set import TOPICS
 from tocsin.dev.startup_progress import Part, progress
 from tocsin.dev.unattended.history_rounds import HistoryRounds
@@ -53,10 +53,15 @@ def _keep(settings: Settings, crew: Crew, rounds: HistoryRounds, stop: threading
     topics, catalog, shown = DeclaredTopics(settings), FollowedCatalog(settings), progress()
     begun = False
     while not stop.wait(_TICK_SECONDS):
-        lacks = topics.missing(catalog.read())
-        begun = begun or lacks is None or topics.is_refused  # each job says itself which topic it lacks
-        settled = crew.tick(start=begun)
-        rotate(settings.log(LOG))
+        try:
+            lacks = topics.missing(catalog.read())
+            begun = begun or lacks is None or topics.is_refused  # each job says itself which topic it lacks
+            settled = crew.tick(start=begun)
+            rotate(settings.log(LOG))
+        except OSError as error:  # a full disk passes; to end here would stop every job
+            crew.report_unwritable(error)
+            shown.show([unwritable(error)])
+            continue
         shown.show([Part(TOPICS, lacks is None, lacks or "ready", failing=lacks is not None), *crew.lines()])
         if settled:
             rounds.start()

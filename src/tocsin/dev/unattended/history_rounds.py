@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -9,19 +10,27 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
+import psutil
 import structlog
 
+from tocsin.alerts.notify.direct_mail import operators
+from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.history.day_status import list_days
+from tocsin.model.durations import span
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import child_process
 from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
+from tocsin.supervision.runners.log_rotation import rotate, tail
 
 LOG = "history"
 _MINUTE, _NIGHT = 10, 2
 _STOP_SECONDS = 10.0
+# A step that is not done by then hangs. What a long one had published stays, and the next round goes on from there.
+_LONGEST_SECONDS = 6 * 3600.0
+_LINES = 20
 _MEANT = (ExitCode.OK, ExitCode.WARNED)
 
 log = structlog.get_logger()
@@ -44,7 +53,7 @@ class HistoryRounds:
 
     Each round lands the new events of every source. If a day of it is due, or it is the first round since 02:10
     UTC, it also seals, makes the tables of this history anew, and backfills the detectors. Each step is the command of
-    that name, in a process of its own: one that fails, or is killed, harms neither the next one nor the jobs.
+    that name, in a process of its own: one that fails, hangs, or is killed, harms neither the next one nor the jobs.
     """
 
     def __init__(self, settings: Settings, command: Sequence[str] = (sys.executable, "-m", "tocsin.cli")) -> None:
@@ -119,5 +128,43 @@ class HistoryRounds:
                 return None
             words = [*child_process.prefix(), *command]
             self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        code = self._child.wait()
+        try:
+            code = self._child.wait(_LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._tell_hung(" ".join(command[len(self._command) :]))
+            code = _end(self._child)
         return None if self._ended.is_set() else code
+
+    def _tell_hung(self, words: str) -> None:
+        """Write a mail about a step that hangs."""
+        now, path = datetime.now(UTC), self._settings.log(LOG)
+        log.error("step of history hung", command=words, seconds=_LONGEST_SECONDS, log=str(path))
+        notice = Notice(
+            subject=f"[tocsin] history: `{words.split(' --', maxsplit=1)[0]}` hung",
+            paragraphs=(
+                f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.",
+                "Nothing is half done: the next round begins again with what is missing.",
+            ),
+            commands=["tocsin history list", f"tail -n 100 {path}"],
+            output=tail(path, _LINES),
+            output_of=f"The end of its log ({path})",
+        )
+        outbox = Outbox(self._settings.state)
+        for number, to in enumerate(operators(read_catalog(self._settings.project), self._settings)):
+            name = f"history-hung__{now:%Y%m%dT%H%M%S}-{number}"
+            outbox.put(name, addressed(notice, name, to, self._settings))
+
+
+def _end(child: subprocess.Popen[bytes]) -> int:
+    """End `child` and all below it: asked first, then by force; returns its exit code."""
+    below = psutil.Process(child.pid).children(recursive=True)
+    child.terminate()
+    try:
+        code = child.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        code = child.wait()
+    for process in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return code

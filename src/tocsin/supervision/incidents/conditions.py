@@ -97,6 +97,8 @@ class Incident:
 
         People get one mail about all jobs that have it.
         """
+        if self.condition is Condition.NO_ROOM:
+            return "room on the disk"
         return missing(self.reason) if self.condition is Condition.WAITING else ""
 
     @property

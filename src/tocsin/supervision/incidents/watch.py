@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import structlog
 
+from tocsin.alerts.notify.direct_mail import operators, send_now
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import DETECTOR, INDEXER, JobName
-from tocsin.project.catalog import Catalog
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
@@ -105,14 +106,32 @@ def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
         catalog: what is declared.
         settings: name the addresses for jobs that are nobody's; the owners of all sources when there are none.
     """
-    shared = ", ".join(
-        settings.alerts.urgent_recipients or sorted({source.owner for source in catalog.sources.values()})
-    )
+    shared = ", ".join(operators(catalog, settings))
     found: dict[str, str] = {}
     for kind in (kind for kind in KINDS.values() if kind.wanted(settings)):
         declared = {"": shared} if kind.declared is None else {n: s.owner for n, s in kind.declared(catalog).items()}
         found |= {kind.job(name): owner for name, owner in declared.items()}
     return found
+
+
+def mail_no_room(error: OSError, settings: Settings) -> bool:
+    """Mail operators that the state folder cannot be written, which keeps any other mail from being written.
+
+    Returns whether all have been reached; errors as of `send_now`.
+    """
+    paragraphs = (
+        f"The state folder {settings.state} cannot be written: {error.strerror or error}.",
+        "Jobs that run go on as long as they can; none is started or restarted, and no other mail about jobs leaves.",
+        f"{_ADVICE[Condition.NO_ROOM]} {_RETRIED} {_ONCE}",
+        f"Runbook: {RUNBOOKS}#no-room",
+    )
+    notice = Notice(
+        subject=f"[tocsin] state folder: {Condition.NO_ROOM}",
+        paragraphs=paragraphs,
+        commands=[f"df -h {settings.state}", "tocsin doctor"],
+    )
+    to = operators(read_catalog(settings.project), settings)
+    return send_now(notice, to, settings) >= set(to)
 
 
 def faults(catalog: Catalog) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""A supervisor that looks no more is mailed about by the notifier, once an absence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.mail_server import MailServer
+from tocsin.alerts.notify import supervisor_watch
+from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
+from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.project.settings import Settings
+from tocsin.runtime.heartbeat import note_look
+
+TO = ("ops@example.com", "night@example.com")
+
+
+class Watched:
+    """An installation whose supervisor looked last so long ago, watched by a new notifier each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = MailServer()
+        smtp, alerts = SmtpSettings(port=self.server.port), AlertSettings(urgent_recipients=TO)
+        self.settings = Settings(project=folder, state=folder / "state", smtp=smtp, alerts=alerts)
+
+    def looks(self, ago: float) -> None:
+        note_look(self.settings.state, "jobs")
+        beat = self.settings.state / "heartbeats" / "supervisor__jobs.json"
+        os.utime(beat, (beat.stat().st_mtime - ago,) * 2)
+
+    def told(self, watch: SupervisorWatch | None = None) -> list[str]:
+        before = len(self.server.mails)
+        (watch or SupervisorWatch(self.settings)).look()
+        return [str(mail["To"]) for mail in self.server.mails[before:]]
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(supervisor_watch, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor_watch, "_RETRY_SECONDS", 0.0)
+    made = Watched(tmp_path)
+    made.server.start()
+    yield made
+    made.server.stop()
+
+
+def test_five_minutes_without_a_look_are_one_mail_to_each(watched: Watched) -> None:
+    assert watched.told() == [], "where none ever looked nobody is missed"
+    watched.looks(ago=290)
+    assert watched.told() == []
+    watched.looks(ago=310)
+    assert sorted(watched.told()) == sorted(TO)
+    assert watched.server.mails[0]["Subject"] == "[tocsin] supervisor: does not look at the jobs"
+    assert watched.told() == [], "also by a notifier that was started since"
+    watched.looks(ago=4000)
+    assert watched.told() == [], "the mail is younger than the last look"
+
+
+def test_another_absence_is_told_after_an_hour(watched: Watched) -> None:
+    watched.looks(ago=310)
+    watched.told()
+    marker = watched.settings.state / "supervision" / "unsupervised.json"
+    marker.write_text(str(float(marker.read_text()) - 3700))
+    assert sorted(watched.told()) == sorted(TO)
+
+
+def test_while_the_server_is_away_it_is_tried_again_and_nobody_gets_it_twice(watched: Watched) -> None:
+    watched.looks(ago=310)
+    watch = SupervisorWatch(watched.settings)
+    first, second = sorted(TO)
+    watched.server.answer_recipient = lambda to: "250 OK" if to == first else "421 come back"
+    assert watched.told(watch) == [first]
+    watched.server.answer_recipient = lambda to: "250 OK"
+    assert watched.told(watch) == [second]
+    assert watched.told(watch) == []
