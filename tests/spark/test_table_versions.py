@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,8 +22,11 @@ from tests.spark.sealing import ROOT, login
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.backfill.backfill_status import BackfillState, list_days
 from tocsin.backfill.spark import backfill_run
+from tocsin.cases.spark.file_run import run_on_file
+from tocsin.cases.worker_link import FileRequest
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import query_faults, run_query
+from tocsin.model.errors import TocsinError
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs
@@ -126,6 +130,21 @@ def test_a_backfilled_day_joins_the_version_of_its_day(settings: Settings) -> No
     (standing,) = list_days(settings, ["grown"], DAYS[0], DAYS[0])
     assert standing.state is BackfillState.BLOCKED
     assert "comes before table 'before': none of the 2 days" in standing.why
+
+
+def test_a_run_on_a_file_leaves_out_the_days_before_the_table(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lines = [one for day in DAYS for one in _logins(day)]
+    (tmp_path / "file").write_text("".join(json.dumps(one, default=datetime.isoformat) + "\n" for one in lines))
+    request = FileRequest(project=settings.project, detector="grown", file=tmp_path / "file", is_events=True, most=9)
+    report = run_on_file(spark, settings, request, tmp_path, lambda _: None)
+    assert report.days_left_out.keys() == set(DAYS[:2])
+    assert "none of the 2 days of logins" in report.days_left_out[DAYS[0]]
+    assert {one.entity["user_id"]: (one.context or {})["before"] for one in report.findings} == made_of(DAYS[0])
+    (tmp_path / "file").write_text(json.dumps(lines[0], default=datetime.isoformat))
+    with pytest.raises(TocsinError, match=r"none of the 2 days of logins.*; seal these days first"):
+        run_on_file(spark, settings, request, tmp_path, lambda _: None)
 
 
 def test_a_version_that_is_late_holds_from_where_nobody_has_looked(settings: Settings) -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -100,6 +100,7 @@ class FileReport(BaseModel):
         rows: of the file: lines, rows of CSV or of Parquet.
         events: made of them.
         left_out: the others, the most frequent reason first; a row may have several reasons.
+        days_left_out: days whose events were left out, since a table that is joined has no rows for them, and why.
         first, last: the earliest and latest event time; None without events.
         total: findings in all.
         urgent: those of level urgent.
@@ -114,6 +115,7 @@ class FileReport(BaseModel):
     rows: int = 0
     events: int = 0
     left_out: list[LeftOutRows] = []
+    days_left_out: dict[date, str] = {}
     first: datetime | None = None
     last: datetime | None = None
     total: int = 0

@@ -113,6 +113,12 @@ _Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_e
 @app.callback()
 def _root(version: _Version = False) -> None:
     os.umask(private.UMASK)
+    import structlog
+
+    if not structlog.is_configured():
+        # Standard output is for what was asked: with --json, data alone. The stream is looked up at each line, as it is
+        # then: a test replaces it.
+        structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 def main() -> None:

@@ -2,7 +2,11 @@
 
 A figure is unusual when it is further from the median than 3.5 robust standard deviations (1.4826 times the median
 absolute deviation): the modified z-score of Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993). Eight
-values that happen to agree would make any difference unusual, so the band has a least width.
+values that happen to agree would make any difference unusual, so the band has a least width: a tenth, or three times
+the square root of a count, by which counts of independent things scatter.
+
+A column of which most values differ holds identifiers or random numbers: their number is that of the rows, and their
+median says nothing. Neither is watched.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from math import sqrt
 from statistics import median
 
 from tocsin.quality.day_profile import Profile
@@ -27,6 +32,10 @@ _ROBUST = 1.4826
 _LEAST_SHARE = 0.1
 _LEAST_RATIO = 0.02
 _HALF = 0.5
+_MOSTLY_DIFFERENT = 0.5
+_SCATTER = 3.0
+_COUNTS = ("rows", "distinct")
+_OF_VALUES = ("distinct", "median")
 
 _IN_QUARANTINE = "quarantine_ratio"
 _OF_DAY = ("rows", "duplicate_ratio", "late_ratio", _IN_QUARANTINE)
@@ -65,11 +74,16 @@ def usual_figures(before: Iterable[Profile]) -> dict[str, Usual]:
 
 
 def band(name: str, values: Sequence[float]) -> Usual:
-    """Compute what is usual of figure `name` with these values; a ratio's band is at least 0.02 wide to each side."""
+    """Compute what is usual of figure `name` with these values; a ratio's band is at least 0.02 wide to each side.
+
+    The band of a count is at least three times its square root wide.
+    """
     middle = median(values)
     spread = DEVIATIONS * _ROBUST * median(abs(value - middle) for value in values)
     is_ratio = name.endswith("ratio")
     room = max(spread, _LEAST_RATIO if is_ratio else abs(middle) * _LEAST_SHARE)
+    if name.rpartition(".")[2] in _COUNTS:
+        room = max(room, _SCATTER * sqrt(abs(middle)))
     low, high = middle - room, middle + room
     return Usual(middle, max(low, 0.0) if middle >= 0 else low, min(high, 1.0) if is_ratio else high)
 
@@ -80,7 +94,7 @@ def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Sev
     Drift warns. Only a volume below half of what is usual is worse: as bad as `half` says. Of a day on
     which nothing came in the share in quarantine is null, which is no drift.
     """
-    names = [name for name in profile.figures if name in usual and _watched(name)]
+    names = [name for name in profile.figures if name in usual and _watched(name, usual)]
     names = [name for name in names if name != _IN_QUARANTINE or profile.number(name) is not None]
     checks = [_check(profile, name, usual[name]) for name in names]
     if "rows" in usual:
@@ -88,9 +102,17 @@ def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Sev
     return checks
 
 
-def _watched(name: str) -> bool:
+def _watched(name: str, usual: dict[str, Usual]) -> bool:
     column, _, metric = name.rpartition(".")
-    return metric in (_OF_COLUMN if column else _OF_DAY)
+    if not column:
+        return metric in _OF_DAY
+    return metric in _OF_COLUMN and not (metric in _OF_VALUES and _is_random(column, usual))
+
+
+def _is_random(column: str, usual: dict[str, Usual]) -> bool:
+    """Return whether most values of `column` usually differ."""
+    distinct, rows = usual.get(f"{column}.distinct"), usual.get("rows")
+    return distinct is not None and rows is not None and distinct.middle > rows.middle * _MOSTLY_DIFFERENT
 
 
 def _check(profile: Profile, name: str, usual: Usual) -> Check:

@@ -1,14 +1,21 @@
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
+from typer import main
 
 from tocsin.cli import app
+from tocsin.cli.output import as_json
 from tocsin.model.errors import ConfigError, Fault, TransientError
+
+_COMMAND: Any = main.get_command(app.app)
 
 
 @pytest.fixture
@@ -26,6 +33,33 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], int]:
         return left.value.code
 
     return run
+
+
+def _verbs_with_json(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _verbs_with_json(inner, *words, name)
+    if any("--json" in one.opts for one in command.params):
+        yield words, command
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"), list(_verbs_with_json(_COMMAND)), ids=lambda one: "-".join(one) if isinstance(one, tuple) else ""
+)
+def test_standard_output_is_data_alone_whatever_is_logged(
+    words: tuple[str, ...], verb: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def log_and_write(**_: object) -> None:
+        structlog.get_logger().warning("table version made", rows=3)
+        as_json([])
+
+    structlog.reset_defaults()
+    monkeypatch.setattr(verb, "callback", log_and_write)
+    for parameter in verb.params:
+        monkeypatch.setattr(parameter, "required", False)
+    _COMMAND([*words, "--json"], standalone_mode=False)
+    out, err = capsys.readouterr()
+    assert json.loads(out) == []
+    assert "table version made" in err
 
 
 def test_what_must_be_fixed_is_told_at_once_and_leaves_with_2(

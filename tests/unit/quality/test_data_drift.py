@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from random import Random
+from statistics import median
 
 import pytest
 
@@ -79,6 +81,32 @@ def test_a_ratio_may_move_by_two_in_a_hundred() -> None:
     assert failed(profile(page__null_ratio=0.271), past) == {"usual page.null_ratio": Severity.WARNING}
     assert band("x_ratio", [0.0] * 8).low == 0.0
     assert band("x_ratio", [1.0] * 8).high == 1.0
+
+
+def test_identifiers_and_random_columns_and_small_counts_do_not_warn() -> None:
+    dice, warned = Random(7), set[str]()
+
+    def day_of(day: date) -> Profile:
+        rows = dice.randint(85, 115)
+        ports = [dice.randint(1024, 65_535) for _ in range(rows)]
+        figures = {"port.distinct": float(len(set(ports))), "port.median": float(median(ports))}
+        users = len({dice.randrange(12) for _ in range(20)})
+        return profile(day, rows, **{"session.distinct": float(rows), "user.distinct": float(users)}, **figures)
+
+    for number in range(28):
+        day = DAY + timedelta(days=number)
+        warned |= failed(day_of(day), [day_of(one) for one in weekdays_before(day)]).keys()
+    assert warned == set()
+
+
+def test_a_sender_that_is_gone_is_still_seen_in_its_values() -> None:
+    past = before(*[2400] * 8, host__distinct=40.0, size__median=500.0, size__distinct=300.0)
+    assert failed(profile(host__distinct=20, size__median=500, size__distinct=300), past).keys() == {
+        "usual host.distinct"
+    }
+    assert failed(profile(host__distinct=40, size__median=900, size__distinct=300), past).keys() == {
+        "usual size.median"
+    }
 
 
 def test_a_figure_that_has_vanished_is_drift() -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tocsin.backfill.backfill_status import without_table
 from tocsin.cases.worker_link import LONGEST_ANSWER, FileReport, FileRequest, LeftOutRows
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.land.past_rows import form_of, stage
+from tocsin.history.places import begin as day_begin
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
 from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, step_of
-from tocsin.model.errors import ConfigError
+from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.model.finding import Finding
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
@@ -163,6 +165,23 @@ def _end_of_silence(file: Path, spec: DetectorSpec, covered: tuple[datetime, dat
     return closed_before(spec, after) - MICROSECOND
 
 
+def _without_tables(settings: Settings, spec: DetectorSpec, days: Sequence[date]) -> dict[date, str]:
+    """Find the days for which a table that `spec` joins can have no rows, and why.
+
+    What looks back takes their events without a row, as its stream did.
+
+    Raises:
+        TocsinError: so it is with all of `days`.
+    """
+    if spec.looks_back:
+        return {}
+    no_table = without_table(settings, read_catalog(settings.project))
+    lost = {day: why for day in days for why in filter(None, (no_table(name, day) for name in spec.tables))}
+    if len(lost) == len(days):
+        raise TocsinError(f"{days[0]} {lost[days[0]]}; seal these days first: tocsin history seal")
+    return lost
+
+
 def _find(
     events: DataFrame,
     settings: Settings,
@@ -177,6 +196,11 @@ def _find(
     # What is missing can be told only of windows that the file covers.
     end = after if spec.expect is None or spec.window is None else _end_of_silence(request.file, spec, (first, after))
     days = [first.date() + timedelta(days=n) for n in range((report.last.date() - first.date()).days + 1)]
+    report.days_left_out = _without_tables(settings, spec, days)
+    days = [day for day in days if day not in report.days_left_out]
+    if report.days_left_out:
+        events = events.where(F.to_date("event_time").isin(days))
+        first = max(first, day_begin(days[0]))
     watched = Observation()
     reader = EventReader(
         lambda *_: events, is_exact=True, tables=lambda spark: tables_of_days(spark, settings, spec, days)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
+from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import as_json, counted, line, note, number, table, utc
 
@@ -92,6 +93,8 @@ def _show(report: FileReport) -> None:
     for one in report.left_out:
         more = ", ..." if one.count > len(one.rows) else ""
         line(f"  left out, {one.reason}: {counted(one.count, 'row')} ({', '.join(map(str, one.rows))}{more})", "yellow")
+    for sentence in together(("  left out", day, why) for day, why in report.days_left_out.items()):
+        line(sentence, style="yellow")
     if report.failed_in_step:
         line(f"  step failed on {counted(report.failed_in_step, 'event')}; tocsin test names the line", style="red")
     columns = ("WINDOW", "ENTITY", "LEVEL", "SCORE", "LIMIT", "CONTEXT")
