@@ -228,7 +228,6 @@ def test_the_gate_judges_days_beside_those_before(spark: SparkSession, tmp_path:
     assert _failed(judged(rows=2_500)) == {
         "not_ten_times": "critical",
         "usual rows": "warning",
-        "usual visitor.distinct": "warning",
     }
     assert _failed(judged(rows=100)).items() >= {"half of the usual rows": "critical"}.items()
     assert _failed(judged(rows=0)).items() >= {"some": "critical", "half of the usual rows": "critical"}.items()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -31,9 +33,53 @@ from tocsin.storage.s3a import prepare_s3a
 _OF_SUBMISSION = ("spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions")
 
 
+@dataclass
+class _Shared:
+    """The session of the first batch of a block of `shared_session`, as soon as there is one."""
+
+    stack: ExitStack
+    job: str = ""
+    spark: SparkSession | None = None
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("shared session", default=None)
+
+
+@contextmanager
+def shared_session() -> Iterator[None]:
+    """Let all batches of the block run one after another in the session that the first of them starts."""
+    with ExitStack() as stack:
+        before = _SHARED.set(_Shared(stack))
+        try:
+            yield
+        finally:
+            _SHARED.reset(before)
+
+
 @contextmanager
 def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     """Run the block with a session of `job`, in a clean scratch folder. Only for the holder of the job's lock.
+
+    In `shared_session` it is the session of an earlier batch if there was one, and goes on behind the block.
+
+    Raises:
+        ConfigError, TransientError: as for `_running`.
+    """
+    shared = _SHARED.get()
+    if shared is None:
+        with _running(settings, job) as spark:
+            yield spark
+    else:
+        if shared.spark is None:
+            shared.job, shared.spark = job, shared.stack.enter_context(_running(settings, job))
+        elif job != shared.job:
+            clean_scratch(settings, job)
+        yield shared.spark
+
+
+@contextmanager
+def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
+    """Run the block with a session of its own.
 
     It runs on `spark.master`. If that is `local`: on two threads, or on what spark-submit was given.
 

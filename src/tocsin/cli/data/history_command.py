@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
+from tocsin.cli.data.import_command import import_, seal_and_tell
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.history.land.past_rows import FileForm, list_files
-from tocsin.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from tocsin.history.day_status import DayStanding
     from tocsin.history.day_versions import DayVersion
-    from tocsin.history.spark.import_files import Imported
     from tocsin.model.source import Source
-    from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
 app = typer.Typer(help="Keep days of events beyond Kafka: land, seal, inspect, roll back.", no_args_is_help=True)
@@ -39,11 +35,6 @@ _Anew = Annotated[bool, typer.Option("--anew", help="Start at the beginning of t
 _To = Annotated[
     str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
 ]
-_Files = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files."),
-]
-_Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
 _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums; reads all files.")]
 
 
@@ -71,26 +62,12 @@ def seal(source: _Source, days: _Days = None) -> None:
 
     Exit code 1 when a day is not published.
     """
-    from tocsin.backfill.backfill_retention import tidy_after_sealing
-    from tocsin.history.places import writing_history
-    from tocsin.history.sealing import seal as seal_days
-
     settings, declared = _project(source)
-    with writing_history(settings):
-        outcome = seal_days(settings, declared, [day.date() for day in days or ()])
-        if not outcome.disk:
-            tidy_after_sealing(settings, declared)
-    for one in outcome.sealed:
-        part = "" if one.version.whole else " up to now; backfills wait until it is over and sealed again"
-        line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
-    for day, why in outcome.failed.items():
-        note(why if why.startswith(source) else f"{source} {day}: {why}", style="red")
-    for day, why in outcome.waiting.items():
-        line(f"{day} {why}")
-    if not outcome.sealed and not outcome.failed:
-        line("nothing to seal")
-    if outcome.failed or any(not one.verdict.publishable for one in outcome.sealed):
+    if not seal_and_tell(settings, declared, [day.date() for day in days or ()]):
         raise typer.Exit(1)
+
+
+app.command("import")(import_)
 
 
 @app.command("list")
@@ -148,85 +125,6 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
     line(f"{counted(len(found), 'fault')} in the history of {counted(len(declared), 'source')}")
     if found:
         raise typer.Exit(1)
-
-
-@app.command("import")
-def import_(source: _Source, files: _Files = None, form: _Form = None, records: options.Records = "") -> None:
-    """Import past events of a source from files: lines as sent, CSV or Parquet; lines and CSV may be gzipped.
-
-    The rules of ingest apply. If flows make the events of the source, the files hold records of the source with which
-    they begin; without files, the flows are computed over its sealed days. Importing a file again changes nothing. All
-    files share a Spark session; an unreadable file does not stop the others. Exit code 1 when a file or a row cannot be
-    used.
-    """
-    from tocsin.history.places import writing_history
-    from tocsin.project.catalog import load_project
-
-    settings, catalog = load_project()
-    declared, origin = catalog.source(source), catalog.origin(source, records)
-    if not files and not declared.is_derived:
-        raise typer.BadParameter("name the files to import", param_hint="FILE")
-    is_bad, has_landed = False, False
-    with writing_history(settings):
-        for name, done in _imported(settings, catalog, (declared, origin), files, form):
-            if isinstance(done, ConfigError):
-                note(str(done), style="red")
-            is_bad |= isinstance(done, ConfigError) or _tell(declared, name, done) > 0
-            has_landed |= not isinstance(done, ConfigError)
-    if has_landed:
-        line(f"tocsin history seal --source {source} publishes the days")
-    elif not files:
-        line(f"no day of {origin.name} is published; tocsin history import --source {origin.name} FILE brings some in")
-    if is_bad:
-        raise typer.Exit(1)
-
-
-def _imported(
-    settings: Settings,
-    catalog: Catalog,
-    sources: tuple[Source, Source],
-    files: list[Path] | None,
-    form: FileForm | None,
-) -> Iterator[tuple[str, Imported | ConfigError]]:
-    """Import `files`, or without any the days of history that flows go through; yields what each is called."""
-    declared, origin = sources
-    if files:
-        from tocsin.history.spark.import_files import import_files
-
-        paths = list(list_files(files))
-        yield from zip(map(str, paths), import_files(settings, declared, paths, form, origin), strict=True)
-        return
-    from tocsin.history.spark.import_days import import_days
-
-    for done in import_days(settings, catalog, declared, origin):
-        yield done.entry.imported.name if done.entry.imported else "", done
-
-
-def _tell(source: Source, path: str, done: Imported) -> int:
-    """Say what came of a file; returns how many rows of it were refused now."""
-    from tocsin.history.seal_planning import oldest_kept
-
-    file = done.entry.imported
-    if done.known or file is None:
-        line(f"{path}: was imported before, as run {done.entry.run}; nothing to do")
-        return 0
-    days = sorted({landed.day for landed in done.entry.files})
-    span = f" of {days[0]} to {days[-1]}" if days else ""
-    line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
-    kept = timedelta(days=source.history_days)
-    if old := [day for day in days if day < oldest_kept(done.entry.ended, kept).date()]:
-        what = f"older than history_days = {source.history_days} of sources/{source.name}.toml"
-        until = f"until {(done.entry.ended + kept).date()} at least, counted from the import"
-        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} {what}: kept {until}", style="yellow")
-    if source.is_derived:
-        line(f"{path}: flows made them of {counted(file.rows - file.refused, 'row')}")
-    elif ignored := file.rows - file.refused - done.entry.events:
-        line(f"{path}: {counted(ignored, 'row')} ignored, as `ignore` in the source's file says")
-    if done.refused is not None:
-        reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
-        what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
-        line(f"{path}: {what}; see {done.refused}", style="yellow")
-    return file.refused
 
 
 def _sources(only: str | None) -> tuple[Settings, list[Source]]:

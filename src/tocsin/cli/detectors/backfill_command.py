@@ -17,6 +17,7 @@ from tocsin.model.durations import days_text, span
 if TYPE_CHECKING:
     from tocsin.backfill.backfill_status import BackfillDay
     from tocsin.backfill.spark.backfill_run import BackfillOutcome
+    from tocsin.project.settings import Settings
 
 _DAY = ["%Y-%m-%d"]
 _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
@@ -57,12 +58,23 @@ def backfill(
         return
     if chosen and not yes:
         typer.confirm("Run it?", abort=True)
+    if not _run(settings, chosen) or ((first or last) and any(day.state is BackfillState.BLOCKED for day in days)):
+        raise typer.Exit(1)
+
+
+def run_due(settings: Settings, detectors: list[str]) -> bool:
+    """Run all days of `detectors` that need it, and tell the outcome; return whether each is published."""
+    from tocsin.backfill.backfill_status import BackfillState, list_days
+
+    days = list_days(settings, detectors) if detectors else []
+    return _run(settings, [day for day in days if day.state is BackfillState.DUE])
+
+
+def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
     from tocsin.backfill.spark.backfill_run import backfill_chosen
 
     outcomes = backfill_chosen(settings, [(day.detector, day.day) for day in chosen])
-    is_lost = any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
-    if is_lost or ((first or last) and any(day.state is BackfillState.BLOCKED for day in days)):
-        raise typer.Exit(1)
+    return not any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
 
 
 def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:

@@ -1,0 +1,152 @@
+"""`tocsin history import`: bring past events in, and seal and backfill their days if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli import options
+from tocsin.cli.detectors.backfill_command import run_due
+from tocsin.cli.output import counted, line, note
+from tocsin.history.land.past_rows import FileForm, list_files
+from tocsin.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tocsin.history.spark.import_files import Imported
+    from tocsin.model.source import Source
+    from tocsin.project.catalog import Catalog
+    from tocsin.project.settings import Settings
+
+_Source = Annotated[str, typer.Option("--source", help="Its name.")]
+_Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files."),
+]
+_Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
+_SealToo = Annotated[bool, typer.Option("--seal", help="Then seal and publish the days.")]
+_BackfillToo = Annotated[
+    bool, typer.Option("--backfill", help="Then seal, and run the detectors of the source over the days that need it.")
+]
+
+
+def import_(
+    source: _Source,
+    files: _Files = None,
+    form: _Form = None,
+    records: options.Records = "",
+    seal: _SealToo = False,
+    backfill: _BackfillToo = False,
+) -> None:
+    """Import past events of a source from files: lines as sent, CSV or Parquet; lines and CSV may be gzipped.
+
+    The rules of ingest apply. If flows make the events of the source, the files hold records of the source with which
+    they begin; without files, the flows are computed over its sealed days. Importing a file again changes nothing. All
+    files share a Spark session; an unreadable file does not stop the others. Exit code 1 when a file or a row cannot be
+    used, or a day is not published.
+    """
+    from tocsin.project.catalog import load_project
+    from tocsin.sparkjob.batch_session import shared_session
+
+    settings, catalog = load_project()
+    declared, origin = catalog.source(source), catalog.origin(source, records)
+    if not files and not declared.is_derived:
+        raise typer.BadParameter("name the files to import", param_hint="FILE")
+    with shared_session():
+        done = [
+            (not isinstance(one, ConfigError), _tell_import(declared, name, one))
+            for name, one in _imported(settings, catalog, (declared, origin), files, form)
+        ]
+        is_good, has_landed = all(is_whole for _, is_whole in done), any(landed for landed, _ in done)
+        if not done:
+            line(f"no day of {origin.name} is published; tocsin history import --source {origin.name} FILE brings some")
+        elif has_landed and not (seal or backfill):
+            line(f"tocsin history seal --source {source} publishes the days")
+        if has_landed and (seal or backfill):
+            is_good &= seal_and_tell(settings, declared)
+        if has_landed and backfill:
+            is_good &= run_due(settings, [spec.name for spec in catalog.detectors_of(source)])
+    if not is_good:
+        raise typer.Exit(1)
+
+
+def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = ()) -> bool:
+    """Seal `days`, or all that need it, and tell the outcome; return whether each is published."""
+    from tocsin.backfill.backfill_retention import tidy_after_sealing
+    from tocsin.history.places import writing_history
+    from tocsin.history.sealing import seal as seal_days
+
+    with writing_history(settings):
+        outcome = seal_days(settings, declared, days)
+        if not outcome.disk:
+            tidy_after_sealing(settings, declared)
+    for one in outcome.sealed:
+        part = "" if one.version.whole else " up to now; backfills wait until it is over and sealed again"
+        line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
+    for day, why in outcome.failed.items():
+        note(why if why.startswith(declared.name) else f"{declared.name} {day}: {why}", style="red")
+    for day, why in outcome.waiting.items():
+        line(f"{day} {why}")
+    if not outcome.sealed and not outcome.failed:
+        line("nothing to seal")
+    return not outcome.failed and all(one.verdict.publishable for one in outcome.sealed)
+
+
+def _imported(
+    settings: Settings,
+    catalog: Catalog,
+    sources: tuple[Source, Source],
+    files: list[Path] | None,
+    form: FileForm | None,
+) -> Iterator[tuple[str, Imported | ConfigError]]:
+    """Import `files`, or without any the days of history that flows go through; yields what each is called."""
+    from tocsin.history.places import writing_history
+    from tocsin.history.spark.import_days import import_days
+    from tocsin.history.spark.import_files import import_files
+
+    declared, origin = sources
+    with writing_history(settings):
+        if files:
+            paths = list(list_files(files))
+            yield from zip(map(str, paths), import_files(settings, declared, paths, form, origin), strict=True)
+        else:
+            for done in import_days(settings, catalog, declared, origin):
+                yield done.entry.imported.name if done.entry.imported else "", done
+
+
+def _tell_import(source: Source, name: str, done: Imported | ConfigError) -> bool:
+    """Say what came of a file; return whether all its rows could be used."""
+    if isinstance(done, ConfigError):
+        note(str(done), style="red")
+        return False
+    return _tell(source, name, done) == 0
+
+
+def _tell(source: Source, path: str, done: Imported) -> int:
+    """Say what came of a file; returns how many rows of it were refused now."""
+    from tocsin.history.seal_planning import oldest_kept
+
+    file = done.entry.imported
+    if done.known or file is None:
+        line(f"{path}: was imported before, as run {done.entry.run}; nothing to do")
+        return 0
+    days = sorted({landed.day for landed in done.entry.files})
+    span = f" of {days[0]} to {days[-1]}" if days else ""
+    line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
+    kept = timedelta(days=source.history_days)
+    if old := [day for day in days if day < oldest_kept(done.entry.ended, kept).date()]:
+        what = f"older than history_days = {source.history_days} of sources/{source.name}.toml"
+        until = f"until {(done.entry.ended + kept).date()} at least, counted from the import"
+        line(f"{path}: {counted(len(old), 'day')} up to {old[-1]} {what}: kept {until}", style="yellow")
+    if source.is_derived:
+        line(f"{path}: flows made them of {counted(file.rows - file.refused, 'row')}")
+    elif ignored := file.rows - file.refused - done.entry.events:
+        line(f"{path}: {counted(ignored, 'row')} ignored, as `ignore` in the source's file says")
+    if done.refused is not None:
+        reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
+        what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
+        line(f"{path}: {what}; see {done.refused}", style="yellow")
+    return file.refused
