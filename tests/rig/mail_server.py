@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email
 import socket
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from email.policy import default
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-OK = "250 OK"
+OK, DROPPED = "250 OK", ""
+"""`DROPPED` is no answer: the server ends the connection."""
 
 
 class MailServer:
@@ -20,10 +22,12 @@ class MailServer:
     Attributes:
         mails: what was accepted, in order, parsed.
         answer_recipient, answer_mail: replies by recipient; "250 ..." accepts.
+        tried: the recipients of all mails whose text came, accepted or not.
     """
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
+        self.tried: list[str] = []
         self.answer_recipient: Callable[[str], str] = lambda recipient: OK
         self.answer_mail: Callable[[str], str] = lambda recipient: OK
         self.port = _free_port()
@@ -51,7 +55,11 @@ class MailServer:
         return answer
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # the same
+        self.tried.append(envelope.rcpt_tos[0])
         answer = self.answer_mail(envelope.rcpt_tos[0])
+        if answer == DROPPED:
+            assert isinstance(server.transport, asyncio.WriteTransport)
+            server.transport.abort()
         if answer == OK:
             content = envelope.content
             assert isinstance(content, bytes)

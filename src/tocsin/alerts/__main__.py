@@ -6,7 +6,7 @@ import sys
 import threading
 
 from tocsin.alerts.indexer import IndexerJob
-from tocsin.alerts.notify.notifier import NotifierJob
+from tocsin.alerts.notify.notifier_job import NotifierJob
 from tocsin.kafka.plain_job import run_program
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.names import INDEXER, NOTIFIER

@@ -26,9 +26,10 @@ from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
 from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
+from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.fence import fence_of
-from tocsin.alerts.store.schema import detectors
+from tocsin.alerts.store.schema import detectors, findings
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import InvalidEvent, TransientError
@@ -104,6 +105,28 @@ class Indexer:
         self._tell({finding.detector for finding in found}, done)
         return done
 
+    def follow_declarations(self) -> None:
+        """Open the alerts of findings that were stored before their detector was declared here.
+
+        Raises:
+            TransientError: the alerts DB cannot be written now; a later call goes on.
+        """
+        declared = self._declared.current()
+        for name in sorted(declared.keys() - self._stored_facts.keys()):
+            last = ""
+            while True:
+                with self._database.write() as connection:
+                    part = _without_alert(connection, name, last)
+                    done = recording.record(connection, part, self._rules(), self._clock())
+                    if len(part) < BATCH:
+                        remember(connection, [declared[name]])
+                self._tell(set(), done)
+                if len(part) < BATCH:
+                    break
+                last = part[-1].finding_id
+                time.sleep(_PAUSE_SECONDS)
+            self._stored_facts[name] = declared[name]
+
     def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
         """Store what a backfill has published for a day, in short transactions; see `backfills.Days.apply`."""
         done = yield from self.days.apply(backfilled)
@@ -113,19 +136,22 @@ class Indexer:
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Rules]]:
         """A transaction, with the rules by what is declared now, which is remembered with it."""
+        self.follow_declarations()
         declared = dict(self._declared.current())
         changed = [one for name, one in declared.items() if self._stored_facts.get(name) != one]
+        with self._database.write() as connection:
+            remember(connection, changed)
+            yield connection, self._rules()
+        self._stored_facts = declared
+
+    def _rules(self) -> Rules:
         alerts = self._settings.alerts
-        rules = Rules(
-            facts=declared,
+        return Rules(
+            facts=self._declared.current(),
             paged=alerts.urgent_recipients,
             incomplete_after=alerts.incomplete_after,
             domain=self._settings.smtp.domain,
         )
-        with self._database.write() as connection:
-            remember(connection, changed)
-            yield connection, rules
-        self._stored_facts = declared
 
     def _tell(self, found: set[str], done: Recorded) -> None:
         unknown = found - self._stored_facts.keys() - self._undeclared
@@ -187,6 +213,7 @@ class IndexerJob:
         if waiting.pass_on():
             topic.commit()
         if topic.measure():
+            indexer.follow_declarations()
             waiting.tick(topic.complete_until)
             self._report(topic, waiting.trouble)
 
@@ -240,6 +267,19 @@ def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
         values = {"facts": one.model_dump(mode="json")}
         if connection.execute(update(detectors).filter_by(name=one.name).values(values)).rowcount == 0:
             connection.execute(insert(detectors).values(name=one.name, **values))
+
+
+def _without_alert(connection: Connection, detector: str, after: str) -> list[Finding]:
+    """Read findings of `detector` that count and have no alert, by id from `after` on: `BATCH` at most."""
+    table = findings.c
+    own = (
+        table.detector == detector,
+        table.alert_id.is_(None),
+        table.superseded_at.is_(None),
+        table.finding_id > after,
+    )
+    rows = connection.execute(select(findings).where(*own).order_by(table.finding_id).limit(BATCH))
+    return [finding_of(row) for row in rows.mappings()]
 
 
 def remembered(connection: Connection) -> dict[str, DetectorFacts]:

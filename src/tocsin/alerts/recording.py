@@ -23,6 +23,7 @@ from tocsin.alerts.store.alert_rows import (
     kept_values,
     message_id,
     planned_notification,
+    was_notified,
 )
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
 from tocsin.model.finding import Finding
@@ -140,7 +141,9 @@ class _Work:
             alerts.c.period_start.between(min(moments) - span, max(moments) + span),
         )
         by_id = {}
-        for row in self._connection.execute(select(alerts).where(or_(near, alerts.c.id.in_(ids)))):
+        # Locked: the notifier may end one of them, and a notification of the same revision would be refused.
+        own = select(alerts).where(or_(near, alerts.c.id.in_(ids))).order_by(alerts.c.id).with_for_update()
+        for row in self._connection.execute(own):
             before = SentBefore(row.told_at_once, row.told_delayed)
             alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, sent=before)
             alert.revision, alert.returned_at = row.revision, row.returned_at
@@ -163,7 +166,7 @@ class _Work:
         row = self._keep(finding, facts.version if facts else None)
         if facts is None:
             self.done.undeclared += 1
-        elif alert_policy.notifies(finding, facts, self._now):
+        elif row.kept.superseded_at is None and alert_policy.notifies(finding, facts, self._now):
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
             alert, row.alert.facts = row.alert, facts
@@ -223,13 +226,8 @@ class _Work:
             self._connection.execute(update(alerts).where(alerts.c.id == bindparam("alert")), changes)
 
     def _opened(self, alert: _Alert) -> dict[str, Any]:
-        return {
-            "detector": alert.detector,
-            "entity": alert.entity,
-            "entity_hash": entity_hash(alert.entity),
-            "period_start": alert.period_start,
-            "opened_at": self._now,
-        }
+        identity = {"detector": alert.detector, "entity": alert.entity, "entity_hash": entity_hash(alert.entity)}
+        return identity | {"period_start": alert.period_start, "opened_at": self._now}
 
     def _values(self, alert: _Alert) -> dict[str, Any]:
         facts = alert.facts
@@ -237,12 +235,8 @@ class _Work:
         return {
             "period_end": alert.period_start + facts.dedup_period,
             "level": alert.level,
-            "state": "open",
-            "told_at_once": alert.sent.at_once,
-            "told_delayed": alert.sent.delayed,
-            "revision": alert.revision,
-            "returned_at": alert.returned_at,
-            "updated_at": self._now,
+            **{"state": "open", "told_at_once": alert.sent.at_once, "told_delayed": alert.sent.delayed},
+            **{"revision": alert.revision, "returned_at": alert.returned_at, "updated_at": self._now},
         } | {name: getattr(facts, name) for name in _DECLARED}
 
     def _store_findings(self) -> None:
@@ -265,11 +259,16 @@ class _Work:
             alert.id for alert in planned if any(kind is not NotificationKind.DELAYED for kind, _ in alert.planned)
         ]
         waiting, alert_id = notifications.c.state == "waiting", notifications.c.alert_id
-        another = and_(alert_id.in_(ids), notifications.c.kind == NotificationKind.DELAYED.value)
-        replaced = update(notifications).where(waiting, or_(alert_id.in_(notified), another))
+        another = or_(alert_id.in_(notified), notifications.c.kind == NotificationKind.DELAYED.value)
+        replaced = update(notifications).where(alert_id.in_(ids), waiting, another)
         self._connection.execute(replaced.values(state="replaced"))
+        same = ("alert_id", "kind", "recipient")  # an address that refused its mail may get it now; others have it
+        got = select(*(notifications.c[name] for name in same)).where(alert_id.in_(ids), was_notified(alert_id))
+        before = {tuple(row) for row in self._connection.execute(got)}
         rows = [row for alert in planned for row in self._notifications(alert)]
-        self._connection.execute(insert(notifications), rows)
+        rows = [row for row in rows if tuple(row[name] for name in same) not in before]
+        if rows:
+            self._connection.execute(insert(notifications), rows)
 
     def _notifications(self, alert: _Alert) -> list[dict[str, Any]]:
         assert alert.facts is not None

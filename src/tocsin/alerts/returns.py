@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.indexer import remembered
-from tocsin.alerts.store.alert_rows import alert_parts, message_id, planned_notification
+from tocsin.alerts.store.alert_rows import alert_parts, message_id, planned_notification, was_notified
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications
 from tocsin.model.errors import TransientError
@@ -89,22 +89,13 @@ class Returns:
         if connection.execute(update(alerts).where(same).values(ended)).rowcount == 0:
             return
         table = notifications.c
-        ends = select(func.coalesce(func.max(table.revision), 0)).where(
-            table.alert_id == one.id, table.kind == _RETURNED
-        )
-        told = and_(
-            table.alert_id == one.id,
-            table.kind.in_((NotificationKind.URGENT, NotificationKind.EMAIL)),
-            table.state.in_(("sent", "pending")),
-            table.revision > ends.scalar_subquery(),
-        )
         parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
         last = select(findings.c.finding_id).where(_counts(one.id)).order_by(findings.c.moment.desc()).limit(1)
         about = planned_notification(connection.execute(last).scalar_one(), one.last_end, now)
         about |= {"alert_id": one.id, "revision": revision, "kind": _RETURNED, "state": "pending"}
         planned = [
             about | {"recipient": to, "message_id": message_id(self._domain, [*parts, to])}
-            for to in connection.execute(select(table.recipient).where(told).distinct()).scalars().all()
+            for to in connection.execute(select(table.recipient).where(was_notified(one.id)).distinct()).scalars().all()
         ]
         if planned:
             connection.execute(insert(notifications), planned)

@@ -99,9 +99,13 @@ class Reporter:
                 self._behind_since = time.monotonic()
         self._send()
 
-    def goes_on(self) -> None:
-        """Report that the job's own thread works; without further calls or updates the job counts as stalled."""
-        self._came_by = time.monotonic()
+    def goes_on(self, within: float = 0.0) -> None:
+        """Report that the job's own thread works; without further calls or updates the job counts as stalled.
+
+        Args:
+            within: for so many seconds it may wait for something before that counts.
+        """
+        self._came_by = time.monotonic() + within
 
     def report(self) -> JobReport:
         """The report as it would be written now."""
@@ -111,7 +115,7 @@ class Reporter:
             if since is None and fields["state"] is JobState.STARTING:
                 since = self._updated
             if since is not None:
-                fields["stalled_seconds"] = round(time.monotonic() - since, 3)
+                fields["stalled_seconds"] = max(0.0, round(time.monotonic() - since, 3))
             if self._waits_since is not None:
                 fields["waiting_seconds"] = round(time.monotonic() - self._waits_since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:

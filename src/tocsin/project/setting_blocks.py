@@ -115,7 +115,7 @@ class SmtpSettings(SettingBlock):
         tls: "none", "starttls" or "implicit".
         username, password_file: for servers that ask for a login.
         sender: From address; its domain is that of Message-ID and List-Id.
-        timeout_seconds: for one mail.
+        timeout_seconds: to connect; replies may take as long as RFC 5321 allows, ten minutes for that to a mail's text.
     """
 
     host: str = "127.0.0.1"

@@ -8,21 +8,24 @@ from pathlib import Path
 from unittest.mock import Mock, call
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event, insert, select, text, update
 
 from tests.rig.samples.backfills import list_backfilled
 from tests.rig.samples.project import copy_project
+from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
-from tocsin.alerts import finding_feed, indexer
+from tocsin.alerts import finding_feed, indexer, recording
 from tocsin.alerts.finding_feed import FindingFeed
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.recording import Recorded
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import alerts, detectors, notifications
 from tocsin.dev.servers.ports import free_ports
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
@@ -134,6 +137,76 @@ def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, 
     (stored,) = queries.list_findings(database, FindingFilter(detector="unheard_of"))
     assert stored.alert is None
     assert FACTS.name not in {alert.detector for alert in queries.list_alerts(database, AlertFilter())}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_findings_of_a_detector_that_is_declared_later_open_their_alerts_then(
+    restarted: bool, project: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is copied to the machine of the indexer after its job has begun elsewhere."""
+    monkeypatch.setattr(indexer, "BATCH", 2)
+    monkeypatch.setattr(indexer, "_PAUSE_SECONDS", 0.0)
+    detector = project / "detectors" / "failed_logins.py"
+    source = detector.read_text()
+    detector.unlink()
+    indexing = indexer_of(project, database)
+    users = [f"user-{number}" for number in range(5)]
+    indexing.store([record(finding(120, user=user), offset) for offset, user in enumerate(users)])
+    assert queries.list_alerts(database, AlertFilter()) == []
+    detector.write_text(source)
+    if restarted:
+        indexing = indexer_of(project, database)
+    for _ in range(2):
+        indexing.follow_declarations()
+        found = queries.list_alerts(database, AlertFilter())
+        assert sorted(alert.entity["user_id"] for alert in found) == users
+        with database.read() as connection:
+            assert notification_outbox.counts(connection) == {"pending": 5}
+
+
+def test_a_notification_that_another_process_planned_meanwhile_is_no_fault_of_the_finding(
+    project: Path, postgres: str, opened: Open
+) -> None:
+    """The notifier ends an alert, with a notification of the next revision, while the indexer raises the same alert."""
+    database = opened(emptied(postgres))
+    database.migrate()
+    indexing = indexer_of(project, database)
+    indexing.store([record(finding(60), 1)])
+
+    def is_blocked() -> bool:
+        with database.read() as connection:
+            return connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")).first() is not None
+
+    storing = threading.Thread(target=indexing.store, args=([record(finding(120), 2)],))
+    with database.write() as connection:
+        returned = select(notifications).where(notifications.c.kind == "email")
+        (row,) = connection.execute(returned).mappings()
+        planned = {**row, "revision": row["revision"] + 1, "kind": "returned", "state": "pending"}
+        connection.execute(update(alerts).values(revision=planned["revision"]))
+        connection.execute(insert(notifications), [{name: planned[name] for name in planned if name != "id"}])
+        storing.start()
+        await_that(is_blocked)
+    storing.join()
+    assert queries.list_invalid(database) == []
+    with database.read() as connection:
+        kinds = select(notifications.c.kind, notifications.c.revision).order_by(notifications.c.revision)
+        assert [tuple(one) for one in connection.execute(kinds)] == [("email", 1), ("returned", 2), ("urgent", 3)]
+
+
+def test_a_finding_that_another_writer_was_faster_with_is_tried_again_and_not_put_aside(
+    project: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexing = indexer_of(project, database)
+
+    def insert_twice(connection: Connection, *_: object) -> Recorded:
+        for _repeat in range(2):
+            connection.execute(insert(detectors).values(name="twice", facts={}))
+        return Recorded()
+
+    with monkeypatch.context() as patch, pytest.raises(TransientError):
+        patch.setattr(recording, "record", insert_twice)
+        indexing.store([record(finding(60))])
+    assert queries.list_invalid(database) == []
 
 
 def test_backfilled_days_come_in_while_kafka_is_away(

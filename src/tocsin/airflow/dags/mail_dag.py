@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.airflow.addresses import address_of
-from tocsin.alerts.notify.channel import Result
+from tocsin.alerts.notify.channel import SENDING_SECONDS, Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.history.seal_runs import DayOutcome
@@ -167,11 +167,13 @@ def mails_dag() -> DAG:
         tags={"platform"},
         schedule=None,
         catchup=False,
-        dagrun_timeout=timedelta(minutes=5),
+        # A server may take its time (`SENDING_SECONDS`); then it must not take the places of other tasks.
+        max_active_runs=2,
+        dagrun_timeout=timedelta(minutes=70),
         is_paused_upon_creation=False,
         default_args={"owner": "tocsin", "retries": 0},
     ) as dag:
-        PythonOperator(task_id="send", python_callable=send, execution_timeout=timedelta(seconds=45))
+        PythonOperator(task_id="send", python_callable=send, execution_timeout=timedelta(seconds=SENDING_SECONDS))
     return dag
 
 

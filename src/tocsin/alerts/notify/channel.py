@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict
 
 from tocsin.model.errors import TransientError
 
+SENDING_SECONDS = 3600.0
+"""Within which a channel has handed over a message or given up: whoever waits so long does not hang."""
+
 PICTURE = "chart@tocsin"
 """The id under which the HTML of a message shows its picture, as `cid:chart@tocsin`."""
 
@@ -56,6 +59,9 @@ class Result(StrEnum):
     """It, or its recipient, was refused for good: give it up."""
     POSTPONED = "postponed"
     """It, or its recipient, was refused for now: try it again later, and others at once."""
+    FAILED = "failed"
+    """It did not get through, and nobody said why: try it again later. If the next message fails, too, so does the
+    channel."""
     AWAY = "away"
     """The channel takes nothing now: try all its messages again later."""
 

@@ -24,7 +24,8 @@ def channel_of(recipient: str) -> str:
 class Channels:
     """The channels of one installation, each opened with its first message; leave the `with` statement to close them.
 
-    One that is away is not tried again, and keeps no other back.
+    One that is away is not tried again, and keeps no other back. A message that fails may be the cause itself, such as
+    a mail at which its server drops the connection; a channel is away if two different ones fail in a row.
 
     Attributes:
         away: why, by the name of the channel.
@@ -34,6 +35,7 @@ class Channels:
         """Send by the `settings`; nothing is opened yet."""
         self._settings = settings
         self._open: dict[str, Channel] = {}
+        self._failed: dict[str, str] = {}
         self.away: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -47,11 +49,14 @@ class Channels:
     def send(self, message: Message) -> Delivery:
         """Hand over one message to the channel of its recipient; see `Channel.send`."""
         name = channel_of(message.recipient)
-        if name not in self.away:
-            if name not in self._open:
-                self._open[name] = CHANNELS[name](self._settings)
-            delivery = self._open[name].send(message)
-            if delivery.result is not Result.AWAY:
-                return delivery
+        if name in self.away:
+            return Delivery(Result.AWAY, self.away[name])
+        if name not in self._open:
+            self._open[name] = CHANNELS[name](self._settings)
+        delivery = self._open[name].send(message)
+        failed = self._failed.pop(name, message.id)
+        if delivery.result is Result.FAILED:
+            self._failed[name] = message.id
+        if delivery.result is Result.AWAY or (delivery.result is Result.FAILED and failed != message.id):
             self.away[name] = delivery.reason
-        return Delivery(Result.AWAY, self.away[name])
+        return delivery

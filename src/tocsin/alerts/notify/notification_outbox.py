@@ -2,16 +2,18 @@
 
 A notification is claimed, sent and marked. A crash after the mail server accepted it and before the mark sends it a
 second time, with the same Message-ID; no crash loses one.
+
+What grows with the outbox is read in transactions that only read. Those that write get ids, `CHUNK` at most: on SQLite
+the indexer waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, not_, or_, select, update
 
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.store.alert_rows import Notification, message_id
@@ -21,10 +23,14 @@ from tocsin.alerts.store.schema import alerts, notifications
 SUMMARY_EVERY = timedelta(hours=1)
 SUMMARY_GATHERS = timedelta(minutes=1)
 LONGEST_PAUSE = timedelta(minutes=15)
-"""After a refusal for now. What is further away was written before the clock was set back, and is due."""
+"""After a refusal. What is further away was written before the clock was set back, and is due."""
+CHUNK = 500
+"""Notifications or alerts in one transaction that writes: some 20 ms on SQLite."""
+_MANY_ATTEMPTS = 8
+"""Take four minutes, and longer than a server makes unknown senders wait."""
 _table = notifications.c
-_URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
-_DELAYED = NotificationKind.DELAYED.value
+_ONE_BY_ONE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value, NotificationKind.RETURNED.value)
+_EMAIL, _DELAYED = NotificationKind.EMAIL.value, NotificationKind.DELAYED.value
 _UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
 
 
@@ -46,34 +52,21 @@ class Wanted:
     lease: timedelta
     unreachable: Collection[str] = ()
 
-    @property
-    def reachable(self) -> ColumnElement[bool]:
-        """Select notifications that may be claimed as to their recipient."""
-        return _table.recipient.not_in(self.unreachable)
-
 
 @dataclass(frozen=True)
-class Claimed:
+class Mail:
     """The content of one mail: one notification of an alert, or all lines of a delayed summary.
 
     Attributes:
-        notifications: with the alert of each, in the same order in `alerts`.
+        first: the notification, or the first line.
+        ids: of all notifications, with the alert of each, in the same order, in `alerts`.
     """
 
     recipient: str
     message_id: str
-    notifications: list[Notification]
+    first: Notification
+    ids: list[int]
     alerts: list[int]
-
-    @property
-    def ids(self) -> list[int]:
-        """Ids of the notifications."""
-        return [notification.id for notification in self.notifications]
-
-    @property
-    def findings(self) -> str:
-        """The ids of the findings that led to them, for the log."""
-        return ",".join(dict.fromkeys(notification.finding_id for notification in self.notifications))
 
 
 def has_unsent(connection: Connection) -> bool:
@@ -89,66 +82,64 @@ def waiting_emails(connection: Connection) -> list[WaitingEmail]:
     return [WaitingEmail(*row) for row in rows]
 
 
-def release(connection: Connection, waiting: WaitingEmail, incomplete: str) -> None:
-    """Let an e-mail leave, with why it may be incomplete; nothing if an urgent one replaced it meanwhile."""
-    still = and_(_table.id == waiting.id, _table.state == "waiting")
-    connection.execute(update(notifications).where(still).values(state="pending", incomplete=incomplete))
+def release(connection: Connection, emails: Mapping[int, str]) -> None:
+    """Let e-mails leave, by id with why each may be incomplete; not those that an urgent one replaced meanwhile."""
+    still = and_(_table.id == bindparam("email"), _table.state == "waiting")
+    leaving = update(notifications).where(still).values(state="pending", incomplete=bindparam("why"))
+    connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def claim(connection: Connection, wanted: Wanted) -> Claimed | None:
-    """Claim the next notification to send, urgent ones first; other notifiers leave it alone. None if none is due."""
-    due = and_(_table.kind != _DELAYED, *_due(wanted))
-    order = (case((_table.kind == _URGENT, 0), else_=1), _table.next_attempt_at, _table.id)
-    row = connection.execute(select(notifications).where(due).order_by(*order).limit(1)).mappings().first()
-    if row is None or not _lease(connection, [row["id"]], wanted):
-        return None
-    return Claimed(row["recipient"], row["message_id"], [notification_of(row)], [row["alert_id"]])
+def next_mail(connection: Connection, wanted: Wanted, domain: str) -> Mail | None:
+    """Find what to claim next, urgent ones first and summaries last; None if nothing is due.
 
-
-def claim_summary(connection: Connection, wanted: Wanted, domain: str) -> Claimed | None:
-    """Claim the next delayed summary: all that is delayed for one recipient, once an hour at most; None if none is due.
-
-    Its lines and its Message-ID are fixed at the first claim, so that a second attempt is the same mail.
+    A summary is all that is delayed for one recipient, once an hour at most. Its lines and its Message-ID are fixed
+    when it is claimed first, so that a second attempt is the same mail.
     """
-    begun = and_(_table.kind == _DELAYED, *_due(wanted))
-    rows = connection.execute(select(notifications).where(begun).order_by(_table.id)).mappings().all()
-    if rows:
-        rows = [row for row in rows if row["message_id"] == rows[0]["message_id"]]
+    for kind in _ONE_BY_ONE:
+        own = select(notifications).where(_table.kind == kind, *_due(wanted))
+        row = connection.execute(own.order_by(_table.next_attempt_at, _table.id).limit(1)).mappings().first()
+        if row is not None:
+            return Mail(row["recipient"], row["message_id"], notification_of(row), [row["id"]], [row["alert_id"]])
+    begun = select(_table.message_id).where(_table.kind == _DELAYED, *_due(wanted))
+    common = connection.execute(begun.order_by(_table.next_attempt_at, _table.id).limit(1)).scalar()
+    if common is not None:
+        lines = and_(_table.state == "pending", _table.message_id == common)
     else:
-        rows = list(connection.execute(_gathered(connection, wanted)).mappings())
-    ids = [row["id"] for row in rows]
-    if not ids or not _lease(connection, ids, wanted):
+        lines = and_(_table.state == "waiting", _table.recipient == _next_summary(connection, wanted))
+    of_summary = select(_table.id, _table.alert_id, _table.message_id).where(_table.kind == _DELAYED, lines)
+    rows = connection.execute(of_summary.order_by(_table.id)).all()
+    if not rows:
         return None
-    common = rows[0]["message_id"]
-    if rows[0]["state"] == "waiting":
-        common = message_id(domain, [row["message_id"] for row in rows])
-        fixed = {"state": "pending", "message_id": common}
-        connection.execute(update(notifications).where(_table.id.in_(ids)).values(fixed))
-    lines = [notification_of(row) for row in rows]
-    return Claimed(rows[0]["recipient"], common, lines, [row["alert_id"] for row in rows])
+    first = connection.execute(select(notifications).where(_table.id == rows[0].id)).mappings().one()
+    common = common or message_id(domain, [row.message_id for row in rows])
+    ids, about = [row.id for row in rows], [row.alert_id for row in rows]
+    return Mail(first["recipient"], common, notification_of(first), ids, about)
 
 
-def detectors(connection: Connection, claimed: Claimed) -> list[str]:
-    """The detectors of what leaves in one mail, by name."""
-    own = select(alerts.c.detector).join(notifications, alerts.c.id == _table.alert_id)
-    own = own.where(_table.message_id == claimed.message_id, _table.state == "pending")
-    return list(connection.execute(own.distinct().order_by(alerts.c.detector)).scalars())
+def claim(connection: Connection, mail: Mail, ids: Sequence[int], wanted: Wanted) -> set[int]:
+    """Claim notifications of `mail`, so that other notifiers leave them alone; returns those that are still free."""
+    free = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")), _free(wanted.now))
+    fixed = {"state": "pending", "message_id": mail.message_id, "claimed_until": wanted.now + wanted.lease}
+    return set(connection.execute(update(notifications).where(free).values(fixed).returning(_table.id)).scalars())
 
 
-def _gathered(connection: Connection, wanted: Wanted) -> Select[Any]:
-    """The delayed lines of the recipient whose oldest one has waited longest, among those who may get a summary now."""
-    delayed = notifications.alias()
-    sent = select(delayed.c.id).where(
-        delayed.c.recipient == _table.recipient,
-        delayed.c.kind == _DELAYED,
-        or_(delayed.c.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now), delayed.c.state == "pending"),
-    )
-    waiting = and_(_table.kind == _DELAYED, _table.state == "waiting")
+def detectors(connection: Connection, about: Sequence[int]) -> list[str]:
+    """The detectors of some alerts, by name."""
+    own = select(alerts.c.detector).distinct()
+    found = (connection.execute(own.where(alerts.c.id.in_(ids))).scalars() for ids in chunks(about))
+    return sorted({name for names in found for name in names})
+
+
+def _next_summary(connection: Connection, wanted: Wanted) -> str | None:
+    """The recipient whose oldest delayed line has waited longest, among those who may get a summary now."""
+    delayed, an_hour = _table.kind == _DELAYED, _table.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now)
+    recent = select(_table.recipient).where(delayed, or_(an_hour, _table.state == "pending")).distinct()
+    served = {*connection.execute(recent).scalars(), *wanted.unreachable}
     first = func.min(_table.created_at)
-    ready = select(_table.recipient).where(waiting, wanted.reachable, not_(exists(sent))).group_by(_table.recipient)
+    waiting = select(_table.recipient).where(delayed, _table.state == "waiting").group_by(_table.recipient)
     gathered = or_(first <= wanted.now - SUMMARY_GATHERS, first > wanted.now)  # ahead: the clock was set back
-    to = connection.execute(ready.having(gathered).order_by(first).limit(1)).scalar()
-    return select(notifications).where(waiting, _table.recipient == to).order_by(_table.id)
+    ready = connection.execute(waiting.having(gathered).order_by(first)).scalars()
+    return next((recipient for recipient in ready if recipient not in served), None)
 
 
 def mark_sent(connection: Connection, ids: Sequence[int], now: datetime) -> None:
@@ -157,10 +148,25 @@ def mark_sent(connection: Connection, ids: Sequence[int], now: datetime) -> None
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(sent))
 
 
-def mark_failed(connection: Connection, ids: Sequence[int], error: str) -> None:
-    """They were refused for good."""
-    failed = {"state": "failed", "claimed_until": None, "error": error, "attempts": _table.attempts + 1}
+def mark_failed(connection: Connection, ids: Sequence[int], error: str, now: datetime) -> None:
+    """They were refused for good. `claimed_until` says when their alerts may notify again; see `forget_refused`."""
+    failed = {"state": "failed", "claimed_until": now + LONGEST_PAUSE, "error": error, "attempts": _table.attempts + 1}
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(failed))
+
+
+def find_refused(connection: Connection, now: datetime) -> list[int]:
+    """Notifications that were refused a while ago: by now their address may be mended."""
+    refused = and_(_table.state == "failed", not_(_table.claimed_until > now))
+    return list(connection.execute(select(_table.id).where(refused).limit(CHUNK)).scalars())
+
+
+def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
+    """Let the next finding of their alerts notify again those who got nothing."""
+    refused = select(_table.alert_id).where(_table.id.in_(ids))
+    for told, kinds in (("told_delayed", (_DELAYED,)), ("told_at_once", _ONE_BY_ONE[:2])):
+        own = alerts.c.id.in_(refused.where(_table.kind.in_(kinds)))
+        connection.execute(update(alerts).where(own).values({told: ""}))
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(claimed_until=None))
 
 
 def postpone(connection: Connection, ids: Sequence[int], error: str, until: datetime) -> None:
@@ -172,14 +178,18 @@ def postpone(connection: Connection, ids: Sequence[int], error: str, until: date
 def unclaim(connection: Connection, ids: Sequence[int] | None = None) -> None:
     """Give claims back without an attempt: those of `ids`, or all (at the start of the only notifier)."""
     which = _table.claimed_until.is_not(None) if ids is None else _table.id.in_(ids)
-    connection.execute(update(notifications).where(which).values(claimed_until=None))
+    connection.execute(update(notifications).where(_table.state == "pending", which).values(claimed_until=None))
 
 
-def resolve(connection: Connection, now: datetime) -> int:
-    """Resolve the open alerts whose period is over and which have nothing left to send; how many."""
-    unsent = exists().where(_table.alert_id == alerts.c.id, _table.state.in_(("waiting", "pending")))
-    over = and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
-    return connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now)).rowcount
+def find_over(connection: Connection, now: datetime) -> list[int]:
+    """Open alerts whose period is over and which have nothing left to send."""
+    return list(connection.execute(select(alerts.c.id).where(_is_over(now)).limit(CHUNK)).scalars())
+
+
+def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """Resolve alerts, if they are over still."""
+    over = and_(alerts.c.id.in_(ids), _is_over(now))
+    connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now))
 
 
 def counts(connection: Connection) -> dict[str, int]:
@@ -189,18 +199,29 @@ def counts(connection: Connection) -> dict[str, int]:
     return {state: count for state, count in rows}
 
 
+def stuck(connection: Connection) -> str:
+    """Describe what has been tried in vain for minutes; empty if nothing has."""
+    tried = and_(_table.state == "pending", _table.attempts >= _MANY_ATTEMPTS)
+    count, recipient, error = func.count(), func.min(_table.recipient), func.min(_table.error)
+    row = connection.execute(select(count, recipient, error).where(tried)).one()
+    return f"{row[0]:,} notifications fail again and again, such as one to {row[1]}: {row[2]}" if row[0] else ""
+
+
+def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut `ids` into parts for one statement each."""
+    return (ids[first : first + CHUNK] for first in range(0, len(ids), CHUNK))
+
+
+def _is_over(now: datetime) -> ColumnElement[bool]:
+    unsent = exists().where(_table.alert_id == alerts.c.id, _table.state.in_(("waiting", "pending")))
+    return and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
+
+
 def _due(wanted: Wanted) -> tuple[ColumnElement[bool], ...]:
     at = _table.next_attempt_at
     has_come = or_(_table.attempts == 0, at <= wanted.now, at > wanted.now + LONGEST_PAUSE)
-    return _table.state == "pending", has_come, _free(wanted.now), wanted.reachable
+    return _table.state == "pending", has_come, _free(wanted.now), _table.recipient.not_in(wanted.unreachable)
 
 
 def _free(now: datetime) -> ColumnElement[bool]:
     return or_(_table.claimed_until.is_(None), _table.claimed_until < now)
-
-
-def _lease(connection: Connection, ids: list[int], wanted: Wanted) -> bool:
-    """Claim all of `ids`, unless another notifier was faster with one."""
-    free = and_(_table.id.in_(ids), _free(wanted.now))
-    until = wanted.now + wanted.lease
-    return connection.execute(update(notifications).where(free).values(claimed_until=until)).rowcount == len(ids)

@@ -6,11 +6,12 @@ in the outbox; while Kafka is away urgent notifications leave all the same, and 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 from sqlalchemy import Connection
@@ -18,28 +19,22 @@ from sqlalchemy import Connection
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify import notification_outbox
-from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message, Result
+from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Delivery, Message, Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail import compose
-from tocsin.alerts.notify.notification_outbox import Claimed
-from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
+from tocsin.alerts.notify.notification_outbox import Mail
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.fence import fence_of
-from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import alert_details
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import INDEXER, NOTIFIER, detector_job
+from tocsin.model.job_report import JobReport
+from tocsin.model.names import INDEXER, detector_job
 from tocsin.project.settings import Settings
 
-POLL_SECONDS = 0.5
-_TIDY_SECONDS, _REPORTS_PAUSE = 10.0, 5.0
-_PRUNE_EVERY = timedelta(hours=1)
-_LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
+_PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
+# The indexer tries SQLite's lock every 100 ms at last; without a pause between two chunks it never gets in.
+_PAUSE_SECONDS = 0.12
 _log = structlog.get_logger()
 
 Reports = Callable[[], dict[str, JobReport]]
@@ -58,12 +53,11 @@ class Notifier:
     ) -> None:
         """Send what is in `database`; `reports` gives the latest report of each job, or raises TransientError."""
         self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
-        self._lease = timedelta(seconds=5 * settings.smtp.timeout_seconds)
         self._domain, self._returns = settings.smtp.domain, Returns(database, reports, settings.smtp.domain)
         self._unwritten: list[Callable[[Connection], None]] = []
         self._closed_at: dict[int, datetime] = {}
         self._prune_at = clock()
-        self.sent = 0
+        self.sent, self.stuck = 0, ""
 
     def begin(self) -> None:
         """Give back the claims of a notifier that died: this one holds the lock, so there is no other."""
@@ -97,6 +91,7 @@ class Notifier:
             reports = self._reports()
         except TransientError as error:
             trouble = error
+        leaving: dict[int, str] = {}
         for email in waiting:
             jobs = alert_policy.LastReports(reports.get(detector_job(email.detector)), reports.get(INDEXER))
             closed_at = self._closed_at.get(email.id)
@@ -104,197 +99,144 @@ class Notifier:
             if closing.closed_at is not None:
                 self._closed_at[email.id] = closing.closed_at
             if closing.ready:
-                with self._database.write() as connection:
-                    notification_outbox.release(connection, email, closing.incomplete)
+                leaving[email.id] = closing.incomplete
+        parts = notification_outbox.chunks(list(leaving))
+        self._write([partial(notification_outbox.release, emails={one: leaving[one] for one in ids}) for ids in parts])
         if trouble is not None:
             raise trouble
 
-    def send_due(self, stop: threading.Event, goes_on: Callable[[], None] = lambda: None) -> None:
-        """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each mail.
+    def send_due(self, stop: threading.Event, goes_on: Callable[[float], None] = lambda within: None) -> None:
+        """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each step, with its seconds.
 
         Raises:
             ChannelAway: a channel takes nothing now; what goes through others has been sent, and nothing is lost.
             TransientError: the DB cannot be used now; nothing is lost.
             ConfigError: a setting or secret of a channel is wrong.
         """
-        self._write_outcomes()
+        self._write(self._unwritten)
         unreachable: set[str] = set()
         with Channels(self._settings) as channels:
             while not stop.is_set():
-                goes_on()
-                claimed = self._claim(unreachable)
-                if claimed is None:
+                goes_on(0.0)
+                mail = self._claim(unreachable)
+                if mail is None:
                     break
-                if self._deliver(channels, claimed) is Result.AWAY:
-                    unreachable.add(claimed.recipient)
+                goes_on(SENDING_SECONDS)
+                if self._deliver(channels, mail) is Result.AWAY:
+                    unreachable.add(mail.recipient)
         if channels.away:
             raise ChannelAway("; ".join(channels.away.values()))
 
     def tidy(self) -> dict[str, int]:
-        """End alerts that are over and remove some of what is old; what is left in the outbox, by state."""
+        """End alerts that are over and remove some of what is old; what is left in the outbox, by state.
+
+        `stuck` says what has been tried in vain for minutes.
+        """
         if self._clock() >= self._prune_at:
             before = self._clock() - timedelta(days=self._settings.alerts.history_days)
             with self._database.write() as connection:
                 removed = alert_retention.prune(connection, before)
             self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
         self._returns.look(self._clock())
-        with self._database.write() as connection:
-            notification_outbox.resolve(connection, self._clock())
-            return notification_outbox.counts(connection)
+        with self._database.read() as connection:
+            over = notification_outbox.find_over(connection, self._clock())
+            refused = notification_outbox.find_refused(connection, self._clock())
+            self.stuck = notification_outbox.stuck(connection)
+            counts = notification_outbox.counts(connection)
+        if over or refused:
+            with self._database.write() as connection:
+                notification_outbox.resolve(connection, over, self._clock())
+                notification_outbox.forget_refused(connection, refused)
+        return counts
 
-    def _claim(self, unreachable: set[str]) -> Claimed | None:
-        wanted = notification_outbox.Wanted(self._clock(), self._lease, unreachable)
-        with self._database.write() as connection:
-            claimed = notification_outbox.claim(connection, wanted)
-            return claimed or notification_outbox.claim_summary(connection, wanted, self._domain)
+    def _claim(self, unreachable: set[str]) -> Mail | None:
+        wanted = notification_outbox.Wanted(self._clock(), _LEASE, unreachable)
+        with self._database.read() as connection:
+            mail = notification_outbox.next_mail(connection, wanted, self._domain)
+        if mail is None:
+            return None
+        mine: set[int] = set()
 
-    def _deliver(self, channels: Channels, claimed: Claimed) -> Result:
+        def claim(connection: Connection, ids: Sequence[int]) -> None:
+            mine.update(notification_outbox.claim(connection, mail, ids, wanted))
+
+        try:
+            self._write([partial(claim, ids=ids) for ids in notification_outbox.chunks(mail.ids)])
+        except TransientError:
+            self._later(notification_outbox.unclaim, mail)
+            raise
+        rows = [pair for pair in zip(mail.ids, mail.alerts, strict=True) if pair[0] in mine]
+        return replace(mail, ids=[one for one, _ in rows], alerts=[alert for _, alert in rows]) if rows else None
+
+    def _write(self, steps: list[Callable[[Connection], None]]) -> None:
+        """Take each step in a transaction of its own, and out of `steps`; others may write between two."""
+        while steps:
+            with self._database.write() as connection:
+                steps[0](connection)
+            del steps[0]
+            if steps:
+                time.sleep(_PAUSE_SECONDS)
+
+    def _deliver(self, channels: Channels, mail: Mail) -> Result:
         """Send one message and write down what became of it.
 
         What cannot be written now is written before anything else is sent: forgetting it would send it twice.
         """
         try:
-            delivery = channels.send(self._composed(claimed))
+            delivery = channels.send(self._composed(mail))
         except (TransientError, ConfigError):
-            self._unwritten.append(lambda c: notification_outbox.unclaim(c, claimed.ids))
+            self._later(notification_outbox.unclaim, mail)
             raise
         except Exception as error:
             # One message that cannot be composed must not keep back all others.
-            _log.exception("notification not composed", message_id=claimed.message_id)
+            _log.exception("notification not sent", message_id=mail.message_id)
             delivery = Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000])
-        self._note(claimed, delivery)
-        self._write_outcomes()
+        self._note(mail, delivery)
+        self._write(self._unwritten)
         return delivery.result
 
-    def _note(self, claimed: Claimed, delivery: Delivery) -> None:
+    def _note(self, mail: Mail, delivery: Delivery) -> None:
         """Log what became of a message, and keep it to be written."""
-        ids, who = claimed.ids, {name: getattr(claimed, name) for name in ("recipient", "message_id", "findings")}
+        now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}
+        who["finding"] = mail.first.finding_id
         match delivery.result:
             case Result.SENT:
                 self.sent += 1
-                sent_at = self._clock()
-                self._unwritten.append(lambda c: notification_outbox.mark_sent(c, ids, sent_at))
-                _log.info("notification sent", kind=claimed.notifications[0].kind, alerts=len(claimed.alerts), **who)
+                self._later(notification_outbox.mark_sent, mail, now=now)
+                _log.info("notification sent", kind=mail.first.kind, alerts=len(mail.alerts), **who)
             case Result.REFUSED:
                 _log.error("notification rejected", error=delivery.reason, **who)
-                self._unwritten.append(lambda c: notification_outbox.mark_failed(c, ids, delivery.reason))
-            case Result.POSTPONED:
-                self._postpone(claimed, delivery.reason)
+                self._later(notification_outbox.mark_failed, mail, error=delivery.reason, now=now)
+            case Result.POSTPONED | Result.FAILED:
+                pause = timedelta(seconds=2 ** min(mail.first.attempts, 20))
+                until = now + min(pause, notification_outbox.LONGEST_PAUSE)
+                _log.warning("notification postponed", error=delivery.reason, until=until.isoformat(), **who)
+                self._later(notification_outbox.postpone, mail, error=delivery.reason, until=until)
             case Result.AWAY:
-                self._unwritten.append(lambda c: notification_outbox.unclaim(c, ids))
+                self._later(notification_outbox.unclaim, mail)
 
-    def _postpone(self, claimed: Claimed, error: str) -> None:
-        attempts = claimed.notifications[0].attempts
-        until = self._clock() + min(timedelta(seconds=2 ** min(attempts, 20)), notification_outbox.LONGEST_PAUSE)
-        _log.warning("notification postponed", recipient=claimed.recipient, error=error, until=until.isoformat())
-        self._unwritten.append(lambda c: notification_outbox.postpone(c, claimed.ids, error, until))
+    def _later(self, step: Callable[..., None], mail: Mail, **how: object) -> None:
+        """Keep a step with all notifications of `mail` to be written."""
+        self._unwritten += [partial(step, ids=ids, **how) for ids in notification_outbox.chunks(mail.ids)]
 
-    def _write_outcomes(self) -> None:
-        while self._unwritten:
-            with self._database.write() as connection:
-                self._unwritten[0](connection)
-            del self._unwritten[0]
+    def _composed(self, mail: Mail) -> Message:
+        envelope = compose.Envelope(recipient=mail.recipient, message_id=mail.message_id, date=self._clock())
+        try:
+            return self._whole(mail, envelope)
+        except TransientError:
+            raise
+        except Exception as error:
+            # Whoever reads it learns what there is to look at, and a mail that cannot be sent tells nothing.
+            _log.exception("notification not composed", message_id=mail.message_id, alert=mail.alerts[0])
+            return compose.bare_mail(mail.alerts, error, envelope)
 
-    def _composed(self, claimed: Claimed) -> Message:
-        kind, shown = claimed.notifications[0].kind, claimed.alerts[: compose.SUMMARY_LINES]
+    def _whole(self, mail: Mail, envelope: compose.Envelope) -> Message:
+        kind, shown = mail.first.kind, mail.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
             details = [one for alert in shown if (one := alert_details(connection, alert)) is not None]
-            detectors = notification_outbox.detectors(connection, claimed) if kind == NotificationKind.DELAYED else []
-        envelope = compose.Envelope(recipient=claimed.recipient, message_id=claimed.message_id, date=self._clock())
-        if kind == NotificationKind.DELAYED:
-            return compose.summary_mail(details, len(claimed.alerts), detectors, envelope)
+            delayed = kind == NotificationKind.DELAYED
+            detectors = notification_outbox.detectors(connection, mail.alerts) if delayed else []
+        if delayed:
+            return compose.summary_mail(details, len(mail.alerts), detectors, envelope)
         composed = compose.return_mail if kind == NotificationKind.RETURNED else compose.alert_mail
-        return composed(details[0], claimed.notifications[0], envelope)
-
-
-class NotifierJob:
-    """Runs a `Notifier` until `stop` is set, and tells how it is."""
-
-    def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
-        """Describe the job; nothing is opened yet."""
-        self._settings, self._reporter, self._stop = settings, reporter, stop
-        self._database = Database(settings.alerts_database, fence=fence_of(settings, NOTIFIER))
-        self._reader: ReportReader | None = None
-        self._usage = UsageTally()
-        self._reports_after = self._tidy_after = 0.0
-        self._reports_trouble = ""
-        self._reported_trouble: str | None = None
-
-    def run(self) -> None:
-        """Notify until told to stop.
-
-        Raises:
-            ConfigError: the schema of the alerts DB is newer than this code, or a setting or secret is wrong.
-        """
-        self._settings.smtp.password()
-        # Drawing loads a large library: do it before the first urgent mail waits for it.
-        threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
-        notifier, supervisor = Notifier(self._settings, self._database, self._reports), SupervisorWatch(self._settings)
-        pause, begun = POLL_SECONDS, False
-        while not self._stop.is_set():
-            supervisor.look()
-            try:
-                if not begun:
-                    self._database.migrate()
-                    notifier.begin()
-                    begun = True
-                self._reporter.goes_on()
-                trouble = self._pass(notifier)
-            except TransientError as error:
-                trouble = str(error)
-                pause = min(pause * 2, _LONGEST_AWAY if isinstance(error, ChannelAway) else _LONGEST_TROUBLE)
-            else:
-                pause = POLL_SECONDS
-            self._say(trouble)
-            self._stop.wait(pause)
-        self._database.close()
-        if self._reader is not None:
-            self._reader.close()
-
-    def _pass(self, notifier: Notifier) -> str:
-        """One round; the trouble that does not keep mails back, if any."""
-        tidies = time.monotonic() >= self._tidy_after
-        trouble = self._send(notifier) if tidies or notifier.has_work() else ""
-        if tidies:
-            left = notifier.tidy()
-            self._count_usage()
-            self._tidy_after = time.monotonic() + _TIDY_SECONDS
-            self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
-        return trouble
-
-    def _send(self, notifier: Notifier) -> str:
-        """Send what is due; the trouble with what waits, if any."""
-        trouble = ""
-        try:
-            notifier.release_closed()
-        except TransientError as error:
-            trouble = str(error)
-        notifier.send_due(self._stop, self._reporter.goes_on)
-        return trouble
-
-    def _count_usage(self) -> None:
-        """Add what the jobs took since the last time; while Kafka is away there is nothing to add."""
-        with contextlib.suppress(TransientError):
-            self._reports()
-        with self._database.write() as connection:
-            self._usage.write(connection)
-        self._usage.written()
-
-    def _say(self, trouble: str) -> None:
-        if trouble != self._reported_trouble:
-            if trouble:
-                _log.warning("waiting", reason=trouble)
-            elif self._reported_trouble:
-                _log.info("resumed", after=self._reported_trouble)
-            self._reported_trouble = trouble
-            self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
-
-    def _reports(self) -> dict[str, JobReport]:
-        if time.monotonic() < self._reports_after:
-            raise TransientError(self._reports_trouble)
-        try:
-            self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
-            return self._reader.latest()
-        except TransientError as error:
-            self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)
-            raise
+        return composed(details[0], mail.first, envelope)

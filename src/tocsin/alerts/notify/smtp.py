@@ -13,6 +13,32 @@ from tocsin.alerts.notify.channel import PICTURE, Delivery, Message, Result
 from tocsin.model.sizes import printable
 from tocsin.project.setting_blocks import SmtpSettings
 
+_REPLY_SECONDS = {"data": 600.0, "quit": 5.0}
+_OTHER_REPLY_SECONDS = 300.0
+"""For how long RFC 5321 (4.5.3.2) asks a client to wait. Whoever gives up sooner after the text of a mail does not know
+that it was taken, and sends it again. No mail waits for the answer to QUIT."""
+
+
+class _PatientSmtp(smtplib.SMTP):
+    """Waits for each reply as long as its command deserves; `timeout` is for connecting."""
+
+    _reply_seconds = _OTHER_REPLY_SECONDS
+
+    def putcmd(self, cmd: str, args: str = "") -> None:
+        """See `SMTP.putcmd`."""
+        self._reply_seconds = _REPLY_SECONDS.get(cmd.lower(), _OTHER_REPLY_SECONDS)
+        super().putcmd(cmd, args)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """See `SMTP.getreply`."""
+        if self.sock is not None:
+            self.sock.settimeout(self._reply_seconds)
+        return super().getreply()
+
+
+class _PatientSmtpOverTls(_PatientSmtp, smtplib.SMTP_SSL):
+    """The same, inside TLS from the start."""
+
 
 class SmtpChannel:
     """An SMTP connection that opens with the first mail."""
@@ -34,17 +60,18 @@ class SmtpChannel:
     def send(self, message: Message) -> Delivery:
         """Hand over one mail: 5xx for its recipient or content refuses it, 4xx postpones it; see `Channel.send`.
 
-        The server is away as well when it takes no mail from this sender: no other mail would pass either.
+        The server is away if it takes no connection or no login. If it refuses the sender, or the connection ends
+        in the middle, the mail has failed: the next one shows whether it was this mail's fault.
         """
         place = f"SMTP server {self._settings.host}:{self._settings.port}"
         mail, recipient = as_mail(message, self._settings), message.recipient
         password = self._settings.password()
         try:
-            self._server = self._server or self._logged_in(password)
+            server = self._server = self._usable() or self._logged_in(password)
         except (smtplib.SMTPException, OSError) as error:
             return Delivery(Result.AWAY, f"{place}: {_line(error)}")
         try:
-            self._server.send_message(mail, self._settings.sender, [recipient])
+            server.send_message(mail, self._settings.sender, [recipient])
         except smtplib.SMTPRecipientsRefused as error:
             return _refusal(*error.recipients[recipient], f"{place} refuses {recipient}")
         except smtplib.SMTPDataError as error:
@@ -52,22 +79,33 @@ class SmtpChannel:
         except smtplib.SMTPNotSupportedError as error:
             return Delivery(Result.REFUSED, f"{place} cannot carry the mail: {error}")
         except (smtplib.SMTPException, OSError) as error:
-            self._server.close()
-            self._server = None
-            return Delivery(Result.AWAY, f"{place}: {_line(error)}")
+            server.close()
+            return Delivery(Result.FAILED, f"{place}: {_line(error)}")
         return Delivery(Result.SENT)
+
+    def _usable(self) -> smtplib.SMTP | None:
+        """Return the open connection, unless the server has ended it: many do so after some mails or minutes."""
+        if self._server is not None:
+            try:
+                if self._server.noop()[0] == 250:
+                    return self._server
+            except (smtplib.SMTPException, OSError):
+                pass
+            self._server.close()
+        return None
 
     def _logged_in(self, password: str | None) -> smtplib.SMTP:
         settings = self._settings
         timeout = settings.timeout_seconds
         if settings.tls == "implicit":
             context = ssl.create_default_context()
-            server: smtplib.SMTP = smtplib.SMTP_SSL(settings.host, settings.port, timeout=timeout, context=context)
+            server: smtplib.SMTP = _PatientSmtpOverTls(settings.host, settings.port, timeout=timeout, context=context)
         else:
-            server = smtplib.SMTP(settings.host, settings.port, timeout=timeout)
+            server = _PatientSmtp(settings.host, settings.port, timeout=timeout)
         try:
             if settings.tls == "starttls":
                 server.starttls(context=ssl.create_default_context())
+            server.ehlo_or_helo_if_needed()
             if settings.username is not None and password is not None:
                 server.login(settings.username, password)
         except BaseException:
@@ -108,8 +146,11 @@ def as_mail(message: Message, settings: SmtpSettings) -> EmailMessage:
 
 def _refusal(code: int, text: bytes | str, what: str) -> Delivery:
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    message = f"{what}: {code} {' '.join(words.split())[:500]}"
-    return Delivery(Result.POSTPONED if 400 <= code < 500 else Result.REFUSED, message)
+    if code == 421 or not 400 <= code < 600:  # it goes out of service, or says something else than SMTP
+        result = Result.FAILED
+    else:
+        result = Result.POSTPONED if code < 500 else Result.REFUSED
+    return Delivery(result, f"{what}: {code} {' '.join(words.split())[:500]}")
 
 
 def _line(error: Exception) -> str:

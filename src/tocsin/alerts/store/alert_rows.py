@@ -9,8 +9,10 @@ from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
+from sqlalchemy import ColumnElement, and_, func, select
 
 from tocsin.alerts.merging import Kept, Points, StreamWord
+from tocsin.alerts.store.schema import notifications
 from tocsin.model.finding import Finding, canonical_entity
 
 _SAME_NAME = (
@@ -230,6 +232,20 @@ def planned_notification(finding_id: str, window_end: datetime | None, now: date
         "attempts": 0,
         "error": "",
     }
+
+
+def was_notified(alert: int | ColumnElement[int]) -> ColumnElement[bool]:
+    """Select the notifications of `alert` of which people know, or will at once, since it was missing and came back."""
+    table, ends = notifications.c, notifications.alias()
+    last_end = select(func.coalesce(func.max(ends.c.revision), 0)).where(
+        ends.c.alert_id == alert, ends.c.kind == "returned"
+    )
+    return and_(
+        table.alert_id == alert,
+        table.kind.in_(("urgent", "email")),
+        table.state.in_(("sent", "pending")),
+        table.revision > last_end.scalar_subquery(),
+    )
 
 
 def alert_parts(detector: str, canonical: str, period_start: datetime) -> list[str]:

@@ -69,7 +69,8 @@ class Database:
         """A transaction that writes: committed at the end, rolled back on an exception.
 
         Raises:
-            TransientError: locked, read-only, full or away; nothing was written and a retry helps.
+            TransientError: locked, read-only, full, away, or another writer was faster; nothing was written and a retry
+                helps.
         """
         with self._unfenced() as connection:
             if self._fence is not None:
@@ -158,6 +159,9 @@ class Database:
         except (exc.OperationalError, exc.InternalError, sqlite3.OperationalError, OSError) as error:
             # A file that was opened read-only, or a server that was away, stays so for its open connections.
             self.engine.dispose()
+            raise TransientError(f"alerts DB {self.shown}: {_reason(error)}") from error
+        except exc.IntegrityError as error:
+            # What is written follows from what was read; another one wrote in between, and the next try reads that.
             raise TransientError(f"alerts DB {self.shown}: {_reason(error)}") from error
         except exc.DBAPIError as error:
             if error.connection_invalidated:

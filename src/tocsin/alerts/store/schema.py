@@ -192,7 +192,11 @@ notifications = Table(
     Column("error", Text, nullable=False),
     # The promise that nobody is notified twice.
     UniqueConstraint("alert_id", "revision", "recipient"),
-    Index(None, "state", "next_attempt_at"),
+    Index(None, "state", "kind", "next_attempt_at"),
+    Index(None, "state", "kind", "recipient", "created_at"),
+    Index(None, "kind", "sent_at", "recipient"),
+    # Whoever removes a finding, or sets its key, looks for notifications that point to it.
+    Index(None, "finding_id"),
 )
 
 invalid_findings = Table(

@@ -10,6 +10,7 @@ Notifications of alerts wait in the alerts DB. These do not, since they must lea
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,7 +113,9 @@ def send_waiting(settings: Settings) -> bool:
     outbox = Outbox(settings.state)
     with Channels(settings) as channels:
         try:
-            for name in outbox.waiting():
+            names = outbox.waiting()
+            random.shuffle(names)  # two that fail in a row end the round: another order lets others leave
+            for name in names:
                 send(outbox, name, channels)
         except (ConfigError, OSError) as error:
             log.warning("mails waiting", error=str(error))

@@ -110,6 +110,14 @@ def test_an_older_version_does_not_supersede_what_the_declared_one_found(databas
     assert apply(database, [], published("r2", version="v2"), rules=V2).superseded == 1
 
 
+def test_a_finding_that_is_superseded_as_it_arrives_opens_no_alert_and_notifies_nobody(database: Database) -> None:
+    """The stream is behind its own nightly backfill."""
+    apply(database, [], published())
+    stream(database, *burst(120), now=MORNING + MINUTE)
+    assert stored(database).superseded_by == "id-r1"
+    assert queries.list_alerts(database, AlertFilter()) == []
+
+
 def test_a_superseded_finding_comes_back_when_a_newer_version_of_the_stream_finds_it(database: Database) -> None:
     stream(database, *burst(60))
     apply(database, [], published())

@@ -33,9 +33,12 @@ class Chat:
         self.messages: list[Message] = []
         self.answer = Delivery(Result.SENT)
         self.tries = self.closed = 0
+        self.fails: set[str] = set()
 
     def send(self, message: Message) -> Delivery:
         self.tries += 1
+        if message.subject in self.fails:
+            return Delivery(Result.FAILED, "the chat hung up")
         if self.answer.result is Result.SENT:
             self.messages.append(message)
         return self.answer
@@ -115,3 +118,14 @@ def test_mails_about_jobs_go_the_same_way(chat: Chat, server: MailServer, tmp_pa
     server.start()
     assert send_waiting(settings)
     assert [mail["To"] for mail in server.mails] == ["ann@example.com"]
+
+
+def test_mails_about_jobs_that_fail_keep_no_other_back(chat: Chat, tmp_path: Path) -> None:
+    """Two failures in a row end a round, whichever mails they are; no two of them are the first in each."""
+    settings, outbox = Settings(state=tmp_path), Outbox(tmp_path)
+    for name in ("a", "b", "c"):
+        outbox.put(name, addressed(Notice(subject=name, paragraphs=("why",)), name, ROOM, settings))
+    chat.fails = {"a", "b"}
+    assert not any(send_waiting(settings) for _ in range(100))
+    assert [message.subject for message in chat.messages] == ["c"]
+    assert sorted(outbox.waiting()) == ["a", "b"]

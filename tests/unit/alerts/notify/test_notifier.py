@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 import structlog
-from sqlalchemy import Connection
+from aiosmtpd.smtp import Envelope
+from sqlalchemy import Connection, event
+from sqlalchemy.engine.interfaces import DBAPICursor
 
+from tests.rig.mail_server import DROPPED, OK, MailServer
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
 from tocsin.alerts.notify import notification_outbox, notifier
+from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import notifications
 from tocsin.model.errors import TransientError
@@ -30,7 +37,7 @@ def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(
     assert all(subject.startswith("[URGENT] mallory: 120") for _, subject in scene.subjects)
     assert {n.state for n in scene.notifications} == {"sent"}
     (found,) = queries.list_findings(scene.database, FindingFilter())
-    told = [line["findings"] for line in logged if line["event"] == "notification sent"]
+    told = [line["finding"] for line in logged if line["event"] == "notification sent"]
     assert told == [found.finding.finding_id] * 2
 
 
@@ -129,7 +136,9 @@ def test_a_mail_that_is_refused_for_now_is_offered_again_later(scene: Scene, whi
     assert [to for to, _ in scene.subjects] == [PAGED, OWNER]
 
 
-def test_a_sender_that_is_refused_loses_no_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_refuses_the_sender_is_away_and_loses_no_mail(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.index(120)
 
     async def refuse(*_: object) -> str:
@@ -143,23 +152,125 @@ def test_a_sender_that_is_refused_loses_no_mail(scene: Scene, monkeypatch: pytes
     assert {n.state for n in scene.notifications} == {"pending"}
 
 
-def test_a_mail_that_cannot_be_built_keeps_nobody_else_waiting(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def drop_all_to_owner(server: MailServer) -> None:
+    server.answer_mail = lambda to: DROPPED if to == OWNER else OK
+
+
+def refuse_the_first_mail(server: MailServer) -> None:
+    first = iter(["552 5.3.4 message size exceeds fixed limit"])
+
+    async def handle(_: object, __: object, envelope: Envelope, sender: str, options: list[str]) -> str:
+        answer = next(first, OK)
+        if answer == OK:
+            envelope.mail_from = sender
+        return answer
+
+    server.handle_MAIL = handle  # type: ignore[attr-defined]  # aiosmtpd looks it up
+    server.stop()
+    server.start()
+
+
+@pytest.mark.parametrize("fail", [drop_all_to_owner, refuse_the_first_mail])
+def test_a_mail_at_which_the_server_ends_the_talk_keeps_nobody_else_waiting(
+    scene: Scene, fail: Callable[[MailServer], None]
+) -> None:
+    """An attempt is one of that mail alone: it comes again after a pause of its own, and others leave."""
+    scene.index(120)
+    fail(scene.server)
+    scene.send()
+    scene.send()
+    assert len(scene.server.mails) == 1
+    (failed,) = [n for n in scene.notifications if n.state == "pending"]
+    assert (failed.attempts, failed.next_attempt_at) == (1, scene.now + SECOND)
+    assert "SMTP server" in failed.error
+    scene.server.answer_mail = lambda _: OK
+    scene.now = failed.next_attempt_at
+    scene.send()
+    assert len(scene.server.mails) == 2
+
+
+def test_a_server_that_drops_two_mails_in_a_row_is_away_for_the_others(scene: Scene) -> None:
+    for user in ("mallory", "trent", "eve"):
+        scene.index(120, user=user)
+    scene.server.answer_mail = lambda _: DROPPED
+    with pytest.raises(ChannelAway):
+        scene.send()
+    assert len(scene.server.tried) == 2
+    scene.server.answer_mail = lambda _: OK
+    scene.send()
+    assert len(scene.server.mails) == 4, "those that were tried wait for their own next attempt"
+    scene.now += SECOND
+    scene.send()
+    assert len(scene.server.mails) == 6
+
+
+def test_what_fails_for_minutes_is_said(scene: Scene) -> None:
+    scene.server.answer_mail = lambda to: "451 4.3.0 try again" if to == OWNER else OK
+    scene.index(120)
+    for _ in range(8):
+        scene.notifier.tidy()
+        assert scene.notifier.stuck == ""
+        scene.send()
+        scene.now += notification_outbox.LONGEST_PAUSE
+    scene.notifier.tidy()
+    assert scene.notifier.stuck.startswith(f"1 notifications fail again and again, such as one to {OWNER}: SMTP server")
+
+
+def test_a_mended_address_gets_what_it_refused_with_the_next_finding_and_nobody_gets_it_twice(scene: Scene) -> None:
+    scene.server.answer_recipient = lambda to: "550 5.1.1 no such user" if to == OWNER else OK
+    scene.index(120)
+    scene.send()
+    scene.notifier.tidy()
+    scene.index(130)
+    scene.send()
+    assert [to for to, _ in scene.subjects] == [PAGED], "an address is not tried again with each finding"
+    scene.now += notification_outbox.LONGEST_PAUSE - MINUTE
+    scene.notifier.tidy()
+    scene.index(140, at=scene.now)
+    scene.send()
+    scene.now += MINUTE
+    scene.notifier.tidy()
+    scene.server.answer_recipient = lambda _: OK
+    scene.index(150, at=scene.now)
+    scene.send()
+    scene.index(160, at=scene.now)
+    scene.send()
+    assert [to for to, _ in scene.subjects] == [PAGED, OWNER]
+
+
+def test_a_mail_that_cannot_be_composed_leaves_as_one_that_names_its_alert(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.index(120)
     scene.index(130, user="trent")
     build = compose.alert_mail
 
     def fail_for_mallory(*arguments: object) -> object:
         if "mallory" in str(arguments[0]):
-            raise ZeroDivisionError
+            raise ZeroDivisionError("division by zero")
         return build(*arguments)  # type: ignore[arg-type]  # passed through
 
     monkeypatch.setattr(compose, "alert_mail", fail_for_mallory)
     scene.send()
-    assert {subject[:15] for _, subject in scene.subjects} == {"[URGENT] trent:"}
-    monkeypatch.setattr(compose, "alert_mail", build)
-    scene.now += MINUTE
+    assert {n.state for n in scene.notifications} == {"sent"}
+    bare = [mail for mail in scene.server.mails if not mail["Subject"].startswith("[URGENT] trent:")]
+    assert {(mail["To"], mail["Subject"]) for mail in bare} == {
+        (to, "[tocsin] alert 1: the mail could not be composed") for to in (OWNER, PAGED)
+    }
+    body = bare[0].get_body(("plain",))
+    assert body is not None
+    assert "tocsin alerts show 1" in body.get_content()
+    assert "division by zero" in body.get_content()
+
+
+def test_the_first_mail_that_a_person_gets_about_an_alert_is_its_first_notification(scene: Scene) -> None:
+    """The e-mail that the urgent one replaced has reached nobody."""
+    scene.index(60)
+    scene.index(120)
     scene.send()
-    assert len(scene.server.mails) == 4
+    bodies = [mail.get_body(("plain",)) for mail in scene.server.mails]
+    assert len(bodies) == 2
+    assert all(body is not None and "Notification 1 of this alert" in body.get_content() for body in bodies)
 
 
 def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +311,7 @@ def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
     """The one case in which a mail comes twice; the Message-ID tells the receiver that it is the same."""
     scene.index(120)
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -220,10 +331,10 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     scene.index(120)
     mark, locked = notification_outbox.mark_sent, [True, True]
 
-    def locked_at_first(connection: Connection, ids: list[int], at: datetime) -> None:
+    def locked_at_first(connection: Connection, ids: list[int], now: datetime) -> None:
         if locked and locked.pop():
             raise TransientError("database is locked")
-        mark(connection, ids, at)
+        mark(connection, ids, now)
 
     monkeypatch.setattr(notification_outbox, "mark_sent", locked_at_first)
     for _ in range(2):
@@ -310,12 +421,44 @@ def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeyp
     assert "and 7 more" in body.get_content()
 
 
+def test_a_long_summary_leaves_whole_and_no_step_holds_the_lock_for_all_of_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notification_outbox, "CHUNK", 5)
+    monkeypatch.setattr(notifier, "_PAUSE_SECONDS", 0.0)
+    written: list[int] = []
+
+    def count(_: Connection, cursor: DBAPICursor, statement: str, *__: object) -> None:
+        if statement.startswith("UPDATE notifications"):
+            written.append(cursor.rowcount if cursor.rowcount >= 0 else 0)
+
+    scene.now = NOON + timedelta(hours=3)
+    for number in range(12):
+        scene.index(60, user=f"user{number}")
+    scene.now += MINUTE
+    event.listen(scene.database.engine, "after_cursor_execute", count)
+    scene.send()
+    assert [subject for _, subject in scene.subjects] == ["[delayed] 12 alerts of failed_logins"]
+    assert {n.state for n in scene.notifications} == {"sent"}
+    assert len({n.message_id for n in scene.notifications}) == 1
+    assert max(written) <= 5
+
+
+def test_a_look_for_what_is_due_waits_for_no_other_writer(sqlite: Database, server: MailServer, tmp_path: Path) -> None:
+    scene = Scene(sqlite, server, tmp_path)
+    scene.now = NOON + timedelta(hours=3)
+    scene.index(60)
+    with sqlite.write():
+        scene.send()
+    assert scene.subjects == []
+
+
 def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.now = NOON + timedelta(hours=3)
     scene.index(120)
     scene.now += MINUTE
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -343,10 +486,12 @@ def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scen
 
 def test_the_time_that_many_mails_take_is_no_standstill(scene: Scene) -> None:
     scene.index(120)
-    mails_before: list[int] = []
-    scene.notifier.send_due(threading.Event(), lambda: mails_before.append(len(scene.subjects)))
+    mails_before: list[tuple[int, bool]] = []
+    scene.notifier.send_due(
+        threading.Event(), lambda within: mails_before.append((len(scene.subjects), within == SENDING_SECONDS))
+    )
     assert len(scene.subjects) == 2
-    assert mails_before == [0, 1, 2]
+    assert mails_before == [(0, False), (0, True), (1, False), (1, True), (2, False)]
 
 
 def test_there_is_work_as_long_as_something_waits_or_is_to_be_sent(scene: Scene) -> None:

@@ -9,8 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.rig.waiting import awaited
-from tocsin.alerts.notify.notifier import Notifier, NotifierJob
+from tocsin.alerts.notify.channel import ChannelAway
+from tocsin.alerts.notify.notifier import Notifier
+from tocsin.alerts.notify.notifier_job import NotifierJob
 from tocsin.kafka.reporter import Reporter
+from tocsin.model.job_report import JobState
 from tocsin.model.names import NOTIFIER
 from tocsin.project.settings import Settings
 
@@ -19,7 +22,7 @@ from tocsin.project.settings import Settings
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker to wait for, and no pause between two rounds."""
     monkeypatch.setattr("tocsin.kafka.reporter.RecordWriter", Mock())
-    monkeypatch.setattr("tocsin.alerts.notify.notifier.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("tocsin.alerts.notify.notifier_job.POLL_SECONDS", 0.01)
 
 
 def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
@@ -27,7 +30,7 @@ def test_the_job_goes_on_with_each_round_also_when_there_is_nothing_to_send(
 ) -> None:
     settings, stop, rounds = Settings(state=tmp_path), threading.Event(), threading.Semaphore(0)
     reporter = Reporter(settings, NOTIFIER)
-    monkeypatch.setattr(reporter, "goes_on", rounds.release)
+    monkeypatch.setattr(reporter, "goes_on", lambda *_: rounds.release())
     thread = threading.Thread(target=NotifierJob(settings, reporter, stop).run)
     thread.start()
     went_on = [rounds.acquire(timeout=60) for _ in range(3)]
@@ -52,3 +55,24 @@ def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_to
     thread.join()
     reporter.close()
     assert stood_still
+
+
+def test_alerts_end_and_what_is_old_goes_also_while_the_mail_server_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, stop = Settings(state=tmp_path), threading.Event()
+
+    def away(*_: object) -> None:
+        raise ChannelAway("SMTP server: refused")
+
+    def tidy(_: Notifier) -> dict[str, int]:
+        stop.set()
+        return {"pending": 3}
+
+    monkeypatch.setattr(Notifier, "send_due", away)
+    monkeypatch.setattr(Notifier, "tidy", tidy)
+    reporter = Reporter(settings, NOTIFIER)
+    NotifierJob(settings, reporter, stop).run()
+    report = reporter.report()
+    reporter.close()
+    assert (report.state, report.reason, report.counts) == (JobState.WAITING, "SMTP server: refused", {"pending": 3})

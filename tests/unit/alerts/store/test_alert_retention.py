@@ -1,4 +1,6 @@
+import sqlite3
 from datetime import date, timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import func, insert, select
@@ -31,7 +33,8 @@ def fill(database: Database) -> None:
     with database.write() as connection:
         ids = list(connection.execute(select(notifications.c.id).where(notifications.c.alert_id != 1)).scalars())
         notification_outbox.mark_sent(connection, ids, OLD)
-        notification_outbox.resolve(connection, OLD + timedelta(days=1))
+        at = OLD + timedelta(days=1)
+        notification_outbox.resolve(connection, notification_outbox.find_over(connection, at), at)
 
 
 FIGURES = ("seconds", "cpu_seconds", "rss_bytes", "rows_in", "rows_out", "restarts")
@@ -63,6 +66,23 @@ def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     left = queries.list_findings(database, FindingFilter(limit=200))
     assert [one.finding.entity["user_id"] for one in left if one.finding.moment < BEFORE] == ["user-0"]
     assert len(queries.list_alerts(database, AlertFilter(limit=200))) == 31
+
+
+def test_a_chunk_costs_the_same_however_much_is_in_the_outbox(sqlite: Database) -> None:
+    """Each finding that goes is looked for among the notifications, while the indexer waits for the lock."""
+    costs: list[int] = []
+    for users in (100, 400):
+        with sqlite.write() as connection:
+            batch = [finding(120, user=f"{users}-{n}", at=LATER) for n in range(users)]
+            record(connection, [finding(120, detector="undeclared", user=f"{users}"), *batch], RULES, LATER)
+            steps: list[int] = []
+            raw = connection.connection.dbapi_connection
+            assert isinstance(raw, sqlite3.Connection)
+            raw.set_progress_handler(partial(steps.append, 1), 10)
+            assert alert_retention.prune(connection, BEFORE) == 1
+            raw.set_progress_handler(None, 0)
+            costs.append(len(steps))
+    assert costs[1] <= costs[0] + 5
 
 
 def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: Database) -> None:

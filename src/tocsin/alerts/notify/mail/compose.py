@@ -132,6 +132,22 @@ def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], en
     return _filled("summary", facts, envelope).model_copy(update={"series": "delayed"})
 
 
+def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Message:
+    """Name `alerts` that no mail could be composed of, because of `error`."""
+    count = f"{len(alerts):,} alerts" if len(alerts) > 1 else f"alert {alerts[0]}"
+    notice = Notice(
+        subject=f"[tocsin] {count}: the mail could not be composed",
+        paragraphs=(
+            f"{count[0].upper()}{count[1:]} of your detectors could not be described in this mail. The fault is "
+            "Tocsin's, and the log of the notifier has all of it.",
+        ),
+        commands=[f"tocsin alerts show {alert}" for alert in alerts[:SUMMARY_LINES]],
+        output=[plain_text.plain(f"{type(error).__name__}: {error}", 500)],
+        output_of="The fault",
+    )
+    return notice_mail(notice, envelope)
+
+
 def notice_mail(notice: Notice, envelope: Envelope) -> Message:
     """Compose a notice about a job or a run."""
     return _filled("notice", {name: getattr(notice, name) for name in Notice.__dataclass_fields__}, envelope)
@@ -203,9 +219,13 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "evidence": [plain_text.value(sample) for sample in finding.evidence],
         "context": [(plain_text.plain(k, 60), plain_text.value(v)) for k, v in finding.context.items()],
         "incomplete": plain_text.plain(notification.incomplete, 300),
-        "revision": notification.revision,
+        "number": 1 + sum(one.revision < notification.revision for one in _sent_to(details, envelope.recipient)),
         "commands": _commands(alert, finding.finding_id),
     }
+
+
+def _sent_to(details: AlertDetails, recipient: str) -> list[Notification]:
+    return [one for one in details.notifications if one.state == "sent" and one.recipient == recipient]
 
 
 def _commands(alert: Alert, finding: str) -> list[str]:

@@ -1,0 +1,126 @@
+"""The notifier as a job: rounds of a `Notifier` until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import structlog
+
+from tocsin.alerts.notify.channel import ChannelAway
+from tocsin.alerts.notify.mail import compose
+from tocsin.alerts.notify.notifier import Notifier
+from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.fence import fence_of
+from tocsin.alerts.store.job_usage import UsageTally
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.reporter import Reporter
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.names import NOTIFIER
+from tocsin.project.settings import Settings
+
+POLL_SECONDS = 0.5
+_TIDY_SECONDS, _REPORTS_PAUSE = 10.0, 5.0
+_LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
+_log = structlog.get_logger()
+
+
+class NotifierJob:
+    """Runs a `Notifier` until `stop` is set, and tells how it is."""
+
+    def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+        """Describe the job; nothing is opened yet."""
+        self._settings, self._reporter, self._stop = settings, reporter, stop
+        self._database = Database(settings.alerts_database, fence=fence_of(settings, NOTIFIER))
+        self._reader: ReportReader | None = None
+        self._usage = UsageTally()
+        self._reports_after = self._tidy_after = 0.0
+        self._reports_trouble = ""
+        self._reported_trouble: str | None = None
+
+    def run(self) -> None:
+        """Notify until told to stop.
+
+        Raises:
+            ConfigError: the schema of the alerts DB is newer than this code, or a setting or secret is wrong.
+        """
+        self._settings.smtp.password()
+        # Drawing loads a large library: do it before the first urgent mail waits for it.
+        threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
+        notifier, supervisor = Notifier(self._settings, self._database, self._reports), SupervisorWatch(self._settings)
+        pause, begun = POLL_SECONDS, False
+        while not self._stop.is_set():
+            supervisor.look()
+            try:
+                if not begun:
+                    self._database.migrate()
+                    notifier.begin()
+                    begun = True
+                self._reporter.goes_on()
+                trouble = self._pass(notifier)
+            except TransientError as error:
+                trouble = str(error)
+                pause = min(pause * 2, _LONGEST_AWAY if isinstance(error, ChannelAway) else _LONGEST_TROUBLE)
+            else:
+                pause = POLL_SECONDS
+            self._say(trouble)
+            self._stop.wait(pause)
+        self._database.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _pass(self, notifier: Notifier) -> str:
+        """One round; the trouble that does not keep mails back, if any."""
+        tidies = time.monotonic() >= self._tidy_after
+        try:
+            trouble = self._send(notifier) if tidies or notifier.has_work() else ""
+        finally:
+            if tidies:
+                self._tidy(notifier)
+        return trouble or notifier.stuck
+
+    def _tidy(self, notifier: Notifier) -> None:
+        left = notifier.tidy()
+        self._count_usage()
+        self._tidy_after = time.monotonic() + _TIDY_SECONDS
+        self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
+
+    def _send(self, notifier: Notifier) -> str:
+        """Send what is due; the trouble with what waits, if any."""
+        trouble = ""
+        try:
+            notifier.release_closed()
+        except TransientError as error:
+            trouble = str(error)
+        notifier.send_due(self._stop, self._reporter.goes_on)
+        return trouble
+
+    def _count_usage(self) -> None:
+        """Add what the jobs took since the last time; while Kafka is away there is nothing to add."""
+        with contextlib.suppress(TransientError):
+            self._reports()
+        with self._database.write() as connection:
+            self._usage.write(connection)
+        self._usage.written()
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._reported_trouble:
+            if trouble:
+                _log.warning("waiting", reason=trouble)
+            elif self._reported_trouble:
+                _log.info("resumed", after=self._reported_trouble)
+            self._reported_trouble = trouble
+            self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
+
+    def _reports(self) -> dict[str, JobReport]:
+        if time.monotonic() < self._reports_after:
+            raise TransientError(self._reports_trouble)
+        try:
+            self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
+            return self._reader.latest()
+        except TransientError as error:
+            self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)
+            raise
