@@ -124,6 +124,12 @@ def read_besides(state: Path, jobs: Iterable[str]) -> dict[str, Beat]:
     return {job: beat for job, beat in beats.items() if beat is not None}
 
 
+def beats_since(state: Path, job: str, started_at: float) -> list[Beat]:
+    """Read the last heartbeats of processes of `job` that began at `started_at` (epoch seconds) or later."""
+    beats = [beat for beside in (True, False) if (beat := read_beat(state, job, beside=beside)) is not None]
+    return [one for one in beats if one.report.started_at and one.report.started_at.timestamp() >= started_at]
+
+
 def end_beside(state: Path, job: str) -> None:
     """The process beside the leading one leads now: its own file would only mislead. Never raises OSError."""
     _remove(_path(state, job, beside=True))

@@ -137,11 +137,13 @@ class Actual:
         live: the processes.
         exits: exit code of the last process of a job.
         causes: why the last process of a job ended, as it reported itself, or was not started.
+        ended: when the last process of a job gave its last sign of life, a few seconds before its end.
     """
 
     live: Sequence[Live] = ()
     exits: Mapping[str, int] = field(default_factory=dict)
     causes: Mapping[str, FailureCause] = field(default_factory=dict)
+    ended: Mapping[str, float] = field(default_factory=dict)
 
     def runs(self, job: str, spec: str) -> bool:
         """Return whether a process of `job` from `spec` lives; what a dead one has left, a JVM, does not count."""

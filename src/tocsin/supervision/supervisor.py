@@ -16,7 +16,7 @@ import structlog
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState
-from tocsin.runtime.heartbeat import Beat, note_look, read_beat
+from tocsin.runtime.heartbeat import Beat, beats_since, note_look, read_beat
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.incidents.chronicle import ChronicleEntry, Look, What, read_events, record
 from tocsin.supervision.job_states import (
@@ -212,12 +212,15 @@ class Supervisor:
         pasts = history.jobs.items()
         gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
         refused = {job: cause for job in gone if (cause := self._refusal(job)) is not None}
-        causes = {job: self._cause(job, past) for job, past in gone.items()} | refused
+        since = {job: past.started_at - _SAME_START_SECONDS for job, past in gone.items()}
+        beats = {job: beats_since(self._charge.state, job, at) for job, at in since.items()}
+        causes = {job: _cause(one) for job, one in beats.items()} | refused
         codes = {job: self._runner.exit_code(job) for job in history.jobs if job not in refused}
         return replace(
             actual,
             exits={job: code for job, code in codes.items() if code is not None},
             causes={job: cause for job, cause in causes.items() if cause is not None},
+            ended={job: self._clock() - min(beat.age_seconds for beat in one) for job, one in beats.items() if one},
         )
 
     def _refusal(self, job: str) -> FailureCause | None:
@@ -225,19 +228,7 @@ class Supervisor:
         last = read_events(self._charge.state, job)[-1:]
         return FailureCause(what=last[0].reason[:_LONGEST_CAUSE]) if last and last[0].what is What.REFUSED else None
 
-    def _cause(self, job: str, past: Past) -> FailureCause | None:
-        """Why the process of `past` failed, as it said itself; None when it said nothing."""
-        for beside in (True, False):
-            beat = read_beat(self._charge.state, job, beside=beside)
-            if beat is None or beat.report.state is not JobState.FAILED or beat.report.started_at is None:
-                continue
-            if beat.report.started_at.timestamp() >= past.started_at - _SAME_START_SECONDS:
-                cause = beat.report.cause or FailureCause(what=beat.report.reason)
-                return cause.model_copy(update={"what": " ".join(cause.what.split())[:_LONGEST_CAUSE]})
-        return None
-
     def _live_one(self, process: Process) -> Live:
-        """`process`, and the last sign of life of this very one."""
         beside = self._beat(process, beside=True)  # first: it goes when the other one is there, and not before
         leading = self._beat(process, beside=False)
         beat = leading or beside
@@ -293,6 +284,14 @@ def stuck_at(log: Sequence[str]) -> str:
     begin = max((number for number, line in enumerate(log) if line.startswith(_STACK)), default=len(log))
     found = (_DECLARED_FRAME.search(line) for line in log[begin:])
     return next((f"{one[1]}:{one[2]}" for one in found if one), "")
+
+
+def _cause(beats: Sequence[Beat]) -> FailureCause | None:
+    """Why a process failed, as it said itself in its last `beats`; None when it said nothing."""
+    for report in (beat.report for beat in beats if beat.report.state is JobState.FAILED):
+        cause = report.cause or FailureCause(what=report.reason)
+        return cause.model_copy(update={"what": " ".join(cause.what.split())[:_LONGEST_CAUSE]})
+    return None
 
 
 def _life(past: Past | None) -> object:

@@ -138,7 +138,8 @@ class Installation:
         if spec is not None:
             sources = snapshot.catalog.sources_of(spec)
             facts = declared_facts(spec, memory_limit(self.settings, sources, spec.memory))
-        return Story(row=row, episodes=self._looker.episodes(row.job), facts=facts)
+        crashes = [one for one in self._looker.episodes(row.job) if one.failed]
+        return Story(row=row, episodes=crashes, facts=facts)
 
 
 class Looker:

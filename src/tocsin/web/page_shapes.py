@@ -113,7 +113,7 @@ class Story(BaseModel, frozen=True):
 
     Attributes:
         row: how it fares.
-        episodes: the newest first.
+        episodes: its crashes, the newest first; no hand-over, and no stop that somebody asked for.
         facts: of its file.
     """
 

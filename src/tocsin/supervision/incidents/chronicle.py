@@ -45,7 +45,8 @@ class ChronicleEntry:
     """One thing that happened to a job.
 
     Attributes:
-        at: epoch seconds at which a look noticed or did it; up to a minute after a process ended.
+        at: epoch seconds at which a look noticed or did it.
+        ended_at: last sign of life of a process that ended by itself, perhaps long before `at`; None when unknown.
         what: its kind.
         reason: why, in words.
         condition: how the job fared after it; None where no look was taken.
@@ -62,6 +63,7 @@ class ChronicleEntry:
     condition: Condition | None = None
     exit_code: int | None = None
     ran_seconds: float | None = None
+    ended_at: float | None = None
     forced: bool = False
     failed: bool = False
 
@@ -88,13 +90,15 @@ class Look:
 
     def _end(self, job: str) -> ChronicleEntry:
         after, cause = self.after.jobs.get(job, Past()), self.actual.causes.get(job)
+        ended_at = self.actual.ended.get(job)
         return ChronicleEntry(
             at=self.at,
             what=What.END,
             reason=end_reason(self.actual.exits.get(job), "" if cause is None else str(cause)),
             condition=after.condition,
             exit_code=self.actual.exits.get(job),
-            ran_seconds=max(0.0, self.at - self.before.jobs[job].started_at),
+            ran_seconds=max(0.0, (ended_at or self.at) - self.before.jobs[job].started_at),
+            ended_at=ended_at,
             failed=True,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tocsin.model.durations import span
@@ -26,6 +26,9 @@ _LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
 
 _FEWEST, _FEWEST_LATE = 100, 10
 """Of fewer records, and of fewer late ones, a share says nothing."""
+
+_REPEATED_SECONDS = 90.0
+"""So long after the first batch of a feeder its repeats have been read, and a look, one a minute, has seen that."""
 
 _OUTSIDE = {
     "the alerts DB": ("alerts DB",),
@@ -56,11 +59,13 @@ class Facts:
         pasts: what the policy remembers of each job.
         broken: the first fault of each job whose file cannot be read.
         reports: the last report of each job that is not silent.
+        feeders: by detector job, the jobs through which its events come.
     """
 
     pasts: Mapping[str, Past] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, JobReport] = field(default_factory=dict)
+    feeders: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +123,14 @@ class Memory:
         bases: by detector job, the counters since which its late share is taken.
         inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
+        first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
     """
 
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     bases: Mapping[str, Counters] = field(default_factory=dict)
     inputs: Mapping[str, Counters] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
+    first_batches: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
@@ -137,13 +144,18 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     """
     detectors = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
     feeders = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind in (INGEST, FLOW)}
-    bases = {**before.bases, **{job: _base(one, before.bases.get(job), now) for job, one in detectors.items()}}
+    first_batches = {**before.first_batches, **_first_batches(feeders, before.first_batches, now)}
+    repeating = {job for job, one in feeders.items() if _repeats(one, first_batches.get(job), now)}
+    bases = dict(before.bases)
+    for job, report in detectors.items():
+        begins_anew = not repeating.isdisjoint(facts.feeders.get(job, ()))
+        bases[job] = _counters(report, now) if begins_anew else _base(report, before.bases.get(job), now)
     rolled = {job: _rolled(one, bases[job], now) for job, one in detectors.items()}
     inputs = dict(before.inputs)
     for job, report in feeders.items():
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
-    memory = replace(before, bases=bases, inputs=inputs)
+    memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     standing: dict[str, Incident] = {}
@@ -212,10 +224,36 @@ def _base(report: JobReport, base: Counters | None, now: float) -> Counters:
     return base if base is not None and is_same else Counters(pid=report.pid, at=now)
 
 
+def _first_batches(
+    feeders: Mapping[str, JobReport], before: Mapping[str, tuple[float, float]], now: float
+) -> dict[str, tuple[float, float]]:
+    """Note which processes of feeders have finished their first batch by `now`."""
+    begun = {
+        job: one.started_at.timestamp() for job, one in feeders.items() if one.batch_id is not None and one.started_at
+    }
+    return {job: (at, now) for job, at in begun.items() if job not in before or before[job][0] != at}
+
+
+def _repeats(feeder: JobReport, first_batch: tuple[float, float] | None, now: float) -> bool:
+    """Return whether detectors may still read records that this process has written a second time.
+
+    The first batch after a start writes again what the process before had written and not committed. Detectors count
+    what they dropped of that as late, though they had counted it before.
+    """
+    if feeder.started_at is None:
+        return False
+    has_begun = first_batch is not None and first_batch[0] == feeder.started_at.timestamp()
+    return not has_begun or first_batch is None or now - first_batch[1] < _REPEATED_SECONDS
+
+
 def _rolled(report: JobReport, base: Counters, now: float) -> Counters:
     """The counters for the next look: a late share of long ago says nothing of now."""
     if report.rows_in - base.rows_in < _LATE_RECORDS or now - base.at < _LATE_SECONDS:
         return base
+    return _counters(report, now)
+
+
+def _counters(report: JobReport, now: float) -> Counters:
     return Counters(pid=report.pid, at=now, rows_in=report.rows_in, dropped_late=report.rows_dropped_late)
 
 

@@ -26,7 +26,7 @@ class Episode(BaseModel, frozen=True):
     """The end of one process of a job, and what followed.
 
     Attributes:
-        at: when it was noticed, or asked for.
+        at: when it ended, or was asked to stop; the pauses count from then.
         failed: whether it was a failure.
         asked: whether it was asked to stop, for whatever reason.
         cause: in words.
@@ -77,14 +77,15 @@ def episodes(events: Sequence[ChronicleEntry]) -> list[Episode]:
             running = 1 if is_open else running + 1
             if is_open:
                 found[-1].restarted_at = event.at
-        elif event.what is What.WORKS and found and found[-1].back_at is None:
-            found[-1].restarted_at = found[-1].restarted_at or event.at
-            found[-1].back_at = event.at
+        elif event.what is What.WORKS:
+            for one in (one for one in found if one.back_at is None):
+                one.restarted_at = one.restarted_at or event.at
+                one.back_at = event.at
         elif event.what in _ENDS and is_open and found[-1].is_told_again_by(event):
             found[-1].forced = found[-1].forced or event.forced
         elif event.what in _ENDS:
-            # Where two run, the newer one has taken over from the one that ends.
-            at_once = event.at if running > 1 else None
+            # Where two run, the newer one has taken over from the one that is stopped; one that fails was to take over.
+            at_once = event.at if running > 1 and not event.failed else None
             found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorbed(found, event)))
             running = max(0, running - 1)
     return [_episode(one) for one in reversed(found)]
@@ -112,16 +113,17 @@ def last_restart(episodes: Sequence[Episode]) -> Restart | None:
 
 def _episode(one: _Ended) -> Episode:
     event = one.event
+    ended_at = event.ended_at or event.at
     asked = event.what is What.STOP
     forced = "; it did not stop when asked, and was killed" if asked and one.forced and not event.forced else ""
     return Episode(
-        at=event.at,
+        at=ended_at,
         failed=event.failed or event.what is What.REFUSED,
         asked=asked,
         cause=printable(event.reason + forced + (f"; {one.count} times" if one.count > 1 else "")),
         exit_code=event.exit_code,
         ran_seconds=event.ran_seconds,
         condition="" if event.condition is None else str(event.condition),
-        restart_seconds=None if one.restarted_at is None else max(0.0, one.restarted_at - event.at),
-        back_seconds=None if one.back_at is None else max(0.0, one.back_at - event.at),
+        restart_seconds=None if one.restarted_at is None else max(0.0, one.restarted_at - ended_at),
+        back_seconds=None if one.back_at is None else max(0.0, one.back_at - ended_at),
     )

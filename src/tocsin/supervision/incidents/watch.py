@@ -15,7 +15,7 @@ import structlog
 from tocsin.alerts.notify.direct_mail import operators, send_now
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.model.job_report import SILENT_SECONDS
-from tocsin.model.names import DETECTOR, INDEXER, JobName
+from tocsin.model.names import DETECTOR, INDEXER, JobName, detector_job
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
@@ -87,7 +87,11 @@ class Watch:
         pasts = read_history(self._history).jobs
         beats = {job: read_beat(self._settings.state, job) for job in pasts}
         fresh = {job: beat.report for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS}
-        return Facts(pasts=pasts, broken=faults(catalog), reports=fresh)
+        feeders = {
+            detector_job(name): [feeder.job for source in spec.sources for feeder in catalog.upstream(source)]
+            for name, spec in catalog.detectors.items()
+        }
+        return Facts(pasts=pasts, broken=faults(catalog), reports=fresh, feeders=feeders)
 
     def _bounds(self, catalog: Catalog) -> Bounds:
         own = self._settings.conditions

@@ -80,6 +80,11 @@ def test_a_version_that_ended_beside_the_one_that_runs_is_told_too() -> None:
     assert (end.what, end.exit_code) == (What.END, 2)
 
 
+def test_an_end_is_dated_by_the_last_sign_of_life() -> None:
+    end = look(Actual(exits={JOB: 1}, ended={JOB: 150.0}), running()).events()[0][1]
+    assert (end.at, end.ended_at, end.ran_seconds) == (200.0, 150.0, 50.0)
+
+
 def test_a_stop_is_no_end_and_tells_why_and_how_long_it_ran() -> None:
     ((_, one),) = look(Actual(live=[live(7, spec="v0")]), running("v0")).events()
     assert (one.what, one.reason, one.ran_seconds) == (What.STOP, "runs from another spec", 100.0)

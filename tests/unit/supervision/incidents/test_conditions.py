@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,6 +116,24 @@ def test_late_drops_are_told_above_a_share_of_the_latest_records(watched: Watche
     (told,) = watched.look(says(JOB, rows_in=102_000, rows_dropped_late=1100), 601)
     assert told == f"{JOB} drops late events: 10.0% of the latest records were too late for their window"
     assert watched.look(says(JOB, rows_in=100, rows_dropped_late=0, pid=8), 5) == [], "another process counts anew"
+
+
+def test_what_an_ingest_writes_again_after_its_restart_is_not_late(watched: Watched) -> None:
+    """The detector drops the repeats as late; it had counted each of them before."""
+    began = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+    def both(batch: int | None, hour: int = 0, **figures: int) -> Facts:
+        fed = says(INGEST, batch_id=batch, rows_in=1, started_at=began + timedelta(hours=hour))
+        found = says(JOB, **figures)
+        return Facts(pasts={}, reports={**fed.reports, **found.reports}, feeders={JOB: [INGEST]})
+
+    assert watched.look(both(7, rows_in=5_000)) == watched.look(both(8, rows_in=6_000), 100) == []
+    assert watched.look(both(None, hour=1, rows_in=6_000), 30) == []
+    assert watched.look(both(8, hour=1, rows_in=6_500, rows_dropped_late=400), 60) == []
+    assert watched.look(both(9, hour=1, rows_in=6_600, rows_dropped_late=450), 60) == []
+    assert watched.look(both(9, hour=1, rows_in=6_900, rows_dropped_late=451), 60) == []
+    (told,) = watched.look(both(10, hour=1, rows_in=7_100, rows_dropped_late=500), 60)
+    assert told == f"{JOB} drops late events: 10.0% of the latest records were too late for their window"
 
 
 def test_a_few_late_records_behind_a_new_beginning_are_no_share(watched: Watched) -> None:

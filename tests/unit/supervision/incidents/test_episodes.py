@@ -65,6 +65,20 @@ def test_where_two_ran_the_other_one_was_there_at_once() -> None:
     assert one.back_seconds == 0
 
 
+def test_a_pause_counts_from_the_end_and_not_from_the_look_that_found_it() -> None:
+    noticed = ChronicleEntry(at=160, what=What.END, reason="it broke", ended_at=56, ran_seconds=55, failed=True)
+    (one,) = episodes([start(1), works(5), noticed, start(160), works(199)])
+    assert (one.at, one.restart_seconds, one.back_seconds) == (56, 104, 143)
+
+
+def test_a_version_that_never_came_is_not_back_until_one_works() -> None:
+    never_came = [start(1), works(5), start(10), crash(20)]
+    (one,) = episodes(never_came)
+    assert (one.failed, one.back_seconds) == (True, None)
+    handed_over, failed = episodes([*never_came, start(30), stop(50, "handing over to another version"), works(51)])
+    assert (handed_over.failed, failed.failed, failed.back_seconds) == (False, True, 31)
+
+
 def test_a_start_that_was_refused_is_a_failure() -> None:
     refused = ChronicleEntry(at=5, what=What.REFUSED, reason="cannot be started: no PySpark")
     assert [one.failed for one in episodes([start(1), refused])] == [True]
