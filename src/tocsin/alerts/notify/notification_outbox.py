@@ -54,7 +54,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Mail:
+class OutgoingMail:
     """The content of one mail: one notification of an alert, or all lines of a delayed summary.
 
     Attributes:
@@ -89,7 +89,7 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def next_mail(connection: Connection, wanted: Wanted, domain: str) -> Mail | None:
+def next_mail(connection: Connection, wanted: Wanted, domain: str) -> OutgoingMail | None:
     """Find what to claim next, urgent ones first and summaries last; None if nothing is due.
 
     A summary is all that is delayed for one recipient, once an hour at most. Its lines and its Message-ID are fixed
@@ -99,7 +99,9 @@ def next_mail(connection: Connection, wanted: Wanted, domain: str) -> Mail | Non
         own = select(notifications).where(_table.kind == kind, *_due(wanted))
         row = connection.execute(own.order_by(_table.next_attempt_at, _table.id).limit(1)).mappings().first()
         if row is not None:
-            return Mail(row["recipient"], row["message_id"], notification_of(row), [row["id"]], [row["alert_id"]])
+            return OutgoingMail(
+                row["recipient"], row["message_id"], notification_of(row), [row["id"]], [row["alert_id"]]
+            )
     begun = select(_table.message_id).where(_table.kind == _DELAYED, *_due(wanted))
     common = connection.execute(begun.order_by(_table.next_attempt_at, _table.id).limit(1)).scalar()
     if common is not None:
@@ -113,10 +115,10 @@ def next_mail(connection: Connection, wanted: Wanted, domain: str) -> Mail | Non
     first = connection.execute(select(notifications).where(_table.id == rows[0].id)).mappings().one()
     common = common or message_id(domain, [row.message_id for row in rows])
     ids, about = [row.id for row in rows], [row.alert_id for row in rows]
-    return Mail(first["recipient"], common, notification_of(first), ids, about)
+    return OutgoingMail(first["recipient"], common, notification_of(first), ids, about)
 
 
-def claim(connection: Connection, mail: Mail, ids: Sequence[int], wanted: Wanted) -> set[int]:
+def claim(connection: Connection, mail: OutgoingMail, ids: Sequence[int], wanted: Wanted) -> set[int]:
     """Claim notifications of `mail`, so that other notifiers leave them alone; returns those that are still free."""
     free = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")), _free(wanted.now))
     fixed = {"state": "pending", "message_id": mail.message_id, "claimed_until": wanted.now + wanted.lease}

@@ -22,7 +22,7 @@ from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Delivery, Message, Result
 from tocsin.alerts.notify.channel_registry import Channels
 from tocsin.alerts.notify.mail import compose
-from tocsin.alerts.notify.notification_outbox import Mail
+from tocsin.alerts.notify.notification_outbox import OutgoingMail
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
@@ -33,8 +33,8 @@ from tocsin.model.names import INDEXER, detector_job
 from tocsin.project.settings import Settings
 
 _PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
-# The indexer tries SQLite's lock every 100 ms at last; without a pause between two chunks it never gets in.
-_PAUSE_SECONDS = 0.12
+# The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
+_PAUSE_SECONDS = 0.05
 _log = structlog.get_logger()
 
 Reports = Callable[[], dict[str, JobReport]]
@@ -149,7 +149,7 @@ class Notifier:
                 notification_outbox.forget_refused(connection, refused)
         return counts
 
-    def _claim(self, unreachable: set[str]) -> Mail | None:
+    def _claim(self, unreachable: set[str]) -> OutgoingMail | None:
         wanted = notification_outbox.Wanted(self._clock(), _LEASE, unreachable)
         with self._database.read() as connection:
             mail = notification_outbox.next_mail(connection, wanted, self._domain)
@@ -177,7 +177,7 @@ class Notifier:
             if steps:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _deliver(self, channels: Channels, mail: Mail) -> Result:
+    def _deliver(self, channels: Channels, mail: OutgoingMail) -> Result:
         """Send one message and write down what became of it.
 
         What cannot be written now is written before anything else is sent: forgetting it would send it twice.
@@ -195,7 +195,7 @@ class Notifier:
         self._write(self._unwritten)
         return delivery.result
 
-    def _note(self, mail: Mail, delivery: Delivery) -> None:
+    def _note(self, mail: OutgoingMail, delivery: Delivery) -> None:
         """Log what became of a message, and keep it to be written."""
         now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}
         who["finding"] = mail.first.finding_id
@@ -215,11 +215,11 @@ class Notifier:
             case Result.AWAY:
                 self._later(notification_outbox.unclaim, mail)
 
-    def _later(self, step: Callable[..., None], mail: Mail, **how: object) -> None:
+    def _later(self, step: Callable[..., None], mail: OutgoingMail, **how: object) -> None:
         """Keep a step with all notifications of `mail` to be written."""
         self._unwritten += [partial(step, ids=ids, **how) for ids in notification_outbox.chunks(mail.ids)]
 
-    def _composed(self, mail: Mail) -> Message:
+    def _composed(self, mail: OutgoingMail) -> Message:
         envelope = compose.Envelope(recipient=mail.recipient, message_id=mail.message_id, date=self._clock())
         try:
             return self._whole(mail, envelope)
@@ -230,7 +230,7 @@ class Notifier:
             _log.exception("notification not composed", message_id=mail.message_id, alert=mail.alerts[0])
             return compose.bare_mail(mail.alerts, error, envelope)
 
-    def _whole(self, mail: Mail, envelope: compose.Envelope) -> Message:
+    def _whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
         kind, shown = mail.first.kind, mail.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
             details = [one for alert in shown if (one := alert_details(connection, alert)) is not None]
