@@ -30,6 +30,7 @@ class Condition(StrEnum):
     SILENT = "no input"
     QUARANTINING = "much goes to quarantine"
     WAITING = "waits"
+    SET_ASIDE = "sets records aside"
     IGNORING = "ignores nearly everything"
 
 

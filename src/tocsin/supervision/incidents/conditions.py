@@ -123,6 +123,7 @@ class Memory:
         bases: by detector job, the counters since which its late share is taken.
         inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
+        set_aside: by job, how many records it had set aside when people last heard of that.
         first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
     """
 
@@ -131,6 +132,7 @@ class Memory:
     inputs: Mapping[str, Counters] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     first_batches: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
@@ -155,7 +157,15 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     for job, report in feeders.items():
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
-    memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
+    told = {one.job for one in before.incidents.values() if one.written and one.condition is Condition.SET_ASIDE}
+    set_aside = {job: _set_aside(one) for job, one in facts.reports.items() if job in told}
+    memory = replace(
+        before,
+        bases=bases,
+        inputs=inputs,
+        first_batches=first_batches,
+        set_aside={**before.set_aside, **set_aside},
+    )
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     standing: dict[str, Incident] = {}
@@ -212,10 +222,17 @@ def _symptoms_of_flow(
         yield Condition.IGNORING, f"`ignore` leaves out {report.ignored_ratio:.1%} of the latest records"
     if report.state in (JobState.RUNNING, JobState.DRAINING) and report.lag_seconds > bounds.lag:
         yield Condition.LAGGING, f"is {span(report.lag_seconds)} behind, with {report.lag_records:,} records unread"
+    if (set_aside := _set_aside(report)) > memory.set_aside.get(job, 0):
+        what = "1 record" if set_aside == 1 else f"{set_aside:,} records"
+        yield Condition.SET_ASIDE, f"has set aside {what}: its query fails on each"
     if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
         yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
         yield Condition.SILENT, f"no events for {span(quiet)}"
+
+
+def _set_aside(report: JobReport) -> int:
+    return int(report.counts.get("set_aside", 0.0))
 
 
 def _base(report: JobReport, base: Counters | None, now: float) -> Counters:

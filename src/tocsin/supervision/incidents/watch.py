@@ -15,7 +15,7 @@ import structlog
 from tocsin.alerts.notify.direct_mail import operators, send_now
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.model.job_report import SILENT_SECONDS
-from tocsin.model.names import DETECTOR, INDEXER, JobName, detector_job
+from tocsin.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
@@ -158,6 +158,8 @@ _ADVICE = {
     "source's file sets how long is too long.",
     Condition.QUARANTINING: "The job continues with the usable records. The first command lists the others with "
     "their reasons; the second replays them once the sender or the declaration is fixed.",
+    Condition.SET_ASIDE: "The job goes on without them. `set-aside.json` in its checkpoint folder names each with its "
+    "error; those of an ingest are in quarantine.",
     Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
@@ -175,6 +177,8 @@ def commands(incident: Incident) -> list[str]:
         return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
     if incident.condition is Condition.BROKEN:
         return ["tocsin check"]
+    if incident.condition is Condition.SET_ASIDE and job.kind == INGEST:
+        return [f"tocsin quarantine list --source {job.name}", f"tocsin dev logs {job}"]
     if incident.condition is Condition.WAITING:
         return ["tocsin doctor", "tocsin status"]
     plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED

@@ -197,6 +197,17 @@ def test_a_pattern_that_ignores_everything_is_told(watched: Watched) -> None:
     assert watched.look(says(INGEST, counts={"ignored_ratio": 1.0}), 5) == [told]
 
 
+def test_records_that_are_set_aside_are_told_and_again_when_more_follow_after_an_hour(watched: Watched) -> None:
+    assert watched.look(says(JOB, counts={"set_aside": 0.0})) == []
+    told = f"{JOB} sets records aside: has set aside 1 record: its query fails on each"
+    assert watched.look(says(JOB, counts={"set_aside": 1.0}), 5) == [told]
+    assert watched.look(says(JOB, counts={"set_aside": 1.0}), 5) == []
+    assert watched.look(says(JOB, counts={"set_aside": 3.0}), 1000) == []
+    assert watched.look(says(JOB, counts={"set_aside": 3.0}), 90_000) == []
+    more = f"{JOB} sets records aside: has set aside 4 records: its query fails on each"
+    assert watched.look(says(JOB, counts={"set_aside": 4.0}), 5) == [more]
+
+
 def test_much_in_quarantine_is_told(watched: Watched) -> None:
     assert watched.look(says(INGEST, counts={"bad_ratio": 0.05})) == []
     told = f"{INGEST} much goes to quarantine: 31.0% of the latest records went to quarantine"
