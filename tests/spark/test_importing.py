@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import History, Judge
-from tocsin.history.care import verify
+from tocsin.history.care import verify, withdraw
 from tocsin.history.day_status import known
 from tocsin.history.day_versions import read_version
 from tocsin.history.history_retention import tidy
@@ -112,6 +112,27 @@ def test_a_file_of_any_age_is_sealed_and_one_whose_day_was_lost_is_imported_agai
         assert tidy(history.settings, source, table).days == ()
     assert not list(history.places.landed_folders())
     assert bring_in(history, path).known
+
+
+def test_a_withdrawn_file_is_left_out_of_what_was_sealed_with_it_and_can_come_again(
+    history: History, spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, user in (("good", "ann"), ("bad", "eve")):
+        (tmp_path / name).write_text(json.dumps(logins(1)[0] | {"user_id": user}))
+        bring_in(history, tmp_path / name)
+    assert {row["user_id"] for row in sealed(history, spark)} == {"ann", "eve"}
+    with history.table() as table:
+        tidy(history.settings, history.source, table)
+    assert not list(history.places.landed_folders()), "only the sealed version has them now"
+    assert withdraw(history.settings, history.source, tmp_path / "bad").emptied == ()
+    with history.table() as table:
+        assert plan(known(history.settings, history.source, table)).ready == (DAY,)
+    assert [row["user_id"] for row in sealed(history, spark)] == ["ann"]
+    with history.table() as table:
+        assert plan(known(history.settings, history.source, table)).ready == ()
+    assert not bring_in(history, tmp_path / "bad").known
+    assert {row["user_id"] for row in sealed(history, spark)} == {"ann", "eve"}
+    assert verify(history.settings, history.source, checksums=True) == []
 
 
 def test_what_is_ignored_lands_nowhere_and_what_has_no_time_is_not_imported(history: History, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ That is verdicts on its days, what backfills have published for them, and how th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
 import structlog
 
-from tocsin.backfill.backfill_ledger import Backfills, folder
+from tocsin.backfill.backfill_ledger import Backfills, Made, Published, folder
 from tocsin.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
 from tocsin.model.errors import TransientError
@@ -53,6 +54,27 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
         records.write_index(index_page(records))
     except OSError as error:
         log.warning("clean-up failed", error=str(error))
+
+
+def retract_days(settings: Settings, source: Source, catalog: Catalog, days: Sequence[date]) -> None:
+    """Publish that detectors of `source` found nothing on `days`, which are no longer history; they run once they are.
+
+    Raises:
+        LockHeld: a backfill of one of the detectors runs; a retry helps once it has ended.
+        OSError: the disk is full or cannot be written; a retry helps.
+    """
+    for spec in [one for one in catalog.detectors.values() if source.name in one.sources]:
+        backfills = Backfills(settings, spec.name)
+        known = backfills.read().published
+        if not (own := [day for day in days if day in known]):
+            continue
+        with try_lead(settings, settings.checkpoint(backfill_job(spec.name)) / "lock"):
+            for day in own:
+                made = Made(version=known[day].made.version, inputs={})
+                empty = Published(
+                    run=backfills.next_run(day), run_id="withdrawn", made=made, at=datetime.now(UTC), severity="pass"
+                )
+                backfills.publish(day, [], empty)
 
 
 def _tidy(settings: Settings, records: Records, detector: str, before: date) -> None:

@@ -1,22 +1,30 @@
-"""Do by hand what history needs of people: verify that it is whole, and take a day back to an earlier version."""
+"""Do by hand what history needs of people: verify that it is whole, roll a day back, and withdraw an import."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import structlog
 
 from tocsin.history.day_status import known
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
-from tocsin.history.land.landing_ledger import Entry, LandedFile, read_ledger
+from tocsin.history.land.landing import landing_lock
+from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger, read_ledger, record
+from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
-from tocsin.history.places import Places
+from tocsin.history.places import IMPORTED, Places
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.leases.lead import lead_batch
-from tocsin.storage.stored_path import find_all
+from tocsin.storage.stored_path import find_all, remove_tree
+
+log = structlog.get_logger()
 
 
 def verify(settings: Settings, source: Source, *, checksums: bool = False) -> list[str]:
@@ -112,3 +120,81 @@ def _landed_faults(
             yield f"{file.day}: {fault}"
     elif version is None or entry.run not in version.runs:
         yield f"{file.day}: {path} is gone, and no published version has its {file.total} events"
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """What was taken back.
+
+    Attributes:
+        files: imported files, by their names as they were given.
+        events: landed from them for `days`.
+        days: of these events.
+        emptied: those of `days` for which nothing else has landed; no version of them counts any more.
+    """
+
+    files: tuple[str, ...]
+    events: int
+    days: tuple[date, ...]
+    emptied: tuple[date, ...]
+
+
+def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn:
+    """Take back what the file `what` brought in, or all that imports brought in for the day `what`.
+
+    A day with other events counts as it is until the next seal leaves the withdrawn ones out of it.
+
+    Raises:
+        ConfigError: no import has brought that in.
+        LockHeld: landing, an import or a seal of this source runs; a retry helps once it has ended.
+        TransientError: the catalogue does not answer; a retry helps.
+        BrokenLedger: an entry of the ledger cannot be read.
+        OSError: the ledger cannot be written; a retry goes on.
+    """
+    places, now = Places.of(settings, source.name), datetime.now(UTC)
+    with (
+        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        landing_lock(settings, source.name),
+        DayTable(settings, source) as table,
+    ):
+        chosen = _chosen(read_ledger(places), source.name, what)
+        for entry, days in chosen:
+            record(places, _without(entry, days, now))
+            for day in days:
+                remove_tree(places.landed(day, entry.run))
+        left = read_ledger(places)
+        days = sorted({day for _, own in chosen for day in own})
+        emptied = tuple(day for day in days if not left.runs(day))
+        table.withdraw([day for day in emptied if day in table.published()], {"tocsin.run": "withdrawal"})
+    files = tuple(entry.imported.name for entry, _ in chosen if entry.imported is not None)
+    events = sum(file.total for entry, own in chosen for day in own for file in entry.of(day))
+    log.info("import withdrawn", source=source.name, files=files, days=[str(day) for day in days])
+    return Withdrawn(files, events, tuple(days), emptied)
+
+
+def _chosen(ledger: LandingLedger, source: str, what: date | Path) -> list[tuple[Entry, list[date]]]:
+    imports = [entry for entry in ledger.entries if entry.imported is not None and entry.files]
+    if isinstance(what, Path):
+        runs = _runs_of(what, imports)
+        chosen = [(entry, sorted({file.day for file in entry.files})) for entry in imports if entry.run in runs]
+    else:
+        chosen = [(entry, [what]) for entry in imports if entry.of(what)]
+    if not chosen:
+        raise ConfigError.one(f"{source} {what}", "is in no import; `tocsin history list` shows what there is")
+    return chosen
+
+
+def _runs_of(path: Path, imports: Iterable[Entry]) -> set[str]:
+    """Find the runs that imported `path`: by its content, or if it is gone by its name, or by the name of the run."""
+    if path.is_file():
+        return {f"{IMPORTED}{digest(path)[:12]}"}
+    return {entry.run for entry in imports if entry.imported and str(path) in (entry.imported.name, entry.run)}
+
+
+def _without(entry: Entry, days: Iterable[date], now: datetime) -> Entry:
+    file, gone = entry.imported, set(days)
+    assert file is not None, "only imports are withdrawn"
+    refused = {day: count for day, count in file.refused_days.items() if day not in gone}
+    own = {"withdrawn": file.withdrawn | dict.fromkeys(gone, now), "refused_days": refused}
+    files = tuple(one for one in entry.files if one.day not in gone)
+    return entry.model_copy(update={"files": files, "imported": file.model_copy(update=own)})

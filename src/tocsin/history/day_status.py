@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.land.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, oldest_kept, plan
 from tocsin.history.seal_runs import verdict_text
@@ -45,6 +45,8 @@ class DayState(StrEnum):
     """It could not be sealed, and no version of it counts; the next seal tries again."""
     MISSING = "missing"
     """Nothing has landed for it, though there are days before and behind it."""
+    WITHDRAWN = "withdrawn"
+    """All that was imported for it was taken back, and nothing else has landed."""
     TOO_OLD = "too old"
     """Events have landed for it, but it is further back than history is kept."""
 
@@ -202,7 +204,14 @@ def standing(source: str, facts: SealFacts) -> list[DayStanding]:
     """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
     at_once = due(facts, planned.ready)
-    days = {*facts.ledger.by_day, *facts.versions, *facts.published, *facts.unsealed, *planned.ready}
+    days = {
+        *facts.ledger.by_day,
+        *facts.ledger.withdrawn,
+        *facts.versions,
+        *facts.published,
+        *facts.unsealed,
+        *planned.ready,
+    }
     gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
             for day in missing(facts, days)}  # fmt: skip
     return [gaps.get(day) or _standing(source, day, facts, planned, day in at_once)
@@ -226,14 +235,26 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_on
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
         due=at_once,
-        note=facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, ""),
+        note="; ".join(filter(None, (_reason(day, facts, planned), *_withdrawn(day, facts.ledger)))),
     )
+
+
+def _reason(day: date, facts: SealFacts, planned: SealPlan) -> str:
+    return facts.unsealed[day].text if day in facts.unsealed else planned.waiting.get(day, "")
+
+
+def _withdrawn(day: date, ledger: LandingLedger) -> Iterator[str]:
+    names = {entry.run: entry.imported.name for entry in ledger.entries if entry.imported is not None}
+    for run, at in ledger.withdrawn.get(day, {}).items():
+        yield f"{names[run]} ({run}) was withdrawn at {at:%Y-%m-%d %H:%M} UTC"
 
 
 def _state(day: date, facts: SealFacts, planned: SealPlan, current: DayVersion | None) -> DayState:
     if day in planned.too_old:
         return DayState.TOO_OLD
     is_open = day in planned.ready or day in planned.waiting
+    if day in facts.ledger.withdrawn and not is_open and current is None:
+        return DayState.WITHDRAWN
     if current is not None:
         return DayState.OUTDATED if is_open else DayState.PUBLISHED
     if day in facts.unsealed:

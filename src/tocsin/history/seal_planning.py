@@ -108,8 +108,9 @@ def plan(facts: SealFacts) -> SealPlan:
     A day needs it when something has landed for it that its latest version has not, when that version was sealed before
     the day was over, or when it was not brought to its end. It is ready once `grace` has passed since its end and
     landing has read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
-    refused is sealed again when more lands, or the rules by which it was judged have changed. A day without events is
-    sealed, too, if landing has covered it from begin to end: empty is not missing.
+    refused is sealed again when more lands or the rules by which it was judged have changed, and any day when an import
+    that is in it was withdrawn. A day without events is sealed, too, if landing has covered it from begin to end: empty
+    is not missing.
     """
     ready, waiting, too_old, retention = [], {}, [], facts.retention
     for day in sorted({*facts.ledger.by_day, *_covered(facts)}):
@@ -176,6 +177,8 @@ def _covered(facts: SealFacts) -> Iterator[date]:
 
 def _open(day: date, facts: SealFacts) -> bool:
     latest = facts.versions.get(day, ())[-1:]
+    if latest and not latest[0].runs.isdisjoint(facts.ledger.withdrawn.get(day, ())):
+        return True
     if not latest or not latest[0].whole or not facts.ledger.runs(day) <= latest[0].runs:
         return True
     settled = (latest[0].refused and latest[0].rules in (None, facts.rules)) or latest[0].published_at is not None

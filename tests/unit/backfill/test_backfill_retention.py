@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from tests.rig.samples.backfills import SPEC, finding, published
 from tocsin.backfill.backfill_ledger import Backfills, Made
-from tocsin.backfill.backfill_retention import tidy_beside
+from tocsin.backfill.backfill_planning import Sealed, plan
+from tocsin.backfill.backfill_retention import retract_days, tidy_beside
 from tocsin.backfill.parity.comparison import Comparison
 from tocsin.backfill.parity.parity_report import ParityReport, keep, latest, summed
 from tocsin.model.errors import ConfigError
@@ -131,6 +132,15 @@ def test_what_cannot_be_read_is_left_alone_and_said(one: Installation) -> None:
     said = ["old verdict unreadable, kept", "backfill ledger unreadable, kept"]
     assert one.tidy() == said
     assert set(before) - set(one.files()) == {f"parity/{RETIRED}/{BEFORE}.json"}
+
+
+def test_days_that_were_withdrawn_have_no_findings_and_run_again_once_they_are_history(one: Installation) -> None:
+    one.publish(SPEC.name, BEFORE, OLDEST)
+    retract_days(one.settings, LOGINS, one.catalog, [BEFORE])
+    backfills = Backfills(one.settings, SPEC.name)
+    known = backfills.read().published
+    assert [len(list(backfills.findings(day, known[day]))) for day in (BEFORE, OLDEST)] == [0, 1]
+    assert plan(backfills.read(), SPEC, Sealed({BEFORE: "v1"}), [BEFORE]).days.keys() == {BEFORE}
 
 
 @pytest.mark.parametrize("removed", range(6))

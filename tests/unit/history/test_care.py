@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.rig.samples.history import DAY
+from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
-from tocsin.history.care import roll_back, verify
+from tocsin.history.care import roll_back, verify, withdraw
+from tocsin.history.day_status import DayState, list_days
 from tocsin.history.day_table import DayTable
-from tocsin.history.places import VERSION_FILE, Places, begin
+from tocsin.history.land.landing_ledger import record
+from tocsin.history.parquet_files import digest
+from tocsin.history.places import IMPORTED, VERSION_FILE, Places, begin
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime.state_file import write_whole
@@ -127,3 +130,48 @@ def test_a_version_that_cannot_count_is_refused(settings: Settings, places: Plac
         roll_back(settings, LOGINS, DAY)
     with DayTable(settings, LOGINS) as table:
         assert table.published() == {DAY: "v2"}
+
+
+def _bring_in(settings: Settings, path: Path, days: tuple[date, ...]) -> str:
+    """Import `path`, with one event on each of `days`; returns the run."""
+    path.write_text(path.name)
+    run = f"{IMPORTED}{digest(path)[:12]}"
+    entry = imported(run, *days)
+    assert entry.imported is not None
+    entry = entry.model_copy(update={"imported": entry.imported.model_copy(update={"name": str(path)})})
+    for file in entry.files:
+        write_whole(Places.of(settings, "logins").root / file.path, b"rows")
+    record(Places.of(settings, "logins"), entry)
+    return run
+
+
+def test_an_import_is_withdrawn_by_its_file_and_the_days_that_it_alone_had_count_no_more(
+    settings: Settings, places: Places, tmp_path: Path
+) -> None:
+    alone = DAY + timedelta(days=1)
+    run = _bring_in(settings, tmp_path / "bad.jsonl", (DAY, alone))
+    seal_day(settings, alone, [{"user_id": "u", "event_time": begin(alone)}])
+    done = withdraw(settings, LOGINS, tmp_path / "bad.jsonl")
+    assert (done.events, done.days, done.emptied) == (2, (DAY, alone), (alone,))
+    assert not any(name == run for _, name, _ in places.landed_folders())
+    with DayTable(settings, LOGINS) as table:
+        assert table.published() == {DAY: "v2"}
+    found = {one.day: one for one in list_days(settings, LOGINS)}
+    assert found[alone].state is DayState.WITHDRAWN
+    assert f"bad.jsonl ({run}) was withdrawn at" in found[alone].note
+    assert f"bad.jsonl ({run}) was withdrawn at" in found[DAY].note
+    with pytest.raises(ConfigError, match="is in no import"):
+        withdraw(settings, LOGINS, tmp_path / "bad.jsonl")
+
+
+def test_all_imports_of_a_day_are_withdrawn_and_their_other_days_stay(
+    settings: Settings, places: Places, tmp_path: Path
+) -> None:
+    other = DAY + timedelta(days=1)
+    first = _bring_in(settings, tmp_path / "a.jsonl", (DAY, other))
+    _bring_in(settings, tmp_path / "b.jsonl", (DAY,))
+    done = withdraw(settings, LOGINS, DAY)
+    assert (done.events, done.days, done.emptied) == (2, (DAY,), ()), "r1 and r2 have landed for it, too"
+    assert [(day, run) for day, run, _ in places.landed_folders() if run.startswith(IMPORTED)] == [(other, first)]
+    (tmp_path / "a.jsonl").unlink()
+    assert withdraw(settings, LOGINS, tmp_path / "a.jsonl").days == (other,), "by its name, once it is gone"

@@ -67,6 +67,17 @@ def test_a_refused_day_is_judged_again_once_the_rules_have_changed() -> None:
     assert planned(ledger(entry("r1", DAY)), versions={DAY: [refused]}, rules="new").ready == (DAY,)
 
 
+def test_a_day_of_which_an_import_was_withdrawn_is_sealed_again_without_it_if_something_is_left() -> None:
+    back = imported("import-1").model_copy(update={"columns": {}})
+    assert back.imported is not None
+    back = back.model_copy(update={"imported": back.imported.model_copy(update={"withdrawn": {DAY: NOON}})})
+    sealed: dict[str, Any] = {"versions": {DAY: [version("v1", "import-1", "import-2")]}, "published": {DAY: "v1"}}
+    assert planned(ledger(back, imported("import-2", DAY)), **sealed).ready == (DAY,)
+    again: dict[str, Any] = {"versions": {DAY: [version("v2", "import-2")]}, "published": {DAY: "v2"}}
+    assert planned(ledger(back, imported("import-2", DAY)), **again).ready == ()
+    assert planned(ledger(back), **again).ready == ()
+
+
 def test_a_day_that_was_rolled_back_stays_so() -> None:
     versions = {DAY: [version("v1", "r1"), version("v2", "r1", "r2")]}
     rolled: dict[str, Any] = {"versions": versions, "published": {DAY: "v1"}}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.data.import_command import import_, seal_and_tell
+from tocsin.cli.data.import_command import import_, seal_and_tell, withdraw
 from tocsin.cli.output import as_json, counted, line, note, table, utc
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def seal(source: _Source, days: _Days = None) -> None:
 
 
 app.command("import")(import_)
+app.command("withdraw")(withdraw)
 
 
 @app.command("list")

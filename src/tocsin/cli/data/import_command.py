@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import run_due
 from tocsin.cli.output import counted, line, note
 from tocsin.history.land.past_rows import FileForm, list_files
+from tocsin.model.durations import days_text
 from tocsin.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ _Files = Annotated[
     typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files."),
 ]
 _Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
+_Day = Annotated[
+    datetime | None,
+    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="All imported rows of this UTC day."),
+]
+_File = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="An imported file, or its name or run if it is gone.")
+]
 _SealToo = Annotated[bool, typer.Option("--seal", help="Then seal and publish the days.")]
 _BackfillToo = Annotated[
     bool, typer.Option("--backfill", help="Then seal, and run the detectors of the source over the days that need it.")
@@ -71,6 +79,36 @@ def import_(
             is_good &= run_due(settings, [spec.name for spec in catalog.detectors_of(source)])
     if not is_good:
         raise typer.Exit(1)
+
+
+def withdraw(
+    source: Annotated[str, typer.Argument(help="Its name.")],
+    day: _Day = None,
+    file: _File = None,
+) -> None:
+    """Take back what was imported by mistake: the rows of a file, or all imported rows of a day.
+
+    A day with other events is sealed without them by the next seal. A day without any counts no more, nor do its
+    findings. Importing the file again, or a better one, is possible at any time.
+    """
+    from tocsin.backfill.backfill_retention import retract_days
+    from tocsin.history.care import withdraw as take_back
+    from tocsin.history.places import writing_history
+    from tocsin.project.catalog import load_project
+
+    what = day.date() if day is not None else file
+    if what is None or (day is not None and file is not None):
+        raise typer.BadParameter("name one of them", param_hint="--day, --file")
+    settings, catalog = load_project()
+    declared = catalog.source(source)
+    with writing_history(settings):
+        done = take_back(settings, declared, what)
+        retract_days(settings, declared, catalog, done.emptied)
+    line(f"{counted(done.events, 'event')} of {', '.join(done.files)} withdrawn from {days_text(list(done.days))}")
+    if done.emptied:
+        line(f"{days_text(list(done.emptied))}: nothing is left; no longer published, and without findings")
+    if rest := [one for one in done.days if one not in done.emptied]:
+        line(f"{days_text(rest)}: tocsin history seal --source {source} publishes them without these events")
 
 
 def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = ()) -> bool:

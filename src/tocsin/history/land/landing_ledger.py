@@ -95,6 +95,7 @@ class ImportedFile(BaseModel, frozen=True, extra="forbid"):
         rows, refused: how many are in it, and how many of them cannot be used.
         refused_days: the refused rows by UTC day; rows of an unknown day are spread over the days of the others. Empty
             in entries from before 2026-11-23, and when no row has a day.
+        withdrawn: days whose rows were taken back, and when (UTC); their files are not in the entry any more.
     """
 
     name: str
@@ -102,6 +103,7 @@ class ImportedFile(BaseModel, frozen=True, extra="forbid"):
     rows: int
     refused: int
     refused_days: dict[date, int] = {}
+    withdrawn: dict[date, datetime] = {}
 
 
 class Entry(BaseModel, frozen=True, extra="forbid"):
@@ -163,6 +165,15 @@ class LandingLedger:
             for day in {file.day for file in entry.files}:
                 days.setdefault(day, []).append(entry)
         return {day: tuple(days[day]) for day in sorted(days)}
+
+    @cached_property
+    def withdrawn(self) -> dict[date, dict[str, datetime]]:
+        """The imports that were taken back, by day and run, and when."""
+        days: dict[date, dict[str, datetime]] = {}
+        for entry in self.entries:
+            for day, at in entry.imported.withdrawn.items() if entry.imported else ():
+                days.setdefault(day, {})[entry.run] = at
+        return days
 
     def runs(self, day: date) -> frozenset[str]:
         """Names of the runs that landed something for `day`."""

@@ -45,13 +45,18 @@ def parsed_rows(
     records = spark.read.parquet(str(rows)).select(
         F.lit(None).cast("binary").alias("key"),
         "value",
-        F.lit(f"file:{sha256[:32]}").alias("topic"),
+        F.lit(file_topic(sha256)).alias("topic"),
         F.lit(0).alias("partition"),
         F.col("row").alias("offset"),
         F.lit(now).alias("timestamp"),
         F.lit(None).cast(_HEADERS).alias("headers"),
     )
     return parsed(records, source, rules)
+
+
+def file_topic(sha256: str) -> str:
+    """Name the topic that stands in the identity of the events of a file."""
+    return f"file:{sha256[:32]}"
 
 
 def good_events(read: DataFrame, source: Source) -> DataFrame:

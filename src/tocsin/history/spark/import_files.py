@@ -123,7 +123,7 @@ class _Import:
         with landing_lock(self.settings, source.name):
             ledger = read_ledger(places)
             before = next((entry for entry in ledger.entries if entry.run == run), None)
-            if before is not None and before.events and not is_lost(before, places, self.versions()):
+            if before is not None and _is_in(before, places, self.versions()):
                 refused = places.refused(run)
                 return Imported(before, refused if refused.exists() else None, {}, known=True)
             sweep(places, ledger)
@@ -225,6 +225,12 @@ class ImportWork:
                 landed = _landed_file(path, self.places.within(target), day)
                 move_in(path, target)
                 yield landed
+
+
+def _is_in(entry: Entry, places: Places, published: Mapping[date, DayVersion]) -> bool:
+    """Return whether `entry` has landed events, and none of them was withdrawn or lost since."""
+    is_withdrawn = entry.imported is not None and bool(entry.imported.withdrawn)
+    return entry.events > 0 and not is_withdrawn and not is_lost(entry, places, published)
 
 
 def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:

@@ -27,6 +27,7 @@ from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, stamp
+from tocsin.history.spark.file_records import file_topic
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import TocsinError, TransientError
@@ -66,11 +67,13 @@ class _Inputs:
         landed: what landed for the day and is not in `base`.
         base: the version to take the rest from, since landing is removed some time after; None when all is there.
         earlier: the version that is published now.
+        withdrawn: digests of imported files whose events are left out of `base`.
     """
 
     landed: LandedDay
     base: DayVersion | None
     earlier: DayVersion | None
+    withdrawn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,13 +156,17 @@ class Sealer:
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
-        return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier)
+        files = [entry.imported for entry in ledger.entries if entry.run in ledger.withdrawn.get(day, ())]
+        withdrawn = tuple(file.sha256 for file in files if file is not None)
+        return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier, withdrawn)
 
     def _events(self, day: date, inputs: _Inputs) -> DataFrame:
         landed = inputs.landed.events()
         if landed is not None and inputs.base is None:
             return landed
         sealed = sealed_events(self.spark, self.places, self.source, {day: inputs.base} if inputs.base else {})
+        if inputs.withdrawn:
+            sealed = sealed.where(~F.col("raw_topic").isin([file_topic(sha256) for sha256 in inputs.withdrawn]))
         return sealed if landed is None else sealed.unionByName(landed)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
@@ -206,7 +213,7 @@ class Sealer:
             key=self.source.key,
             buckets=self.settings.history.buckets,
             columns=columns_of(self.source),
-            runs=ledger.runs(day) | (base.runs if base else frozenset()),
+            runs=ledger.runs(day) | (base.runs if base else frozenset()) - ledger.withdrawn.get(day, {}).keys(),
             base=base.version if base else None,
             facts=facts,
             files=tuple(files),

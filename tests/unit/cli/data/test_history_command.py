@@ -94,6 +94,17 @@ def test_a_source_with_records_of_its_own_is_imported_from_files(settings: Setti
     assert "name the files to import" in done.output
 
 
+def test_an_import_is_withdrawn_with_its_findings(settings: Settings) -> None:
+    record(Places.of(settings, "logins"), imported("import-1", DAY))
+    done = run("withdraw", "logins", "--day", str(DAY))
+    assert done.exit_code == 0, done.output
+    assert "1 event of a.jsonl withdrawn from 2026-11-19" in done.stdout
+    assert "nothing is left; no longer published, and without findings" in done.stdout
+    assert "withdrawn" in run("list").stdout
+    assert run("withdraw", "logins").exit_code == 2
+    assert "is in no import" in str(run("withdraw", "logins", "--file", "a.jsonl").exception)
+
+
 def test_a_file_that_cannot_be_read_is_told_and_the_others_come_in(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
