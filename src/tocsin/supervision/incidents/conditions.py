@@ -159,26 +159,29 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
             inputs[job] = _input(report, before.inputs.get(job), now)
     told = {one.job for one in before.incidents.values() if one.written and one.condition is Condition.SET_ASIDE}
     set_aside = {job: _set_aside(one) for job, one in facts.reports.items() if job in told}
-    memory = replace(
-        before,
-        bases=bases,
-        inputs=inputs,
-        first_batches=first_batches,
-        set_aside={**before.set_aside, **set_aside},
-    )
+    memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
+    memory = replace(memory, set_aside={**before.set_aside, **set_aside})
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
+    known = {key: old for key, old in before.incidents.items() if old.job in jobs}
+    return replace(memory, incidents=_standing(known, found, now), bases={**bases, **rolled})
+
+
+def _standing(
+    before: Mapping[str, Incident], found: Mapping[tuple[str, Condition], str], now: float
+) -> dict[str, Incident]:
+    """The incidents that stand `now`: those of `before` that are not over, and those of what was `found`."""
     standing: dict[str, Incident] = {}
-    for key, old in before.incidents.items():
+    for key, old in before.items():
         over = now - old.last_at >= CALM_SECONDS or not old.written
-        if old.job in jobs and ((old.job, old.condition) in found or not over):
+        if (old.job, old.condition) in found or not over:
             standing[key] = old
     for (job, condition), reason in found.items():
         one = standing.get(f"{job} {condition}") or Incident(
             job=job, condition=condition, reason=reason, at=now, last_at=now
         )
         standing[f"{job} {condition}"] = replace(one, last_at=now) if now - one.last_at >= _COARSE_SECONDS else one
-    return replace(memory, incidents=standing, bases={**bases, **rolled})
+    return standing
 
 
 def missing(reason: str) -> str:
