@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import number, utc, write_list
+from tocsin.cli.output import counted, note, number, utc, write_list
 
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import InvalidFinding, StoredFinding
@@ -30,6 +30,7 @@ def findings(
     exit_code: options.FailIfAny = False,
 ) -> None:
     """List findings, the newest window first. `tocsin explain` tells more about one, by the beginning of its id."""
+    from tocsin.alerts.backfilled.waiting_days import list_waiting
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
     from tocsin.project.settings import load_settings
 
@@ -37,8 +38,14 @@ def findings(
     wanted = FindingFilter(
         detector=detector, entity=entity, since=start, level=level, superseded=superseded, limit=limit
     )
-    with closing(open_store(load_settings())) as database:
-        found = list_findings(database, wanted)
+    settings = load_settings()
+    with closing(open_store(settings)) as database:
+        found, waiting = list_findings(database, wanted), list_waiting(settings, database, wanted)
+    if waiting:
+        note(f"{counted(len(waiting), 'finding')} of backfills without alerts yet: the indexer takes them once it runs")
+        known = {one.finding.finding_id for one in waiting}
+        both = [*waiting, *(one for one in found if one.finding.finding_id not in known)]
+        found = sorted(both, key=lambda one: one.finding.moment, reverse=True)[:limit]
     write_list(found, COLUMNS, row, json=json, empty="no findings")
     if exit_code and found:
         raise typer.Exit(1)
