@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 from pydantic import ValidationError
 
 from tocsin.model.job_report import JobReport, JobState
@@ -27,8 +28,8 @@ NUMBER = "TOCSIN_PROCESS"
 UNSUPERVISED_SECONDS = 120.0
 """The supervisor looks each minute at least, and a look may take half a minute. When it has not looked for longer,
 nothing is started, stopped or restarted, and what is known of jobs is as of its last look."""
-_STEP_SECONDS = 1.0
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STEP_SECONDS = 3.0  # the boot is known to the second
+_PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Beat:
 
 
 class _Written(JobReport, frozen=True):
-    """A report with what tells of a later step of the clock: which boot of which machine wrote it, and its clock."""
+    """A report with what tells of a later step of the clock: the boot of the machine, and how far its clock was."""
 
     boot: str = ""
     ahead: float = 0.0
@@ -58,15 +59,22 @@ class _Written(JobReport, frozen=True):
 
 
 def _ahead() -> float:
-    """How far the clock is ahead of the seconds for which this machine has been awake since its boot."""
-    return time.time() - time.monotonic()
+    """How far the clock is ahead of the seconds for which this machine has been awake since its boot.
+
+    By the kernel's clock: that of a process may be another one (`faketime`). Only where `boot_id` is known.
+    """
+    if not boot_id():
+        return 0.0
+    up = float((_PROC / "uptime").read_text(encoding="ascii").split()[0])
+    return psutil.boot_time() + up - time.monotonic()
 
 
 @functools.cache
 def boot_id() -> str:
-    """Name this boot of this machine; empty where the system does not tell."""
+    """Name this boot of this machine, and the container in which pids count; empty where the system does not tell."""
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{(_PROC / 'self' / 'ns' / 'pid').readlink()}"
     except OSError:
         return ""
 

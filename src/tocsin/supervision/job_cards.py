@@ -147,7 +147,7 @@ def _platform(catalog: Catalog, settings: Settings) -> Card:
     recipients = {job: to for job, to in owners(catalog, settings).items() if dag_of(job) == PLATFORM_DAG}
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    doc = f"The platform's jobs, which always run.\n\n{listed}\n\n{_SHOWN}"
+    doc = f"The platform's jobs, which always run: to pause this DAG stops none of them.\n\n{listed}\n\n{_SHOWN}"
     return Card(
         dag=dag_of(INDEXER),
         jobs=jobs,
