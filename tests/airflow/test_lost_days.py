@@ -170,7 +170,8 @@ def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_repo
     assert mail["To"] == ANN
     assert mail["Subject"] == "[tocsin] history of logins: 2 days not published"
     page = html(mail)
-    assert "<td>2026-01-30</td><td>failed: a landed file is &lt;broken&gt;</td>" in page
+    assert "2026-01-30</b>" in page
+    assert "failed: a landed file is &lt;broken&gt;" in page
     assert "refused: logins on 2026-01-31 is not published: 2 of 2 checks failed." in page
     assert "events_arrived: rows is 0, allowed is at least 1." in page
     assert "nothing_lost: missing_offsets is 7, allowed is &lt;= 0." in page
@@ -195,10 +196,10 @@ def test_a_difference_between_stream_and_backfill_is_told_without_what_java_says
     assert mail["To"] == "security@example.com"
     assert mail["Subject"] == "[tocsin] backfill__failed_logins: stream and backfill differ, or could not be compared"
     page = html(mail)
-    assert ">parity --detector failed_logins\n&lt;trudy&gt;  differs  unexplained\nmallory" in page
+    assert ">parity --detector failed_logins --day 2026-01-31\n&lt;trudy&gt;  differs  unexplained\nmallory" in page
     assert "late\n\nthe end\n</pre>" in page
     assert len(page) < 6000
-    assert ">tocsin parity --detector failed_logins --day DAY</p>" in page
+    assert ">tocsin parity --detector failed_logins --day 2026-01-31</p>" in page
     assert '"http://airflow/run"' in page
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +52,20 @@ _DIFFERENCES = (
 )
 
 
+class DifferenceMail:
+    """The mail of a comparison that found a difference, or could not be made. It is a callback of Airflow's."""
+
+    def __init__(self, detector: str, owner: str) -> None:
+        """Make the callback; `owner` gets the mail."""
+        self.detector, self.owner = detector, owner
+
+    def __call__(self, context: Any) -> None:
+        """Let the mail leave, with the day that was compared."""
+        command = ["tocsin", *_comparison(self.detector, context)]
+        more = {"paragraphs": _DIFFERENCES, "commands": [shlex.join(command)]}
+        RunMail(self.owner, _DIFFERS, **more)(context)
+
+
 def backfill_dags() -> list[DAG]:
     """The DAG of each detector that runs, and can run on history; in a task its own DAG alone."""
     only = get_parsing_context().dag_id
@@ -58,7 +74,7 @@ def backfill_dags() -> list[DAG]:
 
 
 def _dag(spec: DetectorSpec) -> DAG:
-    owners, again = {spec.name: spec.owner}, f"tocsin parity --detector {spec.name} --day DAY"
+    owners = {spec.name: spec.owner}
     hint = "The one UTC day to run. Empty: all days that need it. A Backfill takes its own dates."
     with DAG(
         backfill_dag(spec.name),
@@ -91,7 +107,7 @@ def _dag(spec: DetectorSpec) -> DAG:
             pool=BACKFILL_POOL,
             retries=1,
             trigger_rule="none_failed",  # with nothing to run there is still what the night has published
-            on_failure_callback=RunMail(spec.owner, _DIFFERS, paragraphs=_DIFFERENCES, commands=[again]),
+            on_failure_callback=DifferenceMail(spec.name, spec.owner),
             execution_timeout=timedelta(hours=1),
         )
         due >> Backfill(task_id="run", owners=owners) >> parity
@@ -104,7 +120,11 @@ def _due(detector: str, **context: Any) -> bool:
 
 def _parity(detector: str, **context: Any) -> None:
     """Compare the day of the run, else the latest that is published; a difference without a reason is a failure."""
-    day = requested_day(context)
     if not Backfills(load_settings(), detector).read().published:
         raise AirflowSkipException("no day is published yet")
-    print(tocsin("parity", "--detector", detector, *([f"--day={day}"] if day else [])))
+    print(tocsin(*_comparison(detector, context)))
+
+
+def _comparison(detector: str, context: Mapping[str, Any]) -> list[str]:
+    day = requested_day(context) or max(Backfills(load_settings(), detector).read().published, default=None)
+    return ["parity", "--detector", detector, *(["--day", str(day)] if day else [])]

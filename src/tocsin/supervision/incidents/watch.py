@@ -21,13 +21,11 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Memory, is_due, judge
+from tocsin.supervision.incidents.log_excerpt import READ_LINES, excerpt
 from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
 from tocsin.supervision.job_states import Condition, memory_of, read_history
 from tocsin.supervision.runners.runner import Runner
-
-_LINES = 20
-_WORDS = 400
 
 log = structlog.get_logger()
 
@@ -75,7 +73,7 @@ class Watch:
             about = {"of": one.job, "condition": str(one.condition), "reason": one.reason}
             log.warning("incident", to=", ".join(to) or "nobody", **about)
         incident = incidents[0]
-        lines = [line[:_WORDS] for line in self._runner.logs(incident.job, _LINES)]
+        lines = excerpt(self._runner.logs(incident.job, READ_LINES))
         outbox, notice = Outbox(self._settings.state), notice_of(incident, str(self._settings.log(incident.job)), lines)
         if len(incidents) > 1:
             notice = _shared(notice, incidents)
