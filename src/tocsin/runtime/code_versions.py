@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel
 
 from tocsin.model.detector import DetectorSpec
@@ -25,6 +26,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import Stamps, stamps, write_whole
 
+log = structlog.get_logger()
 KEPT = 5
 """So many versions are kept, those that were started last."""
 
@@ -144,10 +146,20 @@ class FollowedCatalog:
         self._stamps: Stamps | None = None
 
     def read(self) -> Catalog:
-        """Read what has changed; the same object while nothing has."""
+        """Read what has changed; the same object while nothing has, and while it is not known which versions hold.
+
+        Raises:
+            ConfigError: that is so at the first reading.
+        """
         now = stamps(declared_files(self._settings))
         if now != self._stamps:
-            self._catalog, self._stamps = catalog_in_force(self._settings), now
+            try:
+                self._catalog = catalog_in_force(self._settings)
+            except ConfigError as error:
+                if self._stamps is None:
+                    raise
+                log.error("what is declared stays as it was", error=str(error))
+            self._stamps = now
         return self._catalog
 
 
@@ -240,5 +252,12 @@ def _digest(settings: Settings, job: str) -> str:
 
 
 def _pins(settings: Settings) -> dict[str, Pin]:
-    pins = state_file.read(pins_file(settings), dict[str, Pin], {})
+    path = pins_file(settings)
+    try:
+        pins = state_file.load(path, dict[str, Pin])
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        what = "is broken, so it is not known which jobs were rolled back; restore it from a backup, or remove it"
+        raise ConfigError.one(path, f"{what}: then each job runs the version of its file") from error
     return {job: pin for job, pin in pins.items() if JobName.parse(job).kind in VERSIONED}

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from tocsin.detect.drain_request import read_drains
 from tocsin.model.names import PLATFORM_DAG, dag_of
 from tocsin.project.catalog import Catalog
 from tocsin.runtime import state_file
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import UNREADABLE, Desired
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +30,20 @@ class Switches:
         off: by DAG, whether it is paused; one that is missing was never seen, and its jobs run if their stage does.
         unreadable: DAGs whose switch could not be read: their jobs are left alone.
         read_at: epoch seconds at which the reading began; 0 when there was none.
+        is_broken: what was read is not readable any more, so no switch is known.
     """
 
     off: Mapping[str, bool] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     read_at: float = 0.0
+    is_broken: bool = False
 
     def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
         """Those of `desired` that are switched on."""
         jobs = {}
         for job, one in desired.items():
             dag = dag_of(job)
-            if dag in self.unreadable:
+            if dag in self.unreadable or (self.is_broken and dag != PLATFORM_DAG):
                 jobs[job] = UNREADABLE
             elif not self.off.get(dag, False):
                 jobs[job] = one
@@ -55,8 +61,18 @@ def switched_jobs(catalog: Catalog) -> dict[str, list[str]]:
 
 
 def read_switches(state: Path) -> Switches:
-    """Read the switches in the state folder; empty if there is no such file, or a broken one."""
-    return state_file.read(state / "supervision" / "desired.json", Switches, Switches())
+    """Read the switches in the state folder; empty if there is no such file.
+
+    If it is broken no switch is known, and no job starts or stops for it: a paused one must not start.
+    """
+    path = state / "supervision" / "desired.json"
+    try:
+        return state_file.load(path, Switches)
+    except FileNotFoundError:
+        return Switches()
+    except ValueError:
+        log.error("switches unreadable, jobs left alone; restore the file, or remove it if none is off", file=str(path))
+        return Switches(is_broken=True)
 
 
 def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
@@ -83,10 +99,14 @@ def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool 
         except Exception:  # whatever is wrong with the reading is no reason to start or stop a job
             switch = None
             unreadable.add(name)
+        if switch is None and before.is_broken:
+            unreadable.add(name)
         switch = before.off.get(name) if switch is None else switch
         if switch is not None:
             off[name] = switch
     switches = Switches(off=off, unreadable=frozenset(unreadable), read_at=began)
+    if before.is_broken and unreadable:
+        return switches  # what was off is not known yet: the broken file stays to be looked at
     state_file.write(state / "supervision" / "desired.json", Switches, switches)
     return switches
 

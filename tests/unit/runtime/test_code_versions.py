@@ -169,13 +169,21 @@ def test_a_process_that_starts_again_keeps_the_file_that_it_runs(one: Installati
     assert catalog_in_force(one.settings).detector(NAME).levels.email == 50
 
 
-def test_broken_files_of_ours_mean_that_nothing_is_pinned(one: Installation) -> None:
+def test_a_broken_file_of_pins_starts_no_version_that_was_rolled_back(one: Installation) -> None:
     one.run()
     one.edit(60)
-    second = one.run()
+    one.run()
     roll_back(one.settings, JOB)
+    followed = FollowedCatalog(one.settings)
+    before = followed.read()
     code_versions.pins_file(one.settings).write_text("{")
-    assert version_in_force(one.settings, JOB) == second
+    with pytest.raises(ConfigError, match=r"pins.json: is broken.* restore it from a backup, or remove it"):
+        catalog_in_force(one.settings)
+    assert followed.read() is before
+    with pytest.raises(ConfigError, match="is broken"):
+        FollowedCatalog(one.settings).read()
+    code_versions.pins_file(one.settings).unlink()
+    assert followed.read().detector(NAME).levels.email == 60
 
 
 def test_a_followed_catalog_is_read_again_when_a_file_or_the_version_in_force_has_changed(one: Installation) -> None:

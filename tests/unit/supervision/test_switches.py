@@ -48,10 +48,16 @@ def test_detectors_that_are_no_longer_declared_are_forgotten(tmp_path: Path) -> 
     assert ask_switches(tmp_path, [DAG_B], lambda _: True).off == {DAG_B: True}
 
 
-def test_a_broken_file_is_no_file(tmp_path: Path) -> None:
+def test_with_a_broken_file_no_job_starts_or_stops_until_all_switches_are_known(tmp_path: Path) -> None:
     (tmp_path / "supervision").mkdir()
     (tmp_path / "supervision" / "desired.json").write_text("{")
-    assert read_switches(tmp_path) == Switches()
+    alone = {INGEST: Desired("v1"), A: UNREADABLE, B: UNREADABLE}
+    assert read_switches(tmp_path).applied(JOBS) == not_stopped(tmp_path, JOBS) == alone
+    partly = ask_switches(tmp_path, [DAG_A, DAG_B], {DAG_A: True}.get)
+    assert partly.applied(JOBS) == {INGEST: Desired("v1"), B: UNREADABLE}
+    assert read_switches(tmp_path).is_broken, "B may have been off"
+    ask_switches(tmp_path, [DAG_A, DAG_B], {DAG_A: True, DAG_B: False}.get)
+    assert list(not_stopped(tmp_path, JOBS)) == [INGEST, B]
 
 
 def test_a_turn_counts_until_the_switches_are_read(tmp_path: Path) -> None:

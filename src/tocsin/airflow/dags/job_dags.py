@@ -14,7 +14,7 @@ from tocsin.model.names import DETECTOR, FLOW, JobName
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
 from tocsin.supervision.job_cards import Card, cards
-from tocsin.supervision.switches import read_switches
+from tocsin.supervision.switches import read_switches, switched_jobs
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
 _ASK_DRAIN = "`drain`: read everything up to now, then stop until a `restart`, or until it is paused and unpaused."
@@ -26,8 +26,10 @@ def job_dags() -> list[DAG]:
     """The DAG of each detector, flow and view, broken ones too, and that of all other jobs; in a task its own alone."""
     settings = load_settings()
     only = get_parsing_context().dag_id
-    off = read_switches(settings.state).off
-    made = cards(read_catalog(settings.project), off, settings)
+    catalog, switches = read_catalog(settings.project), read_switches(settings.state)
+    # A DAG that Airflow sees for the first time is paused if its switch was off; or if no switch is known any more.
+    off = dict.fromkeys(switched_jobs(catalog), True) if switches.is_broken else switches.off
+    made = cards(catalog, off, settings)
     return [_dag(card) for card in made if only in (None, card.dag)]
 
 
