@@ -2,6 +2,8 @@
 
 `ask_tasks.py asked RUNS`: the day that each run is about; RUNS is a JSON array of type, partition key and param.
 `ask_tasks.py due DAYS`: whether a backfill has something to do when `tocsin backfill --plan` writes DAYS.
+`ask_tasks.py announced OUTCOMES`: the partition keys of the events that a run of `history__logins` makes, and what a
+    DAG of others takes from them; OUTCOMES is a JSON array of subjects and whether their day was published.
 `ask_tasks.py runs DAG...`: the runs that a look starts for two incidents; of each DAG there is a run already.
 """
 
@@ -9,12 +11,20 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import date
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.serialization.serialized_objects import DagSerialization
+
 from tocsin.airflow.dags import supervisor_dag
 from tocsin.airflow.tasks import backfill_task
+from tocsin.airflow.tasks.announcement import announce
+from tocsin.history.seal_runs import DayOutcome
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.job_states import Condition
 
@@ -44,9 +54,29 @@ def runs(*there: str) -> list[dict[str, Any]]:
     return found
 
 
+def announced(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:
+    asset = Asset("history__logins")
+    days = [DayOutcome(name, date(2026, 1, 31 - n), good, "", None) for n, (name, good) in enumerate(outcomes)]
+    mail: Any = SimpleNamespace(outcomes=lambda run: days)
+    events = OutletEventAccessors()
+    try:
+        announce("logins", asset, mail, SimpleNamespace(run_id="mine"), events)
+    except AirflowSkipException:
+        return {"keys": None}
+    with DAG("consumer", schedule=PartitionedAssetTimetable(assets=asset)) as dag:
+        pass
+    known = DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable
+    ((key, _),) = known.asset_condition.iter_assets()
+    (day,) = keys = sorted(events[asset].partition_keys)
+    mapped = known.get_partition_mapper(name=key.name, uri=key.uri).to_downstream(day)
+    return {"keys": keys, "consumer": [key.name, mapped]}
+
+
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "asked":
         print(json.dumps([backfill_task.requested_day(context(*run)) for run in json.loads(words[0])]))
+    elif what == "announced":
+        print(json.dumps(announced(json.loads(words[0]))))
     else:
         print(json.dumps(due(*words) if what == "due" else runs(*words)))

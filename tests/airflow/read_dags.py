@@ -108,6 +108,7 @@ def main() -> None:
             "rules": {task.task_id: str(task.trigger_rule.value) for task in dag.tasks},
             "days": days(dag),
             "upstream": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
+            "outlets": {task.task_id: [one.name for one in task.outlets] for task in dag.tasks if task.outlets},
             "pools": sorted({task.pool for task in dag.tasks}),
             "mail": sorted(mails(dag)),
         }

@@ -138,7 +138,8 @@ def test_history_is_landed_each_hour_and_its_source_owner_hears_of_a_failure(fou
     assert history["schedule"] != "None"
     assert history["max_active_runs"] == 1
     assert history["mail"] == ["platform@example.com", "security@example.com"], "of the source, and of its detector"
-    assert history["retries"] == {"land": 2, "is_due": 1, "seal": 1, "catch_up": 1, "all_well": 0}
+    announced = {"announce__failed_logins": 2, "announce__logins": 2}
+    assert history["retries"] == {"land": 2, "is_due": 1, "seal": 1, "catch_up": 1, "all_well": 0} | announced
     assert history["pools"] == ["backfill", "default_pool"]
 
 
@@ -222,6 +223,25 @@ def test_a_run_is_about_its_day_or_about_all_that_are_due(interpreter: Interpret
         ("manual", "2026-01-31", None): "2026-01-31",
     }
     assert interpreter.ask("ask_tasks.py", "asked", json.dumps(list(runs))) == list(runs.values())
+
+
+def test_published_days_are_events_of_assets_also_if_another_day_was_refused(found: dict[str, Any]) -> None:
+    history, backfill = found["dags"]["history__logins"], found["dags"]["backfill__failed_logins"]
+    own = {"announce__failed_logins": ["backfill__failed_logins"]}
+    assert history["outlets"] == {"announce__logins": ["history__logins"]} | own
+    assert backfill["outlets"] == own
+    for dag, task, before in ((history, "logins", "seal"), (history, "failed_logins", "catch_up"),
+                              (backfill, "failed_logins", "run")):  # fmt: skip
+        name = f"announce__{task}"
+        assert (dag["rules"][name], dag["upstream"][name]) == ("all_done", [before])
+
+
+def test_a_dag_of_others_runs_for_each_day_that_is_published(interpreter: Interpreter) -> None:
+    asked = interpreter.ask(
+        "ask_tasks.py", "announced", json.dumps([["logins", True], ["other", True], ["logins", False]])
+    )
+    assert asked == {"keys": ["2026-01-31"], "consumer": ["history__logins", "2026-01-31"]}
+    assert interpreter.ask("ask_tasks.py", "announced", json.dumps([["logins", False]]))["keys"] is None
 
 
 def test_a_backfill_has_something_to_do_when_a_day_is_due(interpreter: Interpreter) -> None:

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
+from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import DAY, Backfill, backfill_mail, is_due, requested_day
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.backfill.backfill_ledger import Backfills
@@ -44,6 +45,8 @@ the run, and {owner} gets a mail.
 A run is red if the quality gate held the findings of a day, or a day failed. The version published before still
 counts, other days are published, and {owner} gets one mail. For a warning see the log of the task and the report, the
 button *Quality report* of the task `run`.
+
+Each published day is an event of the asset `backfill__{name}` with the day as partition key.
 """
 _DIFFERS = "stream and backfill differ, or could not be compared"
 _DIFFERENCES = (
@@ -110,7 +113,8 @@ def _dag(spec: DetectorSpec) -> DAG:
             on_failure_callback=DifferenceMail(spec.name, spec.owner),
             execution_timeout=timedelta(hours=1),
         )
-        due >> Backfill(task_id="run", owners=owners) >> parity
+        run = Backfill(task_id="run", owners=owners)
+        due >> run >> [parity, announcement(spec.name, backfill_dag(spec.name), run.mail)]
     return dag
 
 

@@ -13,11 +13,12 @@ from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.dags.mail_dag import FailedRunMail, LostDaysMail, RunMail
+from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import Backfill
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.airflow.tasks.program import GatedProgram, Program
 from tocsin.history.seal_runs import seal_outcomes
-from tocsin.model.names import history_dag
+from tocsin.model.names import backfill_dag, history_dag
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
@@ -33,6 +34,9 @@ A day with a critical verdict is not published and fails the run, even if a retr
 one mail with the broken rules and the day's report. The version published before still counts, and other days are
 not affected. For a warning see the log and the day's report, the button *Quality report* of the task.
 `tocsin history list` shows every day.
+
+Each published day is an event of the asset `{asset}` with the day as partition key, for DAGs that are to run when a
+day of the source is published; findings of a day are events of `backfill__` and the name of the detector.
 """
 
 
@@ -52,7 +56,7 @@ def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
     with DAG(
         history_dag(source.name),
         description=f"History of {source.title}",
-        doc_md=_DOC.format(owner=source.owner),
+        doc_md=_DOC.format(owner=source.owner, asset=history_dag(source.name)),
         tags={"history", source.name},
         schedule=CronTriggerTimetable("10 * * * *", timezone="UTC"),
         catchup=False,
@@ -77,6 +81,7 @@ def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = EmptyOperator(task_id="all_well")
         land >> due >> seal >> all_well
+        seal >> announcement(source.name, history_dag(source.name), seal.mail)
         _follow_up(source, detectors, seal, all_well, tables=tables)
     return dag
 
@@ -89,7 +94,10 @@ def _follow_up(source: Source, detectors: Mapping[str, str], seal: Any, all_well
         before = Program(task_id=program, program=program, arguments=[source.name], retries=1, trigger_rule=rule)
         seal >> before >> all_well
     if detectors:
-        before >> Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE) >> all_well
+        catch_up = Backfill(task_id="catch_up", owners=detectors, trigger_rule=TriggerRule.ONE_DONE)
+        before >> catch_up >> all_well
+        for name in detectors:
+            catch_up >> announcement(name, backfill_dag(name), catch_up.mail)
 
 
 def seal_mail(source: str, owner: str) -> LostDaysMail:
