@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Self
@@ -45,6 +45,15 @@ class Stretch:
         hole = Hole(from_offset=self.position, to_offset=to, removed=removed, after=self.newest_append, before=before)
         self.holes.append(hole)
         self.position = to
+
+    def lost_since(self, known: Iterable[Hole]) -> list[Hole]:
+        """List the holes that it met and that are not within `known` ones, of an earlier run."""
+        before = [(one.from_offset, one.to_offset) for one in known]
+        return [
+            hole
+            for hole in self.holes
+            if not any(first <= hole.from_offset and hole.to_offset <= last for first, last in before)
+        ]
 
 
 @dataclass

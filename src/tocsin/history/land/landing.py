@@ -21,11 +21,11 @@ from tocsin.history.land.bounded_reader import BoundedReader, Stretch, TopicAnew
 from tocsin.history.land.landing_ledger import (
     Entry,
     LandedFile,
-    LandingLedger,
     OffsetSpan,
     Quarantined,
     read_ledger,
     record,
+    sweep,
 )
 from tocsin.history.places import Places, stamp
 from tocsin.kafka.topics import QUARANTINE_DAYS
@@ -105,7 +105,7 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
                     del reader.stretches[partition]
                 else:
                     reader.stretches[partition].end = before.partitions[partition].to_offset
-            if any(stretch.holes and not before.partitions[p].holes for p, stretch in reader.stretches.items()):
+            if any(stretch.lost_since(before.partitions[p].holes) for p, stretch in reader.stretches.items()):
                 raise ConfigError.one(
                     where, f"read events that {before.topic} no longer has; the files that are left stay"
                 )
@@ -182,15 +182,6 @@ def landing_lock(settings: Settings, source: str) -> Lock:
     """
     claim_history(settings)
     return lead_batch(settings, settings.checkpoint(landing_job(source)) / "lock")
-
-
-def sweep(places: Places, ledger: LandingLedger) -> None:
-    """Remove what runs left behind that were killed. Only for the holder of the landing lock."""
-    runs = {entry.run for entry in ledger.entries}
-    for _, run, folder in places.landed_folders():
-        if run not in runs:
-            log.info("leftovers of an interrupted run removed", folder=str(folder))
-            remove_tree(folder)
 
 
 class LandingWriter:

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel, ValidationError
 
 from tocsin.history.day_versions import DayVersion
@@ -19,7 +20,9 @@ from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
 from tocsin.quality.day_facts import Hole, PartitionFacts
 from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import StoredPath, find_all, read_each
+from tocsin.storage.stored_path import StoredPath, find_all, read_each, remove_tree
+
+log = structlog.get_logger()
 
 
 class BrokenLedger(TocsinError):
@@ -264,6 +267,22 @@ def is_lost(entry: Entry, places: Places, published: Mapping[date, DayVersion]) 
         return (places.root / file.path).exists() or (version is not None and entry.run in version.runs)
 
     return not all(is_there(file) for file in entry.files)
+
+
+def sweep(places: Places, ledger: LandingLedger) -> None:
+    """Remove what runs left behind that were killed. Only for the holder of the landing lock.
+
+    Raises:
+        BrokenLedger: it is empty, though several runs have landed; one that was killed at first is swept by the next.
+    """
+    runs, folders = {entry.run for entry in ledger.entries}, list(places.landed_folders())
+    if not runs and len({run for _, run, _ in folders}) > 1:
+        what = f"{places.ledger} holds nothing, though several runs have landed in {places.landing}"
+        raise BrokenLedger(f"{what}; restore it from a backup, or remove what has landed to give it up")
+    for _, run, folder in folders:
+        if run not in runs:
+            log.info("leftovers of an interrupted run removed", folder=str(folder))
+            remove_tree(folder)
 
 
 def forget(places: Places, entry: Entry) -> None:

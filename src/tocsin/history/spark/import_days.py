@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing import landing_lock, sweep
-from tocsin.history.land.landing_ledger import ImportedFile, read_ledger
+from tocsin.history.land.landing import landing_lock
+from tocsin.history.land.landing_ledger import ImportedFile, read_ledger, sweep
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events

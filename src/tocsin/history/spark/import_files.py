@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.arrow_events import columns_of
-from tocsin.history.land.landing import landing_lock, sweep
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record
+from tocsin.history.land.landing import landing_lock
+from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record, sweep
 from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
-from tocsin.history.land.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record
+from tests.rig.samples.sealed_days import landed
+from tocsin.history.land.bounded_reader import Stretch
+from tocsin.history.land.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record, sweep
 from tocsin.history.places import Places, stamp
+from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import Hole
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.stored_path import remove_tree
 
 HOUR = timedelta(hours=1)
 
@@ -99,3 +103,27 @@ def test_names_of_runs_sort_by_time_even_if_the_clock_goes_back() -> None:
     assert stamp(NOON, first) == "20261120T120000001Z"
     assert stamp(NOON - HOUR, first) == "20261120T120000001Z"
     assert stamp(NOON + HOUR, first) == "20261120T130000000Z"
+
+
+def test_a_ledger_that_is_gone_is_no_reason_to_remove_what_has_landed(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path)
+    places = Places.of(settings, "logins")
+    landed(settings, "r1", 5)
+    landed(settings, "r2", 2, at=5)
+    for file in places.ledger.glob("*"):
+        file.unlink()
+    with pytest.raises(BrokenLedger, match="holds nothing, though several runs have landed"):
+        sweep(places, read_ledger(places))
+    assert [run for _, run, _ in places.landed_folders()] == ["r1", "r2"]
+    remove_tree(places.landed(DAY, "r1"))
+    sweep(places, read_ledger(places))
+    assert list(places.landed_folders()) == [], "the first run was killed"
+
+
+def test_what_a_run_lacked_from_the_first_is_not_lost_when_it_is_read_again() -> None:
+    stretch = Stretch(0, 10, 0)
+    stretch.skip(4, removed=True, before=None)
+    known = Hole(from_offset=0, to_offset=4, removed=True)
+    assert stretch.lost_since([known]) == []
+    assert stretch.lost_since([known.model_copy(update={"to_offset": 3})]) == stretch.holes
+    assert stretch.lost_since([]) == stretch.holes
