@@ -70,6 +70,7 @@ def fault_in(text: str) -> str:
 
 def filled(text: str) -> str:
     """Put a value in the place of each part that a template or a reader fills in."""
+    text = text.replace("[tocsin]", "")  # subjects of mails begin so
     text = re.sub(r"\{\{.*?\}\}|<[^>]*>|\{[^}]*\}|\$\{.*?\}", _VALUE, text)
     return re.sub(r"[\[\]]", "", text)
 
