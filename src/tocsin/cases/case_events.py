@@ -92,7 +92,7 @@ def starts_of(moment: datetime, spec: DetectorSpec) -> list[datetime]:
 
 
 def make_event(written: CaseEvent, source: Source, used: Iterable[str]) -> DeclaredEvent:
-    """Make an event of `source` of what a case says; the columns `used` are those that the detector reads.
+    """Make an event of `source` of what a case says; the columns `used` decide what it finds.
 
     A column that is not named has the time of the event if it is the source's `event_time`, and is null else; one that
     the source requires and the detector reads must be named.

@@ -13,11 +13,10 @@ from pyspark.sql import functions as F
 from tocsin.model.durations import Windowed, spark_interval
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import EVENT_COLUMNS, TICK_START, Source
-from tocsin.sparkjob.plan_tree import Node, parse_tree
+from tocsin.sparkjob.plan_tree import STRUCT, Node, parse_tree
 from tocsin.sparkjob.window_column import add_window
 
 TICKS = "ticks"
-_STRUCT = "tocsin_record"
 
 IDENTITY = ("raw_topic", "raw_partition", "raw_offset")
 """What makes an event the same event, however often it was written."""
@@ -115,7 +114,7 @@ def parse_events(
 
 
 def _struct(source: Source, *, is_only: bool) -> str:
-    return _STRUCT if is_only else f"{_STRUCT}:{source.name}"
+    return STRUCT if is_only else f"{STRUCT}:{source.name}"
 
 
 def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozenset[str]]:

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+STRUCT = "tocsin_record"
+"""So the name of a record begins from which the columns of events are read."""
+
 # What differs between two readings of one plan, or does not touch its meaning: identities, addresses, delays.
 _NOISE = {
     "jvmId", "resultId", "nodeId", "qualifier", "metadata", "nonInheritableMetadataKeys", "evalId", "source", "table",

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.cases.calendar_reading import reads_calendar
+from tocsin.cases.case_plan import read_columns, reads_calendar
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
@@ -53,6 +53,7 @@ class CaseQuery:
         plan: of its query on a stream.
         reads_calendar: its cases cannot be moved to other dates.
         used: the columns of events that it reads.
+        needed: those that decide what it finds.
         function: loaded from its file.
         table_specs: declarations of the tables that it joins.
         tables: their rows; none until `set_tables`.
@@ -73,7 +74,9 @@ class CaseQuery:
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
         self.plan: DetectorPlan = read_plan(rows, spec)
-        self.reads_calendar = reads_calendar(analysed(rows), spec)
+        tree = analysed(rows)
+        self.reads_calendar = reads_calendar(tree, spec)
+        self.needed = read_columns(tree, spec, self.source.columns)
         self.used = used_columns(rows, [self.source])[self.source.name]
 
     def set_tables(self, rows: Mapping[str, list[TableRow]]) -> None:

@@ -135,7 +135,7 @@ def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredE
     faults: list[Fault] = []
     for one in written:
         try:
-            events += [make_event(one, query.source, query.used)] if one.text is None else []
+            events += [make_event(one, query.source, query.needed)] if one.text is None else []
         except ConfigError as error:
             faults += error.faults
     if faults:

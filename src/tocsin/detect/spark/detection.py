@@ -115,7 +115,7 @@ class Detection(KeyedQuery[DetectorPlan]):
         return findings_sink(self._settings)
 
     def _began(self, run: Run, mode: str) -> None:
-        self._exact.begin(self.used, self._tables.tables)
+        self._exact.begin(self.used, self._tables.tables, self._text)
         self._closed.begin(run, mode, self.plan.score.kind, is_draining=self._delay.decision.is_draining)
 
     def _take_figures(self, figures: dict[str, Any], progress: BatchProgress) -> None:

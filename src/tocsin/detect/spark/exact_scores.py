@@ -70,20 +70,22 @@ class ExactScores:
         self._path = folder / "lower-bounds.json"
         self._used: dict[str, frozenset[str]] = {}
         self._tables: JoinedTables | None = None
+        self._text = b""
         self._open: OpenWindows | None = None
         self._watermark = EPOCH
         self._thread: threading.Thread | None = None
         self._computed: OpenWindows | None = None
         self._failed = 0
 
-    def begin(self, used: dict[str, frozenset[str]], tables: JoinedTables | None) -> None:
+    def begin(self, used: dict[str, frozenset[str]], tables: JoinedTables | None, text: bytes) -> None:
         """Go on with what the file says is open, now that no other process writes it.
 
         Args:
             used: the columns that the detector uses, by source; see `used_columns`.
             tables: that it joins; None without any.
+            text: of its file in the version that runs; another may lie there by now.
         """
-        self._used, self._tables = used, tables
+        self._used, self._tables, self._text = used, tables, text
         if self._open is None and self._thread is None:
             # Not of another version: its windows are not ours, and the nightly backfill does them.
             known = state_file.read(self._path, OpenWindows, None)
@@ -141,7 +143,7 @@ class ExactScores:
         if not ids:
             return 0
         end = closed_before(self._spec, closed.end)
-        wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM)
+        wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM, text=self._text)
         read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self._tables)
         rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()

@@ -27,6 +27,7 @@ class Range:
 
     Without windows: the events, and timers, of that time. `run_id` and `origin` are put into each finding, and
     `observed` takes what is told of `step`. Only windows of `spans` are looked through for silence, if there are any.
+    `text` is that of the detector's file in the version that is wanted; without it, what the file holds now.
     """
 
     start: datetime
@@ -35,6 +36,7 @@ class Range:
     origin: Origin = Origin.BACKFILL
     observed: Observation | None = None
     spans: Sequence[Span] = ()
+    text: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def find_in_range(
             events = events.where((time >= F.lit(first)) & (time < F.lit(last)))
         return prepare_events(events, spec, source.lateness, once=True, is_only=len(sources) == 1)
 
-    function = detector_function(spec, sources[0], until=wanted.end)
+    function = detector_function(spec, sources[0], until=wanted.end, text=wanted.text)
     tables = read.tables(spark)
     rows = function(by_source(sources, spec.path, spec, events_of), tables)
     check_range(read_plan(rows, spec), spec)

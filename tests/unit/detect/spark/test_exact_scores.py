@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.waiting import awaited
+from tocsin.detect.spark import exact_scores
 from tocsin.detect.spark.exact_scores import ExactScores, OpenWindows
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,7 +82,7 @@ def test_the_next_process_goes_on_with_what_was_open(tmp_path: Path) -> None:
     """It may have started before: beside the one that has found it."""
     before, again = Scores(tmp_path), Scores(tmp_path)
     before.note_batch(figures(0, 10), at(9))
-    again.begin({}, None)
+    again.begin({}, None, b"code")
     again.note_batch({}, at(10))
     again.rest()
     assert again.computed == [spanning(0, 10)]
@@ -93,14 +94,14 @@ def test_a_kill_while_it_computes_forgets_nothing(tmp_path: Path) -> None:
     scores.look(RUN)
     scores.note_batch(figures(20, 30), at(21))
     again = Scores(tmp_path)
-    again.begin({}, None)
+    again.begin({}, None, b"code")
     assert again._open == spanning(0, 30)
 
 
 def test_another_version_leaves_it_to_the_nightly_backfill(tmp_path: Path) -> None:
     Scores(tmp_path).note_batch(figures(0, 10), at(9))
     other = Scores(tmp_path, "v2")
-    other.begin({}, None)
+    other.begin({}, None, b"code")
     other.note_batch({}, at(10))
     other.rest()
     assert other.computed == []
@@ -115,3 +116,20 @@ def test_a_failure_is_tried_again_and_not_for_ever(tmp_path: Path) -> None:
     hopeless.note_batch(figures(0, 10), at(10))
     hopeless.rest()
     assert len(hopeless.computed) == 3
+
+
+def test_scores_are_made_exact_by_the_version_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges: list[Any] = []
+
+    def find(*arguments: Any) -> Any:
+        ranges.append(arguments[-1])
+        raise RuntimeError("enough")
+
+    scores = ExactScores(None, SPEC, [], tmp_path)  # type: ignore[arg-type]  # nothing is read
+    monkeypatch.setattr(exact_scores, "find_in_range", find)
+    monkeypatch.setattr(scores, "_lower_bounds", lambda closed: {"id"})
+    scores.begin({}, None, b"the code that runs, whatever the file holds by now")
+    scores.note_batch(figures(0, 10), at(11))
+    scores.look(RUN)
+    assert awaited(lambda: bool(ranges), 10)
+    assert ranges[0].text == b"the code that runs, whatever the file holds by now"

@@ -1,12 +1,13 @@
-"""Find out if a detector looks at dates or times of day: its cases cannot be moved to other dates then. Pure."""
+"""Read off a detector's plan or code what its cases need: their own dates, and columns. Pure."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.project.code.python_syntax import parse
-from tocsin.sparkjob.plan_tree import Node
+from tocsin.sparkjob.plan_tree import STRUCT, Node
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 _COMPARE = {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "Not"}
@@ -35,6 +36,45 @@ def reads_calendar(plan: Node, spec: DetectorSpec) -> bool:
     if spec.time_zone:
         return True
     return any(_depends(top) for node in plan.walk() for top in node.expressions())
+
+
+def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> set[str]:
+    """Name those of `columns` of the source that decide what `spec` finds.
+
+    Not those that only pass through, into the context of a finding.
+    """
+    if spec.has_step:
+        nodes = list(ast.walk(parse(spec.code)))
+        names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        named = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        is_open = not called.isdisjoint({"getattr", "vars"}) or not names.isdisjoint({"__dict__", "__getattribute__"})
+        return set(columns) if is_open else {*spec.entity, *(names | named)} & set(columns)
+    made: dict[int, str] = {}  # the columns by the numbers that Spark gives them, renamed or not
+    for node in reversed(list(plan.walk())):
+        for top in node.expressions("projectList", "aggregateExpressions"):
+            if top.identity is not None and (name := _passes(top, made, columns)):
+                made[top.identity] = name
+    read = {made[one.identity or -1] for node in plan.walk() for one in _decisive(node) if one.identity in made}
+    return read | ({*spec.entity} & set(columns))
+
+
+def _passes(top: Node, made: dict[int, str], columns: Collection[str]) -> str:
+    """Name the column of the source that `top` is, if it is one unchanged."""
+    inner = top.children[0] if top.kind == "Alias" else top
+    if inner.kind == "GetStructField" and inner.children[0].name.startswith(STRUCT):
+        return top.name if top.name in columns else ""
+    return made.get(inner.identity or -1, "") if inner.kind == "AttributeReference" else ""
+
+
+def _decisive(node: Node) -> Iterator[Node]:
+    """Yield the columns that the operator `node` does not only pass on."""
+    for field in node.fields:
+        for top in node.expressions(field):
+            inner = top.children[0] if top.kind == "Alias" else top
+            passes = field in ("projectList", "aggregateExpressions", "output") and inner.kind == "AttributeReference"
+            if not passes:
+                yield from (one for one in top.walk() if one.kind == "AttributeReference")
 
 
 def _depends(node: Node) -> bool:
