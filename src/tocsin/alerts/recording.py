@@ -22,8 +22,8 @@ from tocsin.alerts.store.alert_rows import (
     kept_of,
     kept_values,
     message_id,
+    notified,
     planned_notification,
-    was_notified,
 )
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
 from tocsin.model.finding import Finding
@@ -254,19 +254,20 @@ class _Work:
 
     def _store_notifications(self, planned: list[_Alert]) -> None:
         """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
-        ids = [alert.id for alert in planned]
-        notified = [
-            alert.id for alert in planned if any(kind is not NotificationKind.DELAYED for kind, _ in alert.planned)
-        ]
-        waiting, alert_id = notifications.c.state == "waiting", notifications.c.alert_id
-        another = or_(alert_id.in_(notified), notifications.c.kind == NotificationKind.DELAYED.value)
-        replaced = update(notifications).where(alert_id.in_(ids), waiting, another)
-        self._connection.execute(replaced.values(state="replaced"))
-        same = ("alert_id", "kind", "recipient")  # an address that refused its mail may get it now; others have it
-        got = select(*(notifications.c[name] for name in same)).where(alert_id.in_(ids), was_notified(alert_id))
-        before = {tuple(row) for row in self._connection.execute(got)}
+        table, ids, delayed = (
+            notifications.c,
+            [one.id for one in planned if one.id is not None],
+            NotificationKind.DELAYED,
+        )
+        alone = {alert.id for alert in planned if any(kind is not delayed for kind, _ in alert.planned)}
+        # By the alert alone: by the state SQLite would look through all that waits in the outbox.
+        own = select(table.id, table.alert_id, table.kind, table.state).where(table.alert_id.in_(ids))
+        waiting = [row for row in self._connection.execute(own) if row.state == "waiting"]
+        replaced = [row.id for row in waiting if row.alert_id in alone or row.kind == delayed]
+        self._connection.execute(update(notifications).where(table.id.in_(replaced)).values(state="replaced"))
+        before = notified(self._connection, ids)  # an address that refused its mail may get it now; others have it
         rows = [row for alert in planned for row in self._notifications(alert)]
-        rows = [row for row in rows if tuple(row[name] for name in same) not in before]
+        rows = [row for row in rows if (row["alert_id"], row["kind"], row["recipient"]) not in before]
         if rows:
             self._connection.execute(insert(notifications), rows)
 

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.indexer import remembered
-from tocsin.alerts.store.alert_rows import alert_parts, message_id, planned_notification, was_notified
+from tocsin.alerts.store.alert_rows import alert_parts, message_id, notified, planned_notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications
 from tocsin.model.errors import TransientError
@@ -88,14 +88,13 @@ class Returns:
         same = and_(alerts.c.id == one.id, alerts.c.revision == one.revision)  # the indexer may write beside it
         if connection.execute(update(alerts).where(same).values(ended)).rowcount == 0:
             return
-        table = notifications.c
         parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
         last = select(findings.c.finding_id).where(_counts(one.id)).order_by(findings.c.moment.desc()).limit(1)
         about = planned_notification(connection.execute(last).scalar_one(), one.last_end, now)
         about |= {"alert_id": one.id, "revision": revision, "kind": _RETURNED, "state": "pending"}
         planned = [
             about | {"recipient": to, "message_id": message_id(self._domain, [*parts, to])}
-            for to in connection.execute(select(table.recipient).where(was_notified(one.id)).distinct()).scalars().all()
+            for to in sorted({to for _, _, to in notified(connection, [one.id])})
         ]
         if planned:
             connection.execute(insert(notifications), planned)

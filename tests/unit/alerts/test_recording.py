@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -282,3 +284,20 @@ def test_a_finding_that_changes_keeps_its_key_untouched(database: Database) -> N
     (update,) = [statement for statement in said if statement.startswith("UPDATE findings")]
     assert " score=" in update.partition("WHERE")[0]
     assert "finding_id" not in update.partition("WHERE")[0]
+
+
+def test_a_batch_costs_the_same_however_much_is_in_the_outbox(sqlite: Database) -> None:
+    """It holds the lock of the alerts DB, for which the notifier waits."""
+    costs: list[int] = []
+    for users in (100, 400):
+        with sqlite.write() as connection:
+            record(connection, [finding(60, user=f"{users}-{n}") for n in range(users)], RULES, NOON + 8 * SECOND)
+            record(connection, [finding(120, user=f"{users}-{n}") for n in range(users // 2)], RULES, NOON + 9 * SECOND)
+            steps: list[int] = []
+            raw = connection.connection.dbapi_connection
+            assert isinstance(raw, sqlite3.Connection)
+            raw.set_progress_handler(partial(steps.append, 1), 10)
+            record(connection, [finding(60, user=f"{users}-new")], RULES, NOON + 10 * SECOND)
+            raw.set_progress_handler(None, 0)
+            costs.append(len(steps))
+    assert costs[1] <= costs[0] + 5

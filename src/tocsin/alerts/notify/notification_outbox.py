@@ -135,8 +135,9 @@ def detectors(connection: Connection, about: Sequence[int]) -> list[str]:
 def _next_summary(connection: Connection, wanted: Wanted) -> str | None:
     """The recipient whose oldest delayed line has waited longest, among those who may get a summary now."""
     delayed, an_hour = _table.kind == _DELAYED, _table.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now)
-    recent = select(_table.recipient).where(delayed, or_(an_hour, _table.state == "pending")).distinct()
-    served = {*connection.execute(recent).scalars(), *wanted.unreachable}
+    served = set(wanted.unreachable)
+    for recent in (an_hour, _table.state == "pending"):  # one by one, each has its index
+        served |= set(connection.execute(select(_table.recipient).where(delayed, recent).distinct()).scalars())
     first = func.min(_table.created_at)
     waiting = select(_table.recipient).where(delayed, _table.state == "waiting").group_by(_table.recipient)
     gathered = or_(first <= wanted.now - SUMMARY_GATHERS, first > wanted.now)  # ahead: the clock was set back

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import Connection, select
 
 from tocsin.alerts.merging import Kept, Points, StreamWord
 from tocsin.alerts.store.schema import notifications
@@ -234,18 +234,17 @@ def planned_notification(finding_id: str, window_end: datetime | None, now: date
     }
 
 
-def was_notified(alert: int | ColumnElement[int]) -> ColumnElement[bool]:
-    """Select the notifications of `alert` of which people know, or will at once, since it was missing and came back."""
-    table, ends = notifications.c, notifications.alias()
-    last_end = select(func.coalesce(func.max(ends.c.revision), 0)).where(
-        ends.c.alert_id == alert, ends.c.kind == "returned"
-    )
-    return and_(
-        table.alert_id == alert,
-        table.kind.in_(("urgent", "email")),
-        table.state.in_(("sent", "pending")),
-        table.revision > last_end.scalar_subquery(),
-    )
+def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, str, str]]:
+    """Of some alerts, who knows, or will at once, by a mail of which kind; since what was missing came back last.
+
+    It reads all notifications of these alerts and no others: by a state SQLite would look through those of all alerts.
+    """
+    table = notifications.c
+    columns = (table.alert_id, table.kind, table.recipient, table.state, table.revision)
+    rows = connection.execute(select(*columns).where(table.alert_id.in_(about)).order_by(table.revision)).all()
+    ends = {row.alert_id: row.revision for row in rows if row.kind == "returned"}
+    told = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending")]
+    return {(row.alert_id, row.kind, row.recipient) for row in told if row.revision > ends.get(row.alert_id, 0)}
 
 
 def alert_parts(detector: str, canonical: str, period_start: datetime) -> list[str]:
