@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import sys
 import threading
+from typing import Annotated
 
 import structlog
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Header, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tocsin.kafka.plain_job import run_program
 from tocsin.kafka.reporter import Reporter
 from tocsin.metrics.scrape import Scrape
+from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
 from tocsin.model.names import EXPORTER
+from tocsin.project.setting_blocks import secret_in
 from tocsin.project.settings import Settings
 from tocsin.runtime.http_server import serve_until_stopped
 
 _REPORT_SECONDS = 2.0
 
 
-def exporter_api(scrape: Scrape) -> FastAPI:
-    """Describe the application: `GET /metrics`."""
+def exporter_api(scrape: Scrape, token: str | None) -> FastAPI:
+    """Describe the application: `GET /metrics`, for who sends the `token` if there is one."""
     api, one_at_a_time = FastAPI(openapi_url=None), threading.Lock()
 
     @api.get("/metrics")
-    def metrics() -> Response:
+    def metrics(authorization: Annotated[str, Header()] = "") -> Response:
+        if token is not None and not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+            return Response("send the token of metrics.token_file", 401, {"WWW-Authenticate": "Bearer"})
         with one_at_a_time:
             return Response(generate_latest(scrape), media_type=CONTENT_TYPE_LATEST)
 
@@ -37,13 +43,22 @@ def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None
     """Answer until SIGTERM.
 
     Raises:
-        ConfigError: the files for TLS are faulty.
+        ConfigError: the token or the files for TLS are faulty.
         OSError: the port is taken.
     """
     listen = settings.metrics
+    token = _token(settings)
     structlog.get_logger().info("listening", host=listen.host, port=listen.port)
-    serve_until_stopped(exporter_api(Scrape(settings)), listen, settings.project, _report(reporter, stop))
+    serve_until_stopped(exporter_api(Scrape(settings), token), listen, settings.project, _report(reporter, stop))
     stop.set()
+
+
+def _token(settings: Settings) -> str | None:
+    file = settings.metrics.token_file
+    token = None if file is None else secret_in(settings.project / file, "metrics.token_file")
+    if token == "":
+        raise ConfigError.one(str(file), "is empty: it must hold the token", key="metrics.token_file")
+    return token
 
 
 async def _report(reporter: Reporter, stop: threading.Event) -> None:

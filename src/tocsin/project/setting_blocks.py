@@ -223,10 +223,19 @@ class MetricsSettings(ListenSettings):
 
     Attributes:
         enabled: whether it runs.
+        token_file: holds the token that Prometheus must send; an address that is not loopback needs one. What is not
+            absolute begins in the project.
     """
 
     enabled: bool = False
     port: int = Field(default=8435, ge=1, le=65535)
+    token_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _closed(self) -> Self:
+        if self.host != LOOPBACK and self.token_file is None:
+            raise ValueError(f"a host other than {LOOPBACK} needs token_file: figures name jobs and detectors")
+        return self
 
 
 class LogSettings(SettingBlock):
