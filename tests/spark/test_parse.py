@@ -106,10 +106,18 @@ def test_event_times(read: Read, form: str) -> None:
         if not cases:
             continue
         columns = {"visitor": "string", "at": kind}
-        visits = source(columns=columns, optional=frozenset(), event_time_format=form)
+        zones = {"EST": "-05:00", "EDT": "-04:00"} if "z" in form else {}
+        visits = source(columns=columns, optional=frozenset(), event_time_format=form, zone_offsets=zones)
         found = read(visits, *[json.dumps({"visitor": "v", "at": value}) for value, _ in cases])
         assert [out.value.get("event_time") for out in found] == [expected for _, expected in cases]
         assert [out.reasons for out in found] == [[] if expected else ["wrong_type:at"] for _, expected in cases]
+
+
+def test_texts_that_stand_for_no_value(read: Read) -> None:
+    visits = source(nulls=("N/A", "-"))
+    given, key = read(visits, as_json(n=" N/A ", x="-", seen="N/A", ok=True), as_json(visitor="-"))
+    assert given.columns == {"visitor": "v", "at": "2026-01-01T11:59:59.000000Z", "ok": True}
+    assert key.reasons == ["missing:visitor"]
 
 
 def test_an_epoch_beyond_all_calendars_kills_nothing(read: Read) -> None:

@@ -15,24 +15,17 @@ from zoneinfo import ZoneInfo
 
 from tocsin.ingest.line_forms import LOGFMT_PAIR, SYSLOG_COLUMNS, syslog_header
 from tocsin.ingest.producer import column_groups
+from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEKDAYS, time_regex
 from tocsin.model.durations import EPOCH, MICROSECOND
 from tocsin.model.errors import ConfigError
-from tocsin.model.source import APPENDED, SYSLOG, Format, Source
+from tocsin.model.source import APPENDED, EPOCHS, Format, Source
 
 Finder = Callable[[bytes], tuple[int, int] | None]
 """Finds where in a line the text of a column begins and ends."""
 
 _BLANK = b" \t\r\n"
 _MOST_AHEAD = timedelta(days=1)
-_UNITS = {"epoch-seconds": 1, "epoch-milliseconds": 1_000}
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_ZONE = r"(?P<zone>Z|[+-]\d{2}(?::?\d{2})?)"
-_FIELDS = {"M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
-_CLOCK = r"(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})"
-_ISO8601 = rf"(?P<year>\d{{4}})-(?P<month>\d{{2}})-(?P<day>\d{{2}})[T ]{_CLOCK}(?:\.(?P<fraction>\d{{1,9}}))?{_ZONE}?"
-_MONTH_NAME = rf"(?P<month_name>{'|'.join(_MONTHS)})"
-_NAMED = {"iso8601": _ISO8601, SYSLOG: rf"{_MONTH_NAME} (?P<blank_day>[ ]?\d{{1,2}}) {_CLOCK}"}
-_TOKEN = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
+_UNITS = dict(zip(EPOCHS, (1, 1_000, 1_000_000, 1_000_000_000), strict=True))
 
 
 @dataclass(frozen=True)
@@ -63,10 +56,13 @@ class LineTimes:
         self._column, self._zone = source.event_time, ZoneInfo(source.time_zone)
         self._unit = _UNITS.get(source.event_time_format)
         try:
-            self._form = re.compile(r"(-?\d+)(?:\.(\d+))?" if self._unit else _pattern(source.event_time_format))
+            self._form = re.compile(r"(-?\d+)(?:\.(\d+))?" if self._unit else time_regex(source.event_time_format))
         except (ValueError, re.error) as error:
             raise ConfigError.one(where, f"cannot be written: {error}", key="event_time_format") from None
         self._find = _finder(source, where)
+        self._lacks = f"no {self._column} is found in it"
+        if Format.REGEX in source.formats:
+            self._lacks = f"no pattern of the source matches it with a value for {self._column}"
 
     def find(self, line: bytes) -> FoundTime:
         """Find the time of `line`.
@@ -76,7 +72,7 @@ class LineTimes:
         """
         place = self._find(line)
         if place is None:
-            raise ValueError(f"no {self._column} is found in it")
+            raise ValueError(self._lacks)
         start, end = place
         match = self._form.fullmatch(line[start:end].decode("utf-8", "replace"))
         try:
@@ -167,42 +163,18 @@ def _in_groups(source: Source, where: str) -> Finder:
 # --- how it is written ------------------------------------------------------------------------------------------------
 
 
-def _pattern(form: str) -> str:
-    """Make a regular expression of the name or the Spark pattern of a form of times.
-
-    Raises:
-        ValueError: it holds what cannot be written.
-    """
-    return _NAMED.get(form) or "".join(map(_part, _TOKEN.finditer(form)))
-
-
-def _part(token: re.Match[str]) -> str:
-    quoted, letters, letter, other = token.groups()
-    if letters is None:
-        if other and set(other) & set("[]{}#"):
-            raise ValueError(f"holds '{other}', which can be read and not written; times are not rewritten")
-        return re.escape("'" if quoted == "" else (quoted or "").replace("''", "'") or other or "")
-    if letters in ("yyyy", "MMM"):
-        return _MONTH_NAME if letters == "MMM" else r"(?P<year>\d{4})"
-    if letter in _FIELDS and len(letters) <= 2:
-        return rf"(?P<{_FIELDS[letter]}>\d{{{len(letters)},2}})"
-    if letter == "S":
-        return rf"(?P<fraction>\d{{{len(letters)}}})"
-    if (letter in "Xx" and len(letters) <= 3) or letters == "Z":
-        return _ZONE
-    raise ValueError(f"holds '{letters}', which can be read and not written; times are not rewritten")
-
-
 def _moment(match: re.Match[str], zone: tzinfo) -> datetime:
     fields = match.groupdict()
-    month = _MONTHS.index(fields["month_name"]) + 1 if "month_name" in fields else int(fields.get("month") or 1)
     day = int(fields.get("day") or fields.get("blank_day") or 1)
-    hour, minute, second = (int(fields.get(name) or 0) for name in ("hour", "minute", "second"))
-    micros = int((fields.get("fraction") or "0").ljust(6, "0")[:6])
+    minute, second = (int(fields.get(name) or 0) for name in ("minute", "second"))
+    micros = int((fields.get("fraction") or "0").ljust(6, "0")[:6]) + 1_000 * int(fields.get("count") or 0)
+    month, hour = _month(fields), _hour(fields)
     zone = _zone_of(fields.get("zone")) or zone
     now = datetime.now(UTC)
     # Without a year it is the latest that is not a day ahead, as for the ingest.
-    years = (int(fields["year"]),) if fields.get("year") else (now.year + 1, now.year, now.year - 1)
+    years: tuple[int, ...] = (now.year + 1, now.year, now.year - 1)
+    if year := fields.get("year") or fields.get("short_year"):
+        years = (int(year) + (2_000 if len(year) == 2 else 0),)
     for year in years:
         try:
             moment = datetime(year, month, day, hour, minute, second, micros, zone)
@@ -211,6 +183,21 @@ def _moment(match: re.Match[str], zone: tzinfo) -> datetime:
         if len(years) == 1 or moment <= now + _MOST_AHEAD:
             return moment
     raise ValueError
+
+
+def _month(fields: dict[str, str | None]) -> int:
+    name = fields.get("month_name") or fields.get("long_month")
+    return MONTHS.index(name[:3].title()) + 1 if name else int(fields.get("month") or 1)
+
+
+def _hour(fields: dict[str, str | None]) -> int:
+    half = fields.get("half")
+    if not half:
+        return int(fields.get("hour") or 0)
+    hour = int(fields.get("hour_of_12") or 0)
+    if not 1 <= hour <= 12:
+        raise ValueError
+    return hour % 12 + (12 if half.lower() == "pm" else 0)
 
 
 def _zone_of(text: str | None) -> tzinfo | None:
@@ -235,13 +222,29 @@ def _field(name: str, before: str, local: datetime) -> str:
     """Write a field of `local` as wide as it was `before`."""
     if name == "zone":
         return before
-    if name == "month_name":
-        return _MONTHS[local.month - 1]
+    if name in _NAMES:
+        names, field = _NAMES[name]
+        return names[field(local)]
     if name == "fraction":
         return f"{local.microsecond:06d}".ljust(len(before), "0")[: len(before)]
     if name == "blank_day":
         return str(local.day).rjust(len(before))
-    return str(getattr(local, name)).rjust(len(before), "0")
+    number = _NUMBERS[name](local) if name in _NUMBERS else getattr(local, name)
+    return str(number).rjust(len(before), "0")
+
+
+_NAMES: dict[str, tuple[tuple[str, ...], Callable[[datetime], int]]] = {
+    "month_name": (MONTHS, lambda local: local.month - 1),
+    "long_month": (LONG_MONTHS, lambda local: local.month - 1),
+    "weekday": (WEEKDAYS, lambda local: local.weekday()),
+    "long_weekday": (LONG_WEEKDAYS, lambda local: local.weekday()),
+    "half": (("AM", "PM"), lambda local: local.hour // 12),
+}
+_NUMBERS: dict[str, Callable[[datetime], int]] = {
+    "short_year": lambda local: local.year % 100,
+    "hour_of_12": lambda local: local.hour % 12 or 12,
+    "count": lambda local: local.microsecond // 1_000,
+}
 
 
 def _of_number(match: re.Match[str], unit: int) -> datetime:

@@ -90,9 +90,22 @@ def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, st
     """
     schema = [list(source.columns.items()), sorted(source.optional), source.key, source.schema_version]
     parts: dict[str, object] = {
-        "format": (sorted(source.formats), source.patterns, source.pair_separator, source.key_separator, source.ignore),
+        "format": (
+            sorted(source.formats),
+            source.patterns,
+            source.pair_separator,
+            source.key_separator,
+            source.ignore,
+            source.nulls,
+        ),
         "schema": [*schema, [(name, one.by, one.digest) for name, one in source.enrich.items()]],
-        "event_time": (source.event_time, source.event_time_format, source.time_zone, source.max_ahead.total_seconds()),
+        "event_time": (
+            source.event_time,
+            source.event_time_format,
+            source.time_zone,
+            source.max_ahead.total_seconds(),
+            sorted(source.zone_offsets.items()),
+        ),
         "limits": source.max_bytes,
     }
     digests = {name: _digest(repr(part)) for name, part in parts.items()}
@@ -108,7 +121,14 @@ def rules_version(parts: dict[str, str]) -> str:
 @cache
 def _parser() -> str:
     folder = Path(__file__).parent
-    modules = ("spark/parse.py", "spark/enrich.py", "spark/event_times.py", "spark/record_place.py", "line_forms.py")
+    modules = (
+        "spark/parse.py",
+        "spark/enrich.py",
+        "spark/event_times.py",
+        "spark/record_place.py",
+        "line_forms.py",
+        "time_patterns.py",
+    )
     return _digest("".join(_code(folder / name) for name in modules))
 
 

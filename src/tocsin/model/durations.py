@@ -40,7 +40,9 @@ def parse_duration(text: str) -> timedelta:
     """
     match = _FORM.fullmatch(text)
     unit = _UNITS.get(match.group(2).lower()) if match else None
-    if match is None or unit is None or float(match.group(1)) <= 0:
+    if match and unit and float(match.group(1)) == 0:
+        raise ValueError(f"'{text}' is too short: a duration is longer than zero")
+    if match is None or unit is None:
         raise ValueError(f"'{text}' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'")
     return timedelta(seconds=float(match.group(1)) * unit)
 

@@ -7,7 +7,7 @@
     format = ["key-value", "json"]       # json | key-value | logfmt | regex, or json beside one of them; or events
     key = "user_id"                      # column that decides the partition
     event_time = "timestamp"             # column that holds the time of the event
-    event_time_format = "iso8601"        # iso8601 | epoch-seconds | epoch-milliseconds | syslog | a Spark pattern
+    event_time_format = "iso8601"        # iso8601 | epoch-seconds | ... | syslog | a Spark pattern
     lateness = "10 seconds"              # how much later than its event time an event may be appended
 
     [schema]                             # columns and their types, in the order of the line
@@ -34,7 +34,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 ColumnType = Literal["string", "boolean", "int", "bigint", "double", "timestamp"]
-EPOCHS = ("epoch-seconds", "epoch-milliseconds")
+EPOCHS = ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds", "epoch-nanoseconds")
 SYSLOG = "syslog"
 """The name of the form of the times in syslog lines without a year, `Nov 24 12:00:01`."""
 APPENDED = "ingested_at"
@@ -111,6 +111,8 @@ class Source(BaseModel, frozen=True, extra="forbid"):
             APPENDED where the records hold none.
         event_time_format: of that column; `timestamp` columns beside it are always ISO 8601.
         time_zone: of the event time where it names none, as "Europe/Berlin".
+        zone_offsets: what the names of zones in event times mean, as {"EST": "-05:00"}; other names are not read.
+        nulls: texts that stand for no value, as "N/A".
         lateness: how much later than its event time an event may be appended and still count in its window.
         columns: declared columns and their types, in order.
         optional: those of them that may be missing or null.
@@ -137,6 +139,8 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     event_time: str = "event_time"
     event_time_format: str = "iso8601"
     time_zone: str = "UTC"
+    zone_offsets: dict[str, str] = {}
+    nulls: tuple[str, ...] = ()
     lateness: timedelta = timedelta(seconds=10)
     max_ahead: timedelta = Field(default_factory=lambda fields: max(fields["lateness"] / 2, timedelta(seconds=1)))
     max_bytes: int = 262_144

@@ -133,6 +133,9 @@ class SampleSchema:
         event_time, event_time_format: one of `columns`, and how it writes a time.
         pattern: of format "regex", without an apostrophe.
         goes_on: there are more lines, which were not read.
+        has_zone: the times name their zone or offset.
+        unread: lines in which no time was found, or which the pattern does not match.
+        left_out: fields that cannot be columns under their names.
         busiest: most events of one key within a minute.
     """
 
@@ -145,6 +148,9 @@ class SampleSchema:
     event_time_format: str
     pattern: str = ""
     goes_on: bool = False
+    has_zone: bool = True
+    unread: int = 0
+    left_out: tuple[str, ...] = ()
     busiest: int = 0
 
 

@@ -20,8 +20,13 @@ from tocsin.project.validation import Address, ColumnName, Columns, Duration, Te
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
 _ANYTHING = ("a", "7", "{", "-")
 """A pattern that is found in each of these texts is found in any."""
-_PATTERN_LETTERS = set("GyMLdDQqEaFhKkHmsSVzOXxZ")
+_PATTERN_LETTERS = set("GyMLdDEahKkHmsSVzOXxZ")
 _ZONE_LETTERS = set("VzOXxZ")
+_ZONE_NAMES = (
+    "holds z, the name of a zone, and such names mean different things in different places: say what they mean with "
+    '[zone_offsets], as in EST = "-05:00"; a time with another name goes to quarantine'
+)
+_NO_ZONE_NAMES = "holds no z, so [zone_offsets] are of no use"
 _TIME_FORMATS = ("iso8601", *EPOCHS, SYSLOG)
 
 
@@ -37,6 +42,18 @@ def _time_zone(name: str) -> str:
     if name != "UTC" and ("/" not in name or name not in available_timezones()):
         raise ValueError(f"must be a time zone such as Europe/Berlin, not {name!r}")
     return name
+
+
+def _zone_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z]{1,8}", name):
+        raise ValueError("must be the name of a zone as times write it, such as EST")
+    return name
+
+
+def _offset(text: str) -> str:
+    if not re.fullmatch(r"[+-](0\d|1[0-8]):[0-5]\d", text):
+        raise ValueError(f"must be an offset such as -05:00, not {text!r}")
+    return text
 
 
 def _csv_of_project(name: str) -> str:
@@ -66,6 +83,8 @@ class _SourceFile(BaseModel, extra="forbid"):
     columns: Columns = Field(alias="schema")
     optional: Columns = {}
     enrich: dict[ColumnName, _Enrichment] = {}
+    zone_offsets: dict[Annotated[str, AfterValidator(_zone_name)], Annotated[str, AfterValidator(_offset)]] = {}
+    nulls: Texts = ()
     patterns: Annotated[Texts, Field(alias="pattern")] = ()
     ignore: Texts = ()
     pair_separator: Text = ""
@@ -157,10 +176,19 @@ class _Reader(TomlReader):
         event_time, why = self.table.get("event_time"), ""
         unused: tuple[str, ...] = ()
         if Format.EVENTS in forms:
-            unused = ("event_time", "event_time_format", "time_zone", "max_bytes", "ignore", "enrich")
+            unused = (
+                "event_time",
+                "event_time_format",
+                "time_zone",
+                "zone_offsets",
+                "nulls",
+                "max_bytes",
+                "ignore",
+                "enrich",
+            )
             why = "format events: a flow gives each event its time"
         elif event_time == APPENDED:
-            unused = ("event_time_format", "time_zone", "max_ahead")
+            unused = ("event_time_format", "time_zone", "zone_offsets", "max_ahead")
             why = f"event_time {APPENDED}, which is not read from a record"
         elif event_time is None:
             self.fault("event_time", "is missing")
@@ -205,10 +233,12 @@ class _Reader(TomlReader):
         if not _is_time_format(form):
             what = f"'{form}' is neither {', '.join(_TIME_FORMATS)} nor a pattern with month and day, as in {_EXAMPLE}"
             self.fault("event_time_format", what, near=nearest(form, _TIME_FORMATS))
+        elif ("z" in pattern_letters(form)) != bool(values.get("zone_offsets")):
+            self.fault("event_time_format", _ZONE_NAMES if "z" in pattern_letters(form) else _NO_ZONE_NAMES)
         elif "time_zone" in self.table and (form in EPOCHS or pattern_letters(form) & _ZONE_LETTERS):
             self.fault("time_zone", f"is not for event_time_format {form}, which says the moment by itself")
         elif kind in ("int", "bigint", "double") and form not in EPOCHS:
-            self.fault("event_time_format", f"a column of type {kind} needs {EPOCHS[0]} or {EPOCHS[1]}")
+            self.fault("event_time_format", f"a column of type {kind} needs {' or '.join(EPOCHS)}")
         elif kind == "boolean":
             self.fault("event_time", "a boolean cannot hold a time")
 
@@ -222,7 +252,9 @@ def _is_time_format(form: str) -> bool:
     """Return whether `form` is a name, or a Spark datetime pattern by which a day can be told."""
     letters = pattern_letters(form)
     has_day = "y" in letters or (letters & set("ML") and "d" in letters)
-    return form in _TIME_FORMATS or (bool(has_day) and letters <= _PATTERN_LETTERS)
+    # Spark reads no weekday; that at the beginning is skipped.
+    is_known = letters <= _PATTERN_LETTERS and "E" not in re.sub("^E+", "", form)
+    return form in _TIME_FORMATS or (bool(has_day) and is_known)
 
 
 def _is_in_any_text(pattern: str) -> bool:

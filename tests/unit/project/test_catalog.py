@@ -97,7 +97,9 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "0 seconds", "-1 hour", "ten seconds", "10 secs", "10 seconds ago"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration; write a number and a unit"):
+    with pytest.raises(
+        ValueError, match=r"is not a duration; write a number and a unit|is too short: a duration is longer"
+    ):
         parse_duration(text)
 
 

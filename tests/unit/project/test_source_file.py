@@ -83,8 +83,9 @@ Visitor = "int"
         " did you mean 'key-value'?",
         ":5: key: 'visitr' is not a column; did you mean 'visitor'?",
         ":6: event_time: 'note' may not be optional",
-        ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds, syslog nor a pattern"
-        " with month and day, as in yyyy-MM-dd HH:mm:ss; did you mean 'iso8601'?",
+        ":7: event_time_format: 'iso-8601' is neither iso8601, epoch-seconds, epoch-milliseconds, epoch-microseconds, "
+        "epoch-nanoseconds, syslog nor a pattern with month and day, as in yyyy-MM-dd HH:mm:ss; "
+        "did you mean 'iso8601'?",
         ":8: lateness: 'ten seconds' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'",
         ":9: max_bytes: must be greater than or equal to 1, not 0",
         ":10: partitions: must be a valid integer, not '4'",
@@ -111,6 +112,16 @@ Visitor = "int"
             ("key =", 'event_time_format = "yyyy-MM-dd HH:mm:ssXXX"\ntime_zone = "Asia/Tokyo"\nkey ='),
             ":6: time_zone: is not for event_time_format yyyy-MM-dd HH:mm:ssXXX, which says the moment by itself",
         ),
+        (
+            ("key =", 'event_time_format = "d MMM EEE yyyy"\nkey ='),
+            ":5: event_time_format: 'd MMM EEE yyyy' is neither",
+        ),
+        (("key =", 'event_time_format = "yyyy-MM-dd HH:mm z"\nkey ='), ":5: event_time_format: holds z, the name of a"),
+        (
+            ("[schema]", '[zone_offsets]\nEST = "-5"\n[schema]'),
+            ":9: zone_offsets.EST: must be an offset such as -05:00, not '-5'",
+        ),
+        (("[schema]", '[zone_offsets]\nEST = "-05:00"\n[schema]'), ": event_time_format: holds no z, so [zone_off"),
         (("key =", 'ignore = ["^#", "(a"]\nkey ='), ":5: ignore: '(a' is not a regular expression: missing )"),
         (("key =", 'ignore = "x*"\nkey ='), ":5: ignore: 'x*' is found in every record, so no event would be left"),
         (("key =", "ignore = []\nkey ="), ":5: ignore: must not be empty"),
@@ -173,7 +184,14 @@ def test_the_name_of_the_file_fits_a_topic(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["yyyy-MM-dd HH:mm:ss", "dd/MMM/yyyy:HH:mm:ss Z", "yyyy-MM-dd'T'HH:mm", "epoch-seconds"]
+    "form",
+    [
+        "yyyy-MM-dd HH:mm:ss",
+        "dd/MMM/yyyy:HH:mm:ss Z",
+        "yyyy-MM-dd'T'HH:mm",
+        "EEE MMM d HH:mm:ss yyyy",
+        "epoch-nanoseconds",
+    ],
 )
 def test_event_times_may_have_a_pattern(tmp_path: Path, form: str) -> None:
     source = read(tmp_path, GOOD.replace("event_time =", f'event_time_format = "{form}"\nevent_time ='))

@@ -1,27 +1,24 @@
 """Guess a regular expression with named groups for plain log lines of one form.
 
-A line is read as chunks between blanks. Chunks at one place that look alike in all lines are a group or, if they are
-one word throughout, that word; from the first place on where lines differ, the rest is the group `message`.
+A line is read as chunks between blanks, after its time has been found (`tocsin.ingest.sampling.known_times`). Chunks at
+one place that look alike in all lines are a group or, if they are one word throughout, that word; from the first place
+on where lines differ, the rest is the group `message`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tocsin.model.source import SYSLOG, numbered_groups
+from tocsin.ingest.sampling.known_times import MOST, KnownTime
+from tocsin.ingest.sampling.time_grammar import EPOCH_DIGITS
+from tocsin.ingest.time_patterns import time_regex
+from tocsin.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
 
 AT, MESSAGE = "at", "message"
 _MARK = "\0"
-_DAY, _CLOCK = r"\d{4}-\d{2}-\d{2}", r"\d{2}:\d{2}:\d{2}"
-_TIMES = (
-    (rf"{_DAY}[T ]{_CLOCK}(?:\.\d{{1,9}})?(?:Z|[+-]\d{{2}}:?\d{{2}})?(?![\d,.])", "iso8601"),
-    (rf"{_DAY} {_CLOCK},\d{{3}}(?!\d)", "yyyy-MM-dd HH:mm:ss,SSS"),
-    (rf"\d{{2}}/[A-Z][a-z]{{2}}/\d{{4}}:{_CLOCK} [+-]\d{{4}}", "dd/MMM/yyyy:HH:mm:ss Z"),
-    (rf"\d{{4}}/\d{{2}}/\d{{2}} {_CLOCK}(?![\d.])", "yyyy/MM/dd HH:mm:ss"),
-    (rf"[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}", SYSLOG),
-)
 _NO_BLANK, _NO_QUOTE, _NO_BRACKET = r"\S++", '[^"]*+', r"[^\]]*+"
 _CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+')
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
@@ -38,56 +35,65 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class LinePattern:
-    """A pattern that matches all lines.
+    """A pattern that matches nearly all lines.
 
     Attributes:
         pattern: for Java, as a source declares it; the time is its group `at`.
         time_format: how the time is written, as a source declares it.
-        records: what each line has in each group; empty for what it lacks.
+        has_zone: the times name their zone or offset.
+        records: what each line that it matches has in each group; empty for what it lacks.
     """
 
     pattern: str
     time_format: str
+    has_zone: bool
     records: list[dict[str, str]]
 
 
-def has_time(line: str) -> bool:
-    """Return whether `line` holds a time in one of the forms that are known."""
-    return any(re.search(form, line) for form, _ in _TIMES)
-
-
-def guess_pattern(lines: Sequence[str]) -> LinePattern | None:
-    """Guess the pattern of `lines`; None if they do not hold a time of one form at one place, or nothing else.
-
-    Of several forms that all lines have, the one that comes first in the first line is that of the time.
-    """
-    forms = [(form, name) for form, name in _TIMES if all(re.search(form, line) for line in lines)]
-    if not lines or not forms:
+def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
+    """Guess the pattern of `lines` that hold `time`; None if it stands at no one place, or nothing else is there."""
+    chunks = [
+        _CHUNK.findall(f"{line[: span[0]]}{_MARK}{line[span[1] :]}")
+        for line, span in zip(lines, time.spans, strict=True) if span
+    ]  # fmt: skip
+    places = Counter(map(_place, chunks))
+    place, count = places.most_common(1)[0]
+    if count < MOST * len(lines):
         return None
-    form, name = min(forms, key=lambda one: _place(one[0], lines[0]))
-    rows = [_CHUNK.findall(re.sub(form, _MARK, line, count=1)) for line in lines]
-    pattern = _Draft(rows, form).write()
+    rows = [row for row in chunks if _place(row) == place]
+    pattern = _Draft(rows, form_regex(time.form), is_syslog=time.form == SYSLOG and place == (0, _MARK)).write()
     plain, groups = numbered_groups(pattern)
-    matches = [re.fullmatch(plain, line.strip()) for line in lines]
-    if AT not in groups or len(groups) == 1 or not all(matches):
+    matches = [match for line in lines if (match := re.fullmatch(plain, line.strip()))]
+    if AT not in groups or len(groups) == 1 or len(matches) < MOST * len(lines):
         return None
-    records = [{group: match[number] or "" for group, number in groups.items()} for match in matches if match]
-    return LinePattern(pattern, name, records)
+    own = {line[slice(*span)] for line, span in zip(lines, time.spans, strict=True) if span}
+    if not {match[groups[AT]] for match in matches} <= own:
+        return None
+    records = [{group: match[number] or "" for group, number in groups.items()} for match in matches]
+    return LinePattern(pattern, time.form, time.has_zone, records)
 
 
-def _place(form: str, line: str) -> int:
-    found = re.search(form, line)
-    assert found is not None
-    return found.start()
+def form_regex(form: str) -> str:
+    """Make an expression without groups of a form of times."""
+    if form in EPOCHS:
+        digits = {known: number for number, known in EPOCH_DIGITS.items()}[form]
+        return rf"\d{{{digits}}}" + (r"(?:\.\d{1,9})?+" if form == EPOCHS[0] else "")
+    bare = re.sub(r"\(\?P<\w+>", "(?:", time_regex(form)).replace(r"\ ", " ").replace(r"\-", "-")
+    return re.sub(r"\(\?:(\\d\{[\d,]+\})\)(?!\?)", r"\1", bare)
+
+
+def _place(row: Sequence[str]) -> tuple[int, str]:
+    """Say in which chunk the time stands, and what that chunk is beside it."""
+    number = next(number for number, chunk in enumerate(row) if _MARK in chunk)
+    return number, row[number]
 
 
 class _Draft:
     """Writes the pattern of rows of chunks, place by place."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], form: str) -> None:
-        self._rows, self._form = rows, re.sub(r"\(\?![^)]*\)", "", form)
-        self._is_syslog = form == _TIMES[-1][0] and all(row[0] == _MARK for row in rows)
-        self._names: set[str] = set()
+    def __init__(self, rows: Sequence[Sequence[str]], form: str, *, is_syslog: bool) -> None:
+        self._rows, self._form, self._is_syslog = rows, form, is_syslog
+        self._names: set[str] = set(ENVELOPE)
         self._alike = len({len(row) for row in rows}) == 1
 
     def write(self) -> str:
@@ -168,10 +174,10 @@ class _Draft:
 
     def _group(self, name: str, value: str) -> str:
         number, own = 1, name
-        while own in self._names:
+        while own.lower() in self._names:
             number += 1
             own = f"{name}_{number}"
-        self._names.add(own)
+        self._names.add(own.lower())
         return f"(?<{own}>{value})"
 
 

@@ -9,16 +9,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tocsin.ingest.line_forms import logfmt_fields
-from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern, has_time
+from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
+from tocsin.ingest.sampling.known_times import KnownTime, find_time
+from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern
+from tocsin.ingest.sampling.written_form import UnclearTime
+from tocsin.ingest.time_patterns import time_regex
 from tocsin.model.errors import ConfigError
+from tocsin.model.source import ENVELOPE, EPOCHS
 from tocsin.project.scaffold import SampleSchema
 
 _BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_ISO8601 = re.compile(time_regex("iso8601"))
 _KEY_TYPES = ("string", "int", "bigint")
-_SECONDS, _MILLISECONDS = (1e8, 1e10), (1e11, 1e13)
+_SECONDS = (1e8, 1e10)
+_PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
 _NAMED_TIME = re.compile(r"time|date|(^|_)(ts|at)$", re.IGNORECASE)
 _NAMED_ENTITY = re.compile(
     r"(^|_)(user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$)", re.IGNORECASE
@@ -52,14 +58,16 @@ def read_schema(path: Path) -> SampleSchema:
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     form, records, guessed = _records(path, lines)
-    names = list(dict.fromkeys(name for record in records for name in record if _COLUMN.fullmatch(name)))
+    every = list(dict.fromkeys(name for record in records for name in record))
+    names = [name for name in _distinct(every) if _COLUMN.fullmatch(name) and name.lower() not in ENVELOPE]
+    left_out = [name for name in every if name not in names]
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
-    types = {name: _type(found, as_text=form != "json") for name, found in values.items() if found}
+    types = {name: _type(found, as_text=form != "json") for name, found in values.items() if found or guessed}
     always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
     if guessed is None:
-        time, time_format = _event_time(path, always, values)
+        time, time_format, has_zone = _event_time(path, always, values)
     else:
-        time, time_format = AT, guessed.time_format
+        time, time_format, has_zone = AT, guessed.time_format, guessed.has_zone
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
     texts = [name for name, kind in always.items() if name not in (time, MESSAGE) and kind in _KEY_TYPES]
     if not texts:
@@ -76,6 +84,9 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         event_time=time,
         event_time_format=time_format,
         pattern=guessed.pattern if guessed else "",
+        has_zone=has_zone,
+        unread=len(lines) - len(records),
+        left_out=tuple(left_out),
         goes_on=goes_on,
         busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
     )
@@ -97,19 +108,50 @@ def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], L
         found = [record for record in records if record]
         if len(found) == len(records):
             # A line of text may hold `key=value`, and its time without a name before it.
-            guessed = None if form == "json" or any(map(_moment, found[0].values())) else guess_pattern(lines)
+            guessed = None if form == "json" else _of_text(path, lines, form, found[0])
             return (form, found, None) if guessed is None else ("regex", list(guessed.records), guessed)
-        if 2 * len(found) > len(records):
+        if 2 * len(found) > len(records) and form == "json":
             number = next(n for n, record in enumerate(records, start=1) if not record)
             raise ConfigError.one(path, f"most lines are {form}, but not this one", line=number)
-    guessed = guess_pattern(lines)
+    time = _known_time(path, lines)
+    guessed = guess_pattern(lines, time) if time else None
     if guessed is not None:
         return "regex", list(guessed.records), guessed
-    timeless = next((n for n, line in enumerate(lines, start=1) if not has_time(line)), None)
+    timeless = next((n for n, line in enumerate(lines, start=1) if _known_time(path, [line]) is None), None)
     what = 'is neither JSON, `key: value | key: value` nor logfmt; write the source by hand, with format = "regex"'
     what += ": the lines do not hold a time of one form at one place" if timeless is None else ""
     what += "" if timeless is None else f": no time that is known is in line {timeless}"
     raise ConfigError.one(path, what)
+
+
+def _of_text(path: Path, lines: list[str], form: str, first: dict[str, Any]) -> LinePattern | None:
+    """Guess a pattern of lines that are of `form` too, if their time stands before the first field, or in none."""
+    pair = _PAIR if form == "key-value" else re.compile(LOGFMT_PAIR)
+    fields = pair.search(lines[0])
+    if fields is None or (form == "logfmt" and syslog_header(lines[0].encode())):
+        return None
+    try:
+        time = find_time(lines)
+    except UnclearTime as error:
+        if error.start < fields.start():
+            raise _unclear(path, error) from None
+        return None
+    span = time.spans[0] if time else None
+    is_before = span is not None and span[0] < fields.start()
+    if time is None or not (is_before or not any(map(_moment, first.values()))):
+        return None
+    return guess_pattern(lines, time)
+
+
+def _known_time(path: Path, lines: list[str]) -> KnownTime | None:
+    try:
+        return find_time(lines)
+    except UnclearTime as error:
+        raise _unclear(path, error) from None
+
+
+def _unclear(path: Path, error: UnclearTime) -> ConfigError:
+    return ConfigError.one(path, f"{error}; write the source by hand: docs/sources.md says how")
 
 
 def _json_fields(line: str) -> dict[str, Any]:
@@ -130,13 +172,18 @@ def _logfmt(line: str) -> dict[str, Any]:
     return {name: value.decode("utf-8", "replace") for name, value in logfmt_fields(line.encode()).items()}
 
 
+def _distinct(names: list[str]) -> list[str]:
+    """Leave out names that only their case tells from one before: columns are not told apart so."""
+    return list({name.lower(): name for name in reversed(names)}.values())[::-1]
+
+
 def _is_there(value: object) -> bool:
     return value is not None and value != ""
 
 
 def _type(values: list[Any], *, as_text: bool) -> str:
     """Name the type that all `values` have; `as_text` says that the form writes numbers as text."""
-    kinds = {_type_of(value, as_text=as_text) for value in values}
+    kinds = {_type_of(value, as_text=as_text) for value in values} or {"string"}
     for wider in ("int", "bigint", "double"):
         if kinds <= {"int", "bigint", "double"} and kinds <= _up_to(wider):
             return wider
@@ -161,32 +208,45 @@ def _type_of(value: Any, *, as_text: bool) -> str:
 
 def _moment(value: Any) -> bool:
     try:
-        return isinstance(value, str) and len(value) > len("2026-01-31") and bool(datetime.fromisoformat(value))
+        return isinstance(value, str) and bool(_ISO8601.fullmatch(value)) and bool(datetime.fromisoformat(value))
     except ValueError:
         return False
 
 
-def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str]:
-    """Find the column that holds the time of the event, and how."""
+def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str, bool]:
+    """Find the column that holds the time of the event, how, and whether it names its zone."""
     for name, kind in columns.items():
         if kind == "timestamp":
-            return name, "iso8601"
-    for form, (low, high) in (("epoch-seconds", _SECONDS), ("epoch-milliseconds", _MILLISECONDS)):
+            return name, "iso8601", all(re.search(r"(Z|[+-]\d{2}:?\d{2})$", value) for value in values[name])
+    for form in EPOCHS:
+        low, high = (limit * _PER_SECOND[form] for limit in _SECONDS)
         for name, kind in columns.items():
             numbers = kind in ("int", "bigint", "double") and _NAMED_TIME.search(name)
             if numbers and all(low <= _number(value) < high for value in values[name]):
-                return name, form
+                return name, form, True
+    unclear = ""
+    for name, kind in columns.items():
+        texts = [str(value) for value in values[name]]
+        if kind == "string" or _NAMED_TIME.search(name):
+            try:
+                time = find_time(texts)
+            except UnclearTime as error:
+                unclear = unclear or f": {name}: {error}"
+                continue
+            if time and all(span in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
+                return name, time.form, time.has_zone
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970"
+    what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970{unclear}"
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/sources.md')
 
 
 def _minute(value: Any, form: str) -> int | str:
     """Give the minute in which `value` lies."""
-    if form not in ("iso8601", "epoch-seconds", "epoch-milliseconds"):
-        return re.sub(r":\d\d(?!:).*", "", value)  # all but the seconds and what follows them
-    seconds = datetime.fromisoformat(value).timestamp() if form == "iso8601" else _number(value)
-    return int(seconds / (60_000 if form == "epoch-milliseconds" else 60))
+    if form in EPOCHS:
+        return int(_number(value) / _PER_SECOND[form] / 60)
+    if form == "iso8601" and _moment(value):
+        return int(datetime.fromisoformat(value).timestamp() / 60)
+    return re.sub(r":\d\d(?!:).*", "", str(value))  # all but the seconds and what follows them
 
 
 def _number(value: Any) -> float:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.ingest.spark.record_place import ISO8601
+from tocsin.ingest.time_patterns import WEEKDAYS, spark_form
 from tocsin.model.durations import spark_interval
-from tocsin.model.source import APPENDED, SYSLOG, Source
+from tocsin.model.source import APPENDED, EPOCHS, SYSLOG, Source
 
 _FORMS = {SYSLOG: "MMM [ ]d HH:mm:ss"}
+_MICROSECONDS = dict(zip(EPOCHS, map(Decimal, ("1000000", "1000", "1", "0.001")), strict=True))
+_WEEKDAY = rf"^(?i:{'|'.join(WEEKDAYS)})[A-Za-z]*[^A-Za-z0-9]*"
+_SHORT_COUNTS = (
+    (r"^(.*?\d{1,2}:\d{1,2}:\d{1,2}:)(\d\d)(?![\d:])", "$10$2"),
+    (r"^(.*?\d{1,2}:\d{1,2}:\d{1,2}:)(\d)(?![\d:])", "$100$2"),
+)
+"""Counts of milliseconds with fewer than three digits, and what they become; Java takes `$10` for `$1` and a 0."""
 _LEAP_YEAR = "2000"
 _HAS_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _MOST_AHEAD = "INTERVAL 1 DAY"
@@ -24,7 +36,7 @@ def add_event_time(fields: DataFrame, source: Source) -> DataFrame:
     """
     if source.event_time == APPENDED:
         return fields.withColumn("event_time", F.col("ingested_at"))
-    text, form = F.col(f"t_{source.event_time}"), source.event_time_format
+    text, form = _for_spark(F.col(f"t_{source.event_time}"), source)
     if source.lacks_year:
         form = f"yyyy {_FORMS.get(form, form)}"
         written = F.try_to_timestamp(F.concat(F.lit(f"{_LEAP_YEAR} "), text), F.lit(form))
@@ -41,11 +53,29 @@ def read_time(text: Column, form: str) -> Column:
     """Read `text` as a moment; a time without a zone is UTC."""
     if form == "iso8601":
         return F.when(text.rlike(ISO8601), text.try_cast("timestamp"))
-    if form in ("epoch-seconds", "epoch-milliseconds"):
-        micros = F.lit(1_000_000 if form == "epoch-seconds" else 1_000)
-        number = F.try_multiply(text.try_cast("decimal(24,6)"), micros).try_cast("bigint")
+    if form in EPOCHS:
+        number = F.try_multiply(text.try_cast("decimal(28,6)"), F.lit(_MICROSECONDS[form])).try_cast("bigint")
         return F.timestamp_micros(number)
     return F.try_to_timestamp(text, F.lit(form))
+
+
+def _for_spark(text: Column, source: Source) -> tuple[Column, str]:
+    """Change `text` to what Spark reads by the pattern that is returned; see `tocsin.ingest.time_patterns`."""
+    if source.event_time_format in ("iso8601", SYSLOG, *EPOCHS):
+        return text, source.event_time_format
+    spark = spark_form(source.event_time_format)
+    if spark.has_weekday:
+        text = F.regexp_replace(text, _WEEKDAY, "")
+    for short, padded in _SHORT_COUNTS if spark.counts else ():
+        text = F.regexp_replace(text, short, padded)
+    if spark.has_zone_name:
+        name = F.regexp_extract(text, rf"(?<![A-Za-z])({'|'.join(map(re.escape, source.zone_offsets))})(?![A-Za-z])", 1)
+        text = reduce(
+            lambda value, zone: F.when(name == zone[0], F.replace(text, name, F.lit(zone[1]))).otherwise(value),
+            source.zone_offsets.items(),
+            F.lit(None).cast("string"),
+        )
+    return text, spark.form
 
 
 def _with_year(source: Source) -> Column:

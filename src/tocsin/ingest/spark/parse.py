@@ -180,6 +180,7 @@ def _value(name: str, source: Source) -> Column:
     text = F.get(F.col("values"), place)
     if Format.LOGFMT in source.formats:
         text = _plain_or_json(_logfmt_value(name, text, source), text, source)
+    text = F.when(~F.btrim(text, F.lit(BLANK)).isin(*source.nulls), text) if source.nulls else text
     bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
     quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
     return quoted if source.formats == (Format.JSON,) else _plain_or_json(bare, quoted, source)

@@ -58,7 +58,7 @@ class RowRule:
     @property
     def mostly(self) -> float:
         """The share of values that must keep it on a day."""
-        return float(self.rule.kwargs.get("mostly") or 1.0)
+        return float(self.rule.kwargs.get("mostly", 1.0))
 
     def applies(self, refer: Refer = quoted) -> str:
         """SQL that is true for events that can keep or break it, false for those that it leaves out; never null."""
