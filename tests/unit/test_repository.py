@@ -223,7 +223,8 @@ def test_every_exported_name_exists() -> None:
 
 
 def test_nothing_is_left_for_later() -> None:
-    marks = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+    # Behind a # alone: in patterns of times the three letters are an offset.
+    marks = re.compile(r"\b(TO" r"DO|FIX" r"ME)\b|#\s*X" r"XX\b")
     assert [str(path) for path, text in texts() if marks.search(text)] == []
 
 
