@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from inspect import getsource
 from pathlib import Path
 from random import Random
 
@@ -14,11 +15,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.conftest import told
 from tests.spark.plans import SOURCE, SPEC, plan_of
 from tests.spark.raw_records import ROOT
 from tocsin.detect.spark.expected_windows import ClosedByBatch, fill_in
 from tocsin.detect.spark.plan import DetectorPlan
 from tocsin.detect.spark.plan_check import detector_plans
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.model.detector import DetectorSpec, Entities, Levels, ScoreKind
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import tick_value
@@ -166,6 +169,35 @@ def test_nothing_is_missing_before_the_first_event_or_what_is_published(spark: S
     stream.add(record(START + timedelta(seconds=65), "a", 1), tick_value(START + timedelta(seconds=95)).decode())
     stream.run(publish_from=START + timedelta(seconds=35))
     assert stream.found() == truth([(START + timedelta(seconds=65), "a")], 40, 80)
+
+
+def test_on_its_first_day_a_batch_begins_with_the_first_event_as_the_stream_does(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "d.py"
+    path.write_text(
+        "from pyspark.sql import functions as F\n"
+        + getsource(detect).replace(": DataFrame", "").replace(" -> DataFrame", "")
+    )
+    spec, midnight = replace(EXPECTED, path=path), START.replace(hour=0)
+    sent = [(START + timedelta(seconds=65), "a"), (START + timedelta(seconds=105), "b")]
+    frame = spark.createDataFrame(
+        [(record(at, user, number),) for number, (at, user) in enumerate(sent)], "value string"
+    )
+    read = EventReader(lambda *_: parse_events(frame, SOURCE))
+
+    def starts(*, is_first: bool) -> set[datetime | None]:
+        day = Range(start=midnight, end=START + timedelta(seconds=100), run_id="r", is_first=is_first)
+        return {one.window_start for one in told(find_in_range(spark, read, spec, [SOURCE], day))}
+
+    seconds = {(at - START).total_seconds() for at in starts(is_first=True) if at is not None}
+    assert seconds == {60, 70, 80, 90}, "silence is not known before the first event, which is at 65"
+    assert midnight in starts(is_first=False), "a later day begins at midnight"
+    stream = Stream(spark, tmp_path)
+    stream.add(*(record(at, user, number) for number, (at, user) in enumerate(sent)))
+    stream.add(tick_value(START + timedelta(seconds=110)).decode())
+    stream.run()
+    assert {at for at, _ in stream.found()} == seconds
 
 
 def test_windows_that_overlap(spark: SparkSession) -> None:

@@ -127,7 +127,7 @@ class Days:
         if self.open and self.open.day in days:
             until = self.open.until if spec.window is None else closed_before(spec, self.open.until)
             first, last = self.open.since, min(last, max(until, self.open.since))
-        return Range(start=first, end=last, run_id="")
+        return Range(start=first, end=last, run_id="", is_first=not any(day < days[0] for day in self._sealed))
 
 
 def _cpu_seconds() -> float:

@@ -14,7 +14,7 @@ from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import reach
+from tocsin.model.durations import EPOCH, MICROSECOND, last_number, reach, start
 from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.sparkjob.events import by_source, prepare_events
@@ -27,6 +27,7 @@ class Range:
 
     Without windows: the events, and timers, of that time. `run_id` and `origin` are put into each finding, and
     `observed` takes what is told of `step`. Only windows of `spans` are looked through for silence, if there are any.
+    With `is_first` there was nothing before: as on a stream, silence counts from the window of the first event on.
     `text` is that of the detector's file in the version that is wanted; without it, what the file holds now.
     """
 
@@ -36,6 +37,7 @@ class Range:
     origin: Origin = Origin.BACKFILL
     observed: Observation | None = None
     spans: Sequence[Span] = ()
+    is_first: bool = False
     text: bytes | None = None
 
 
@@ -76,8 +78,18 @@ def find_in_range(
     if not read.is_exact and spec.expect is None:  # those of expected entities are chosen by the windows
         rows = rows.where(_begins(wanted, spec))
     if spec.expect is not None:
-        rows = fill_in(rows, spec, wanted.spans or [(wanted.start, wanted.end)], Known(tables))
+        begin = _first(read.events(spark, sources[0]), spec, wanted) if wanted.is_first else wanted.start
+        spans = wanted.spans or [(begin, wanted.end)]
+        rows = fill_in(rows, spec, spans, Known(tables))
     return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id, observed=wanted.observed))
+
+
+def _first(events: DataFrame, spec: DetectorSpec, wanted: Range) -> datetime:
+    """Find the start of the window that holds the first of `events`; the end of the range where there is none."""
+    first = events.agg(F.min(F.unix_micros("event_time")).alias("at")).collect()[0]["at"]
+    if first is None:
+        return wanted.end
+    return max(wanted.start, start(spec, last_number(spec, EPOCH + first * MICROSECOND)))
 
 
 def _begins(wanted: Range, spec: DetectorSpec) -> Column:
