@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -22,6 +24,8 @@ from tocsin.model.errors import ConfigError
 
 _AT_ONCE = 50_000
 _LONGEST_CELL = 16 * 1_048_576
+_VALUE = re.compile(r"\d{4}-\d\d-\d\d[ T]|-?\d+(\.\d+)?$")
+"""So begins what is the value of a cell, and no column's name."""
 
 
 class FileForm(StrEnum):
@@ -30,7 +34,7 @@ class FileForm(StrEnum):
     LINES = "lines"
     """One record in each line, in a form that the source takes: JSON, key-value lines, or lines of its pattern."""
     CSV = "csv"
-    """A row of column names, then one record in each."""
+    """A row of column names, then one record in each; cells end with the first of `,`, `;`, tab and `|` in that row."""
     PARQUET = "parquet"
 
 
@@ -140,9 +144,13 @@ def _csv(path: Path) -> Iterator[bytes]:
     csv.field_size_limit(_LONGEST_CELL)
     with _opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        reader = csv.reader(text)
+        first = text.readline()
+        delimiter = next((mark for mark in ",;\t|" if mark in first), ",")
+        reader = csv.reader(itertools.chain([first], text), delimiter=delimiter)
         try:
-            names = next(reader, None)
+            names = [name.strip() for name in next(reader, [])]
+            if any(_VALUE.match(name) for name in names):
+                raise ConfigError.one(path, "has no row of column names: its first row holds values", line=1)
             if not names or len(set(names)) != len(names):
                 raise ConfigError.one(path, "needs a first row of column names, each once")
             for cells in reader:

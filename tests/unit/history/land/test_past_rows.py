@@ -83,3 +83,17 @@ def test_a_file_that_is_not_what_its_name_says_is_named(name: str, content: byte
     cut.write_bytes(gzip.compress(b"x" * 10_000)[:20])
     with pytest.raises(ConfigError, match="cut"):
         staged(cut)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_the_row_of_names_tells_what_ends_a_cell(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"t{mark} id{mark}v\n2026-11-20 10:00:00{mark}a{mark}5\n")
+    assert [json.loads(row) for row in staged(path)] == [{"t": "2026-11-20 10:00:00", "id": "a", "v": "5"}]
+
+
+def test_a_file_without_a_row_of_names_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("2026-11-20 10:00:00,a,1.5\n")
+    with pytest.raises(ConfigError, match=":1: has no row of column names"):
+        staged(path)
