@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from tocsin.backfill.backfill_status import without_table
 from tocsin.cases.worker_link import LONGEST_ANSWER, FileReport, FileRequest, LeftOutRows
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.history.land.past_rows import form_of, stage
 from tocsin.history.places import begin as day_begin
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
 from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
+from tocsin.ingest.files.past_rows import form_of, stage
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, step_of
 from tocsin.model.errors import ConfigError, TocsinError

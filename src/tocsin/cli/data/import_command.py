@@ -12,7 +12,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import run_due
 from tocsin.cli.output import counted, line, note
-from tocsin.history.land.past_rows import FileForm, list_files
+from tocsin.ingest.files.past_rows import FileForm, list_files
 from tocsin.model.durations import days_text
 from tocsin.model.errors import ConfigError
 

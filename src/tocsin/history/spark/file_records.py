@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.history.land.past_rows import FileForm, has_times
 from tocsin.history.parquet_files import digest
+from tocsin.ingest.files.past_rows import FileForm, has_times
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import APPENDED, Format, Source

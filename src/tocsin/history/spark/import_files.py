@@ -21,12 +21,12 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record, sweep
-from tocsin.history.land.past_rows import FileForm, form_of, stage
 from tocsin.history.parquet_files import digest, rows_in
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
 from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.shared_scratch import shared_scratch
+from tocsin.ingest.files.past_rows import FileForm, form_of, stage
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source

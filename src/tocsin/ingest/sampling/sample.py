@@ -9,16 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tocsin.ingest.files.past_rows import FileForm, form_of
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
-from tocsin.ingest.sampling.known_times import KnownTime, find_time
+from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern
+from tocsin.ingest.sampling.sample_lines import read_sample
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import ENVELOPE, EPOCHS
 from tocsin.project.scaffold import SampleSchema
 
-_BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))
@@ -32,37 +33,24 @@ _NAMED_ENTITY = re.compile(
 
 
 def read_schema(path: Path) -> SampleSchema:
-    """Guess the schema of the lines in `path`; of a large file, of its first thousand lines within the first megabyte.
+    """Guess the schema of the lines in `path`, or of its rows if it is CSV: the first thousand of a large file.
 
     Raises:
-        ConfigError: it cannot be read, is empty or not text, its lines are of no form that can be guessed, or no
-            column of all lines is a time, or can be a key.
+        ConfigError: it cannot be read, is empty or not text in UTF-8, its lines are of no form that can be guessed, or
+            no column of all lines is a time, or can be a key.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(_BYTES)
-    except OSError as error:
-        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
-    if b"\0" in start:  # which is UTF-8, but no text
-        raise ConfigError.one(path, "is not text in UTF-8")
-    every = [line for line in start.split(b"\n")[: -1 if len(start) == _BYTES else None] if line.strip()]
-    lines, goes_on = every[:_LINES], len(start) == _BYTES or len(every) > _LINES
-    if not lines:
-        raise ConfigError.one(path, "holds no line" if len(start) < _BYTES else "begins with a line of over a megabyte")
-    try:
-        texts = [line.decode("utf-8") for line in lines]
-    except UnicodeDecodeError as error:
-        raise ConfigError.one(path, "is not text in UTF-8") from error
-    return _schema(path, texts, goes_on=goes_on)
+    lines, goes_on = read_sample(path)
+    return _schema(path, lines, goes_on=goes_on)
 
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
+    is_csv = form_of(path) is FileForm.CSV
     form, records, guessed = _records(path, lines)
     every = list(dict.fromkeys(name for record in records for name in record))
     names = [name for name in _distinct(every) if _COLUMN.fullmatch(name) and name.lower() not in ENVELOPE]
     left_out = [name for name in every if name not in names]
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
-    types = {name: _type(found, as_text=form != "json") for name, found in values.items() if found or guessed}
+    types = {name: _type(found, "csv" if is_csv else form) for name, found in values.items() if found or guessed}
     always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
     if guessed is None:
         time, time_format, has_zone = _event_time(path, always, values)
@@ -103,6 +91,11 @@ def _unlikely_key(name: str, values: set[str], records: int) -> tuple[bool, bool
 
 def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], LinePattern | None]:
     """Find the form that all lines have, their fields, and of plain lines the pattern."""
+    if form_of(path) is FileForm.CSV:
+        rows = [row for row in map(_json_fields, lines) if row]
+        if len(rows) < MOST * len(lines):
+            raise ConfigError.one(path, "has more cells than column names in many rows")
+        return "json", rows, None
     for form, read in (("json", _json_fields), ("key-value", _key_value_fields), ("logfmt", _logfmt)):
         records = [read(line) for line in lines]
         found = [record for record in records if record]
@@ -181,9 +174,9 @@ def _is_there(value: object) -> bool:
     return value is not None and value != ""
 
 
-def _type(values: list[Any], *, as_text: bool) -> str:
-    """Name the type that all `values` have; `as_text` says that the form writes numbers as text."""
-    kinds = {_type_of(value, as_text=as_text) for value in values} or {"string"}
+def _type(values: list[Any], form: str) -> str:
+    """Name the type that all `values` have."""
+    kinds = {_type_of(value, form) for value in values} or {"string"}
     for wider in ("int", "bigint", "double"):
         if kinds <= {"int", "bigint", "double"} and kinds <= _up_to(wider):
             return wider
@@ -195,10 +188,12 @@ def _up_to(kind: str) -> set[str]:
     return set(order[: order.index(kind) + 1])
 
 
-def _type_of(value: Any, *, as_text: bool) -> str:
+def _type_of(value: Any, form: str) -> str:
+    """Name the type of `value`; all forms but JSON write numbers as text, and logfmt some with their unit."""
+    as_text, unit = form != "json", "(ms)?" if form == "logfmt" else ""
     if isinstance(value, bool) or (as_text and value in ("true", "false")):
         return "boolean"
-    if isinstance(value, int | float) or (as_text and re.fullmatch(r"-?\d+(\.\d+)?(ms)?", value)):
+    if isinstance(value, int | float) or (as_text and re.fullmatch(rf"-?(?:0|[1-9]\d*)(\.\d+)?{unit}", value)):
         number = float(str(value).removesuffix("ms"))
         if not number.is_integer() or "." in str(value) or "ms" in str(value):
             return "double"

@@ -124,7 +124,7 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str
     ("lines", "told"),
     [
         ([""], "holds no line"),
-        ([b"\xff\xfe\x00\x01"], "is not text in UTF-8"),
+        ([b"\xff\xfe\x00\x01"], "is UTF-16"),
         (["Jan 31 sshd: Failed password for root"] * 3, 'with format = "regex": no time that is known is in line 1'),
         (["Jan 31 14:05:09 a", "a 2026-01-31 14:05:09"], "do not hold a time of one form at one place"),
         (["2026-01-31 14:05:09 a b", "2026-01-31 14:05:09 c"], "could be the key; write the source by hand, from patt"),

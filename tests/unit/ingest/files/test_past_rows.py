@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tocsin.history.land.past_rows import FileForm, form_of, has_times, stage
+from tocsin.ingest.files.past_rows import FileForm, form_of, has_times, stage
 from tocsin.model.errors import ConfigError
 
 
@@ -29,6 +31,7 @@ def test_the_name_says_the_form() -> None:
         "a": "lines",
         "a.CSV": "csv",
         "a.csv.gz": "csv",
+        "a.tsv": "csv",
         "a.parquet": "parquet",
     }
     assert {name: form_of(Path(name)).value for name in names} == names
@@ -96,4 +99,41 @@ def test_a_file_without_a_row_of_names_says_so(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("2026-11-20 10:00:00,a,1.5\n")
     with pytest.raises(ConfigError, match=":1: has no row of column names"):
+        staged(path)
+
+
+def test_comments_ahead_of_the_column_names_and_blanks_behind_delimiters_are_no_values(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('# export; of, 2026\n\nsep=;\nt; "a, b, c"; id\n\n2026-11-20 10:00:00; "x; y"; 1,5\n')
+    blank, row = staged(path)
+    assert blank == b""
+    assert json.loads(row) == {"t": "2026-11-20 10:00:00", "a, b, c": "x; y", "id": "1,5"}
+
+
+@pytest.mark.parametrize("first", ["20/11/2026 10:00,a", "a;1,5", "2026-11-20 10:00:00.5 EDT,,x"])
+def test_values_of_other_forms_are_no_column_names(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{first}\n")
+    with pytest.raises(ConfigError, match="has no row of column names"):
+        staged(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (gzip.compress(b"a,b\n1,2\n"), "compressed with gzip: call it .gz"),
+        (bz2.compress(b"a,b\n"), "bzip2"),
+        (lzma.compress(b"a,b\n"), "xz"),
+        (b"\x28\xb5\x2f\xfd\x04", "Zstandard"),
+        (b"PK\x03\x04\x14\x00", "ZIP"),
+        (b"PAR1\x15\x04", "call it .parquet"),
+        ("t,id\n".encode("utf-16"), "UTF-16: write it as UTF-8"),
+        ("t,id\n".encode("utf-16-le"), "as UTF-16 may"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_file_that_holds_no_text_as_it_is_says_why(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
         staged(path)

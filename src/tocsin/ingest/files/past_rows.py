@@ -24,8 +24,21 @@ from tocsin.model.errors import ConfigError
 
 _AT_ONCE = 50_000
 _LONGEST_CELL = 16 * 1_048_576
-_VALUE = re.compile(r"\d{4}-\d\d-\d\d[ T]|-?\d+(\.\d+)?$")
+_VALUE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b|-?\d+([.,]\d+)?$")
 """So begins what is the value of a cell, and no column's name."""
+_NO_ROW = re.compile(r"#(?:[ ]|[^,;\t|]*$)|\s*$|sep=.\s*$")
+"""A line ahead of the column names: a comment, blank, or what Excel writes there."""
+_PACKED = {
+    b"\x1f\x8b": "is compressed with gzip: call it .gz",
+    b"\x28\xb5\x2f\xfd": "is compressed with Zstandard: unpack it with zstd -d",
+    b"BZh": "is compressed with bzip2: unpack it with bunzip2",
+    b"\xfd7zXZ": "is compressed with xz: unpack it with unxz",
+    b"PK\x03\x04": "is a ZIP archive or a spreadsheet: unpack it, or save it as CSV",
+    b"PAR1": "is Parquet: call it .parquet",
+    b"\xff\xfe": "is UTF-16: write it as UTF-8, as with iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "is UTF-16: write it as UTF-8, as with iconv -f UTF-16 -t UTF-8",
+}
+"""How a file begins that holds no lines of text as it is, and what to do."""
 
 
 class FileForm(StrEnum):
@@ -34,14 +47,16 @@ class FileForm(StrEnum):
     LINES = "lines"
     """One record in each line, in a form that the source takes: JSON, key-value lines, or lines of its pattern."""
     CSV = "csv"
-    """A row of column names, then one record in each; cells end with the first of `,`, `;`, tab and `|` in that row."""
+    """A row of column names, then one record in each; cells end with the one of `,`, `;`, tab, `|` it has most of."""
     PARQUET = "parquet"
 
 
 def form_of(path: Path) -> FileForm:
     """The form that the name of a file says, `.gz` behind it or not; lines if it says nothing."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    return {".csv": FileForm.CSV, ".parquet": FileForm.PARQUET}.get(suffix.lower(), FileForm.LINES)
+    return {".csv": FileForm.CSV, ".tsv": FileForm.CSV, ".parquet": FileForm.PARQUET}.get(
+        suffix.lower(), FileForm.LINES
+    )
 
 
 def list_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -85,7 +100,8 @@ def stage(
     is called now and then with the number of rows so far.
 
     Raises:
-        ConfigError: the file cannot be read, is not gzip although its name says so, or is no CSV or Parquet.
+        ConfigError: the file cannot be read, is not gzip although its name says so or the reverse, is UTF-16, or is no
+            CSV or Parquet.
         OSError: `target` cannot be written.
     """
     import pyarrow as pa
@@ -94,7 +110,7 @@ def stage(
     schema = pa.schema([("row", pa.int64()), ("value", pa.binary())])
     values: dict[FileForm, Callable[[], Iterator[bytes]]] = {
         FileForm.LINES: lambda: _lines(path, longest),
-        FileForm.CSV: lambda: _csv(path),
+        FileForm.CSV: lambda: csv_records(path),
         FileForm.PARQUET: lambda: _parquet(path),
     }
     count = 0
@@ -121,16 +137,25 @@ def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of text, unpacked if its name ends in .gz.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no text as it is.
+    """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            start = file.peek(8)
+            zeros = "is not text: it begins with zero bytes, as UTF-16 may" if b"\0" in start[:4] else ""
+            if what := next((what for mark, what in _PACKED.items() if start.startswith(mark)), zeros):
+                raise ConfigError.one(path, what)
             yield file  # type: ignore[misc]  # a GzipFile reads like any other
     except (OSError, EOFError) as error:
         raise ConfigError.one(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _lines(path: Path, longest: int) -> Iterator[bytes]:
-    with _opened(path) as file:
+    with open_text(path) as file:
         while line := file.readline(longest + 2):
             rest = line
             while not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_CELL)):
@@ -138,15 +163,22 @@ def _lines(path: Path, longest: int) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
 
 
-def _csv(path: Path) -> Iterator[bytes]:
+def csv_records(path: Path) -> Iterator[bytes]:
+    """Read the rows of a CSV file as JSON objects of texts; a blank row, and one of too many cells, as it is.
+
+    Raises:
+        ConfigError: the file cannot be read, is no CSV, or has no row of column names.
+    """
     # Not with pyarrow.csv, which takes rows with too few or too many cells out of their order: here a short row lacks
     # values, and a long one goes to quarantine, each under its number.
     csv.field_size_limit(_LONGEST_CELL)
-    with _opened(path) as file:
+    with open_text(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        first = text.readline()
-        delimiter = next((mark for mark in ",;\t|" if mark in first), ",")
-        reader = csv.reader(itertools.chain([first], text), delimiter=delimiter)
+        first = next(itertools.dropwhile(_NO_ROW.match, text), "")
+        bare = re.sub('"[^"]*"', "", first)
+        delimiter = max(",;\t|", key=bare.count)
+        spaced = bare.count(delimiter) == bare.count(f"{delimiter} ")
+        reader = csv.reader(itertools.chain([first], text), delimiter=delimiter, skipinitialspace=spaced)
         try:
             names = [name.strip() for name in next(reader, [])]
             if any(_VALUE.match(name) for name in names):
@@ -160,6 +192,8 @@ def _csv(path: Path) -> Iterator[bytes]:
 
 
 def _object(names: list[str], cells: list[str]) -> bytes:
+    if not cells:
+        return b""
     if len(cells) > len(names):  # which cell belongs to which column is not known: no object, so it is refused
         return ",".join(cells).encode("utf-8", "surrogateescape")
     filled = {name: cell for name, cell in zip(names, cells, strict=False) if cell != ""}

@@ -1,0 +1,1 @@
+"""Files of past events and of samples: their rows as records."""
