@@ -1,14 +1,21 @@
-r"""Patterns of log lines, read alike by Java (in Spark) and by Python, on text and on bytes.
+r"""Forms of log lines, read alike by Spark and by Python: patterns of text and of bytes, and paths in JSON.
 
 A logfmt line is `key=value key="a quoted value"`: a value ends with the next blank or tab, or with its quotation mark;
 in quotes `\"` and `\\` stand for the character behind the backslash. Words without `=` are no field. Before the fields
 may stand the header of a syslog line (RFC 5424), with structured data, `-`, or neither of them, as Heroku writes it.
+
+A path in a JSON record is the name of a field, or names joined by dots: `id.orig_h` is first the field of that name,
+then field `orig_h` of the object `id`. Names that differ only by case are the same, unless a record has both or
+`match_case` is set. Spark reads them in `tocsin.ingest.spark.json_fields`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
+
+from tocsin.model.source import Source
 
 SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
 """Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""
@@ -84,3 +91,27 @@ def logfmt_fields(line: bytes) -> dict[str, bytes]:
 def unquoted(value: bytes) -> bytes:
     """Take the quotation marks and escapes off a value that is in quotes."""
     return _ESCAPED.sub(rb"\1", value[1:-1]) if _WHOLE.match(value) else value
+
+
+def field_at(record: dict[str, Any], path: str, *, match_case: bool = False) -> Any:
+    """Find what stands at `path` in `record`; None if nothing does."""
+    value = _named(record, path, match_case=match_case)
+    names = path.split(".") if value is None else []
+    for count in range(1, len(names) if all(names) else 0):
+        inner = field_at(record, ".".join(names[:count]), match_case=match_case)
+        if isinstance(inner, dict):
+            value = _named(inner, ".".join(names[count:]), match_case=match_case) if value is None else value
+    return value
+
+
+def known_names(source: Source) -> list[str]:
+    """List the names of fields at the top of a record that `source` reads."""
+    paths = [source.field_of(name) for name in source.columns if name not in source.enrich]
+    names = dict.fromkeys(name for path in paths for name in (path, path.partition(".")[0]))
+    return list(names if source.match_case else dict.fromkeys(name.lower() for name in names))
+
+
+def _named(record: dict[str, Any], name: str, *, match_case: bool) -> Any:
+    if name in record or match_case:
+        return record.get(name)
+    return next((value for key, value in record.items() if key.lower() == name.lower()), None)

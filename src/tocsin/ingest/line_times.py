@@ -5,9 +5,10 @@ All else in the line stays as it is, byte for byte. Spark reads the same forms (
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -94,30 +95,56 @@ class LineTimes:
 
 def _finder(source: Source, where: str) -> Finder:
     if source.formats == (Format.JSON,):
-        return lambda line: _in_json(line, source.event_time)
-    plain = _in_logfmt(source.event_time) if Format.LOGFMT in source.formats else _in_groups(source, where)
+        return lambda line: _in_json(line, source)
+    field = source.field_of(source.event_time)
+    plain = _in_logfmt(field) if Format.LOGFMT in source.formats else _in_groups(source, where)
     if Format.JSON not in source.formats:
         return plain
-    return lambda line: _in_json(line, source.event_time) if line.lstrip(_BLANK)[:1] == b"{" else plain(line)
+    return lambda line: _in_json(line, source) if line.lstrip(_BLANK)[:1] == b"{" else plain(line)
 
 
-def _in_json(line: bytes, column: str) -> tuple[int, int] | None:
-    """Find the value of the first `column` of the object in `line`, without its quotation marks."""
-    decode, at = json.JSONDecoder().raw_decode, 0
+def _in_json(line: bytes, source: Source) -> tuple[int, int] | None:
+    """Find the value of the event time of the object in `line`, without its quotation marks."""
     try:
         text = line.decode("utf-8")
-        at = _behind_blanks(text, text.index("{") + 1)
+        span = _span(text, text.index("{"), source.field_of(source.event_time), source)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    if span is None:
+        return None
+    quotes = text[span[0]] == '"'
+    return len(text[: span[0] + quotes].encode()), len(text[: span[1] - quotes].encode())
+
+
+def _span(text: str, at: int, path: str, source: Source) -> tuple[int, int] | None:
+    """Find the value at `path` of the object that begins at `at`, as `tocsin.ingest.line_forms` does."""
+    found, names = _named(text, at, path, source), path.split(".")
+    for count in range(1, len(names) if found is None and all(names) else 0):
+        inner = _span(text, at, ".".join(names[:count]), source)
+        if found is None and inner is not None and text[inner[0]] == "{":
+            found = _named(text, inner[0], ".".join(names[count:]), source)
+    return found
+
+
+def _named(text: str, at: int, name: str, source: Source) -> tuple[int, int] | None:
+    spans: dict[str, tuple[int, int]] = {}
+    for field, span in _spans(text, at):
+        spans.setdefault(field, span)
+    alike = () if source.match_case else (span for field, span in spans.items() if field.lower() == name.lower())
+    return spans.get(name) or next(iter(alike), None)
+
+
+def _spans(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the fields of the object that begins at `at`, as far as they are whole."""
+    decode = json.JSONDecoder().raw_decode
+    with contextlib.suppress(ValueError, IndexError):
+        at = _behind_blanks(text, at + 1)
         while text[at] == '"':
             name, at = decode(text, at)
             start = _behind_blanks(text, text.index(":", at) + 1)
             _, at = decode(text, start)
-            if name == column:
-                quotes = text[start] == '"'
-                return len(text[: start + quotes].encode()), len(text[: at - quotes].encode())
+            yield name, (start, at)
             at = _behind_blanks(text, text.index(",", at) + 1)
-    except (ValueError, IndexError, RecursionError):
-        pass
-    return None
 
 
 def _behind_blanks(text: str, at: int) -> int:

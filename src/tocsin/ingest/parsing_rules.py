@@ -89,6 +89,7 @@ def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, st
         docstrings do not count).
     """
     schema = [list(source.columns.items()), sorted(source.optional), source.key, source.schema_version]
+    schema += [sorted(source.paths.items()), source.match_case]
     parts: dict[str, object] = {
         "format": (
             sorted(source.formats),
@@ -123,6 +124,7 @@ def _parser() -> str:
     folder = Path(__file__).parent
     modules = (
         "spark/parse.py",
+        "spark/json_fields.py",
         "spark/enrich.py",
         "spark/event_times.py",
         "spark/record_place.py",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, Message
 
-from tocsin.ingest.line_forms import logfmt_reader
+from tocsin.ingest.line_forms import field_at, logfmt_reader
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import ConfigError
 from tocsin.model.sizes import RAW_BYTES
@@ -55,11 +55,11 @@ def key_reader(source: Source) -> KeyOf:
     """
     plain = column_groups(source, source.key)
     may_be_json = Format.JSON in source.formats
-    of_logfmt = logfmt_reader(source.key) if Format.LOGFMT in source.formats else None
+    of_logfmt = logfmt_reader(source.field_of(source.key)) if Format.LOGFMT in source.formats else None
 
     def key_of(line: bytes) -> bytes | None:
         if may_be_json and (source.formats == (Format.JSON,) or line.lstrip()[:1] == b"{"):
-            return _json_key(line, source.key)
+            return _json_key(line, source)
         if of_logfmt is not None:
             return of_logfmt(line.strip(b" \t\r\n"))
         matches = ((pattern.search(line), group) for pattern, group in plain)
@@ -76,7 +76,7 @@ def column_groups(source: Source, column: str) -> list[tuple[re.Pattern[bytes], 
     """
     if Format.KEY_VALUE in source.formats:
         pair, colon = re.escape(source.pair_separator), re.escape(source.key_separator.rstrip())
-        text = rf"(?:\A\s*|{pair}){re.escape(column)}{colon}(.*?)(?:{pair}|\Z)"
+        text = rf"(?:\A\s*|{pair}){re.escape(source.field_of(column))}{colon}(.*?)(?:{pair}|\Z)"
         return [(re.compile(text.encode(), re.DOTALL), 1)]
     found = []
     for pattern in source.patterns:
@@ -88,12 +88,13 @@ def column_groups(source: Source, column: str) -> list[tuple[re.Pattern[bytes], 
     return found
 
 
-def _json_key(line: bytes, column: str) -> bytes | None:
+def _json_key(line: bytes, source: Source) -> bytes | None:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    value = fields.get(column) if isinstance(fields, dict) else None
+    path = source.field_of(source.key)
+    value = field_at(fields, path, match_case=source.match_case) if isinstance(fields, dict) else None
     if value is None or isinstance(value, dict | list):
         return None
     text = value if isinstance(value, str) else json.dumps(value)

@@ -17,6 +17,9 @@
     [optional]                           # columns that may be missing or null (all others must be there)
     message = "string"
 
+    [from]                               # columns whose field is named otherwise, or lies within a field
+    ip_address = "source.ip"
+
     [enrich]                             # columns that are looked up by an address, in a file beside this one
     country = { by = "ip_address", file = "sources/networks.csv" }
 
@@ -39,6 +42,8 @@ SYSLOG = "syslog"
 """The name of the form of the times in syslog lines without a year, `Nov 24 12:00:01`."""
 APPENDED = "ingested_at"
 """As the `event_time` of a source: the time at which the raw record was appended, the only one there is."""
+RAW_RECORD = "$"
+"""As the field of a column: the whole record, as it stands in the line."""
 ENVELOPE = (
     "raw_topic",
     "raw_partition",
@@ -116,6 +121,9 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         lateness: how much later than its event time an event may be appended and still count in its window.
         columns: declared columns and their types, in order.
         optional: those of them that may be missing or null.
+        paths: fields that columns are read from, where they are not named like the column: a name, or names joined by
+            dots for fields within fields; RAW_RECORD for the record.
+        match_case: fields whose names differ only by case are different fields.
         enrich: those of them that stand in no record, but are looked up in a file.
         max_bytes: a longer record goes to quarantine.
         max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
@@ -150,12 +158,18 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     schema_version: int = 1
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()
+    paths: dict[str, str] = {}
+    match_case: bool = False
     enrich: dict[str, Enrichment] = {}
 
     @property
     def is_derived(self) -> bool:
         """Return whether a flow writes its events: then it has no raw records, and none in quarantine."""
         return Format.EVENTS in self.formats
+
+    def field_of(self, column: str) -> str:
+        """Return the field of a record that `column` is read from."""
+        return self.paths.get(column, column)
 
     @property
     def lacks_year(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
@@ -132,10 +133,11 @@ class SampleSchema:
         key: one of `columns`, the most likely key.
         event_time, event_time_format: one of `columns`, and how it writes a time.
         pattern: of format "regex", without an apostrophe.
+        paths: fields of columns that are not named like them.
+        left_out: fields that are no column, and why.
         goes_on: there are more lines, which were not read.
         has_zone: the times name their zone or offset.
         unread: lines in which no time was found, or which the pattern does not match.
-        left_out: fields that cannot be columns under their names.
         busiest: most events of one key within a minute.
     """
 
@@ -147,10 +149,11 @@ class SampleSchema:
     event_time: str
     event_time_format: str
     pattern: str = ""
+    paths: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     goes_on: bool = False
     has_zone: bool = True
     unread: int = 0
-    left_out: tuple[str, ...] = ()
     busiest: int = 0
 
 
@@ -170,6 +173,9 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
         "".join(f'{column} = "{kind}"\n' for column, kind in part.items()) for part in (schema.columns, schema.optional)
     )
     more = f"\n[optional]  # missing or empty in some lines\n{optional}" if optional else ""
+    paths = "".join(f"{column} = {json.dumps(path, ensure_ascii=False)}\n" for column, path in schema.paths.items())
+    more += f"\n[from]  # what the field of a column is called in the record\n{paths}" if paths else ""
+    more += "".join(f"\n# Left out: {text}" for text in schema.left_out) + ("\n" if schema.left_out else "")
     fields = {key: getattr(schema, key) for key in ("lines", "format", "key", "event_time", "event_time_format")}
     fields["pattern"] = f"pattern = '{schema.pattern}'\n" if schema.pattern else ""
     return _SOURCE.substitute(fields, name=name, owner=owner, columns=columns, optional=more)
@@ -178,7 +184,7 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
 def sampled_source(name: str, schema: SampleSchema) -> Source:
     """Make the source that `source_text` writes."""
     forms = {"formats": (Format(schema.format),), "columns": schema.columns | schema.optional}
-    fields = {key: getattr(schema, key) for key in ("key", "event_time", "event_time_format")}
+    fields = {key: getattr(schema, key) for key in ("key", "event_time", "event_time_format", "paths")}
     return Source(name=name, title="", owner="", optional=frozenset(schema.optional), **forms, **fields)
 
 

@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictInt, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StrictBool, StrictInt, ValidationError
 
 from tocsin.model.errors import nearest
 from tocsin.model.sizes import VALUE_BYTES
-from tocsin.model.source import APPENDED, EPOCHS, SYSLOG, Enrichment, Format, Source, numbered_groups, pattern_letters
+from tocsin.model.source import (
+    APPENDED,
+    EPOCHS,
+    RAW_RECORD,
+    SYSLOG,
+    Enrichment,
+    Format,
+    Source,
+    numbered_groups,
+    pattern_letters,
+)
 from tocsin.project.validation import Address, ColumnName, Columns, Duration, Text, TomlReader, as_list, faults_of
 
 _EXAMPLE = "yyyy-MM-dd HH:mm:ss"
@@ -82,6 +92,8 @@ class _SourceFile(BaseModel, extra="forbid"):
     event_time: Text = ""
     columns: Columns = Field(alias="schema")
     optional: Columns = {}
+    paths: Annotated[dict[ColumnName, Text], Field(alias="from")] = {}
+    match_case: StrictBool = False
     enrich: dict[ColumnName, _Enrichment] = {}
     zone_offsets: dict[Annotated[str, AfterValidator(_zone_name)], Annotated[str, AfterValidator(_offset)]] = {}
     nulls: Texts = ()
@@ -147,12 +159,24 @@ class _Reader(TomlReader):
             {name: enrich[name] for name in enrich if _is_well(f"enrich.{name}", wrong)}, schema | optional
         )
         values |= {"formats": forms, "columns": schema | optional, "optional": optional}
+        self._check_paths(values)
         self._check_patterns(values)
         self._check_keys_of_records(forms)
         self._check_references(values)
         return fields
 
     # --- what must fit together ---------------------------------------------------------------------------------------
+
+    def _check_paths(self, values: dict[str, Any]) -> None:
+        columns, forms = values["columns"], values["formats"]
+        for column, path in values.get("from", {}).items():
+            if column not in columns:
+                self.fault(f"from.{column}", f"'{column}' is not a column", near=nearest(column, columns))
+            elif path == RAW_RECORD and columns[column] != "string":
+                self.fault(f"from.{column}", f"the column of the whole record ({RAW_RECORD}) must be a string")
+            elif path != RAW_RECORD and list(forms) == [Format.REGEX]:
+                what = f'is not for patterns, but for "{RAW_RECORD}", the whole record: name groups as columns'
+                self.fault(f"from.{column}", what)
 
     def _check_patterns(self, values: dict[str, Any]) -> None:
         formats = values["formats"]
@@ -176,16 +200,8 @@ class _Reader(TomlReader):
         event_time, why = self.table.get("event_time"), ""
         unused: tuple[str, ...] = ()
         if Format.EVENTS in forms:
-            unused = (
-                "event_time",
-                "event_time_format",
-                "time_zone",
-                "zone_offsets",
-                "nulls",
-                "max_bytes",
-                "ignore",
-                "enrich",
-            )
+            unused = ("event_time", "event_time_format", "time_zone", "zone_offsets", "max_bytes")
+            unused += ("ignore", "nulls", "enrich", "from")
             why = "format events: a flow gives each event its time"
         elif event_time == APPENDED:
             unused = ("event_time_format", "time_zone", "zone_offsets", "max_ahead")
@@ -218,7 +234,8 @@ class _Reader(TomlReader):
         for group in groups.keys() - values["columns"].keys():
             self.fault("pattern", f"group '{group}' is not a column", near=nearest(group, values["columns"]))
         if Format.JSON not in values["formats"]:
-            for column in sorted(values["columns"].keys() - values["optional"] - groups.keys()):
+            raw = {column for column, path in values.get("from", {}).items() if path == RAW_RECORD}
+            for column in sorted(values["columns"].keys() - values["optional"] - groups.keys() - raw):
                 self.fault("pattern", f"has no group for the column '{column}', which is not optional")
 
     def _check_references(self, values: dict[str, Any]) -> None:

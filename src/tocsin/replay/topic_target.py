@@ -12,7 +12,7 @@ from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import RAW_BYTES
-from tocsin.model.source import Source
+from tocsin.model.source import RAW_RECORD, Source
 from tocsin.project.settings import Settings
 from tocsin.replay.outcomes import REFUSED, Progress, Ticket
 from tocsin.replay.recorded import RecordedEvent
@@ -67,7 +67,9 @@ class TopicTarget:
             outcome = "written" if error is None else REFUSED
             self._progress.settle(ticket, outcome, time.monotonic() - began, error.str() if error else "")
 
-        columns = {name: event.values[name] for name in self._source.columns if name in event.values}
+        # A field of its own with the whole path as its name is read first, so nothing has to be nested again.
+        fields = {name: self._source.field_of(name) for name in self._source.columns if name in event.values}
+        columns = {field: event.values[name] for name, field in fields.items() if field != RAW_RECORD}
         batch = hashlib.sha256(f"{self._replay}/{event.origin}".encode()).hexdigest()[:32]
         identity = f"{batch}/{event.values['raw_offset']}".encode()
         key = str(event.values.get(self._source.key, ""))

@@ -55,3 +55,23 @@ def test_the_first_pattern_that_matches_says_the_key() -> None:
 
 def test_a_pattern_that_only_java_reads_gives_no_key() -> None:
     assert key_reader(source(Format.REGEX, patterns=(r"\p{Alpha}(?<user_id>\S+) (?<at>\S+)",)))(b"a b") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"source.user": "top", "source": {"user": "a"}}', b"top"),
+        (b'{"source": {"user": "a"}}', b"a"),
+        (b'{"SOURCE": {"User": "a"}}', b"a"),
+        (b'{"source": {"user": {"name": "a"}}}', None),
+        (b'{"source": "a"}', None),
+        (b'{"user_id": "a"}', None),
+    ],
+)
+def test_a_key_by_a_path(line: bytes, key: bytes | None) -> None:
+    assert key_reader(source(Format.JSON, paths={"user_id": "source.user"}))(line) == key
+
+
+def test_the_key_of_other_forms_may_be_named_otherwise() -> None:
+    assert key_reader(source(Format.LOGFMT, paths={"user_id": "user.id"}))(b"at=x user.id=bob") == b"bob"
+    assert key_reader(source(Format.KEY_VALUE, paths={"user_id": "user.id"}))(b"at: x | user.id: bob") == b"bob"

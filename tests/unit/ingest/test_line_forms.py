@@ -1,14 +1,15 @@
-"""Syslog headers and logfmt lines, as Python reads them; tests/spark shows that Spark reads them alike."""
+"""Syslog headers, logfmt lines and paths in JSON, as Python reads them; Spark reads them alike: tests/spark."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_reader, syslog_header, unquoted
+from tocsin.ingest.line_forms import LOGFMT_PAIR, field_at, logfmt_reader, syslog_header, unquoted
 from tocsin.ingest.producer import key_reader
 from tocsin.model.source import Format, Source
 
@@ -96,3 +97,32 @@ def test_the_key_of_a_record() -> None:
     )
     key_of = key_reader(source)
     assert [key_of(b' path="/a b" \r\n'), key_of(b'{"path": "/c"}'), key_of(b"{ path=x")] == [b"/a b", b"/c", None]
+
+
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        ({"a.b.c": 1, "a": {"b": {"c": 2}}}, 1),
+        ({"a": {"b": {"c": 2}}}, 2),
+        ({"a": {"b.c": 3}}, 3),
+        ({"a.b": {"c": 4}}, 4),
+        ({"A": {"B": {"C": 5}}, "a.b": 1}, None),
+        ({"A": {"B": {"C": 5}}}, 5),
+        ({"a": {"b": [{"c": 6}]}}, None),
+        ({"a": None}, None),
+        ({}, None),
+    ],
+)
+def test_fields_are_found_by_a_path(record: dict[str, Any], value: Any) -> None:
+    assert field_at(record, "a.b.c") == value
+
+
+def test_case_tells_names_apart_if_asked() -> None:
+    assert field_at({"A": 1}, "a") == 1
+    assert field_at({"A": 1, "a": 2}, "a") == 2
+    assert field_at({"A": 1}, "a", match_case=True) is None
+
+
+def test_a_path_with_an_empty_name_is_the_name_of_a_field() -> None:
+    assert field_at({"a": {"": 1}, "a.": 2}, "a.") == 2
+    assert field_at({"a": {"": 1}}, "a.") is None

@@ -113,3 +113,19 @@ def test_a_line_without_such_a_time_says_so(declared: Source, line: bytes, told:
 def test_a_source_whose_times_cannot_be_written_is_refused(declared: Source, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         LineTimes(declared)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"t": {"u": {"$date": "2026-01-01T00:00:00Z"}}}',
+        '{"a": {"t": 1}, "T": {"u": {"$DATE": "2026-01-01T00:00:00Z"}}}',
+        '{"t.u": {"$date": "2026-01-01T00:00:00Z"}, "t": {"u": {"$date": "x"}}}',
+        '{"t": {"u": {"$date": "x"}}, "t.u.$date": "2026-01-01T00:00:00Z"}',
+    ],
+)
+def test_a_time_by_a_path(line: str) -> None:
+    found = LineTimes(source(Format.JSON, "iso8601", paths={"at": "t.u.$date"})).find(line.encode())
+    assert found.moment == datetime(2026, 1, 1, tzinfo=UTC)
+    later = found.with_time(datetime(2026, 1, 2, tzinfo=UTC))
+    assert later == line.replace("2026-01-01", "2026-01-02").encode()

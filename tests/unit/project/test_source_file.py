@@ -232,3 +232,23 @@ asn = {{ by = "at", file = "sources/a.csv" }}""",
         ":14: enrich.At: is already declared, as schema.at; column names ignore case",
         ":15: enrich.asn: by: 'at' must be a string that holds an IP address",
     ]
+
+
+def test_columns_from_fields_of_any_name(tmp_path: Path) -> None:
+    columns = GOOD + 'raw = "string"\nn = "int"\n'
+    source = read(tmp_path, "match_case = true\n" + columns + '[from]\nvisitor = "@user.id"\nraw = "$"\n')
+    assert (source.field_of("visitor"), source.field_of("at"), source.match_case) == ("@user.id", "at", True)
+    told = faults(tmp_path, columns + '[from]\nvisitr = "x"\nn = "$"\nat = ""\n')
+    assert told == [
+        ":14: from.visitr: 'visitr' is not a column; did you mean 'visitor'?",
+        ":15: from.n: the column of the whole record ($) must be a string",
+        ":16: from.at: must be a non-empty text, not ''",
+    ]
+
+
+def test_patterns_have_no_paths_but_may_keep_the_whole_record(tmp_path: Path) -> None:
+    text = GOOD.replace('"json"', '"regex"') + 'raw = "string"\n[from]\nraw = "$"\n'
+    pattern = "pattern = '(?<visitor>a)(?<at>b)'\n"
+    assert read(tmp_path, pattern + text).field_of("raw") == "$"
+    (told,) = faults(tmp_path, pattern + text + 'at = "when"\n')
+    assert "from.at: is not for patterns" in told

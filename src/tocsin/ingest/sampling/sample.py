@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tocsin.ingest.files.past_rows import FileForm, form_of
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
+from tocsin.ingest.sampling.json_columns import JsonColumns, name_columns
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern
 from tocsin.ingest.sampling.sample_lines import read_sample
@@ -46,9 +49,12 @@ def read_schema(path: Path) -> SampleSchema:
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     is_csv = form_of(path) is FileForm.CSV
     form, records, guessed = _records(path, lines)
+    fields = name_columns(records) if form == "json" else None
+    if fields:
+        nested = {name: fields.nested[name] for name in _needed(fields)}
+        records = [row | {name: nested[name][n] for name in nested} for n, row in enumerate(fields.records)]
     every = list(dict.fromkeys(name for record in records for name in record))
     names = [name for name in _distinct(every) if _COLUMN.fullmatch(name) and name.lower() not in ENVELOPE]
-    left_out = [name for name in every if name not in names]
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
     types = {name: _type(found, "csv" if is_csv else form) for name, found in values.items() if found or guessed}
     always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
@@ -58,6 +64,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         time, time_format, has_zone = AT, guessed.time_format, guessed.has_zone
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
     texts = [name for name, kind in always.items() if name not in (time, MESSAGE) and kind in _KEY_TYPES]
+    texts = [name for name in texts if not any(isinstance(value, dict | list) for value in values[name])]
     if not texts:
         what = "has no column in all lines that could be the key"
         what += f"; write the source by hand, from pattern = '{guessed.pattern}'" if guessed else ""
@@ -72,12 +79,42 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         event_time=time,
         event_time_format=time_format,
         pattern=guessed.pattern if guessed else "",
+        paths={name: field for name, field in fields.paths.items() if name in types} if fields else {},
         has_zone=has_zone,
         unread=len(lines) - len(records),
-        left_out=tuple(left_out),
+        left_out=tuple(fields.unread(types) if fields else (name for name in every if name not in names)),
         goes_on=goes_on,
         busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
     )
+
+
+def _needed(fields: JsonColumns) -> Iterator[str]:
+    """Choose from fields within fields the time and the key, if the record has none that is likely at its top."""
+    top = {name: [record.get(name) for record in fields.records] for name in fields.records[0]}
+    for is_likely in (_is_time, _is_entity, _is_shared):
+        if not any(is_likely(name, values) for name, values in top.items()):
+            likely = (name for name, values in fields.nested.items() if is_likely(name, values))
+            yield from itertools.islice(likely, 1)
+
+
+def _is_time(name: str, values: list[Any]) -> bool:
+    if not all(map(_is_there, values)):
+        return False
+    try:
+        _event_time(Path(), {name: _type(values, "json")}, {name: values})
+    except ConfigError:
+        return False
+    return True
+
+
+def _is_entity(name: str, values: list[Any]) -> bool:
+    return _NAMED_ENTITY.search(name) is not None and _is_shared(name, values)
+
+
+def _is_shared(name: str, values: list[Any]) -> bool:
+    """Return whether `values` are some that come again, of a type that a key may have."""
+    is_key = all(_is_there(value) and isinstance(value, str | int) for value in values)
+    return is_key and 1 < len(set(map(str, values))) <= len(values) / 2 and not _is_time(name, values)
 
 
 def _unlikely_key(name: str, values: set[str], records: int) -> tuple[bool, bool, int]:
@@ -197,7 +234,7 @@ def _type_of(value: Any, form: str) -> str:
         number = float(str(value).removesuffix("ms"))
         if not number.is_integer() or "." in str(value) or "ms" in str(value):
             return "double"
-        return "int" if abs(number) < 2**31 else "bigint"
+        return "int" if abs(number) < 2**31 else "bigint" if abs(number) < 2**63 else "string"
     return "timestamp" if _moment(value) else "string"
 
 

@@ -17,19 +17,27 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.line_forms import ESCAPED, LOGFMT_PAIR, SYSLOG_COLUMNS, SYSLOG_HEADER, UNIT, WHOLE_QUOTED
+from tocsin.ingest.line_forms import (
+    ESCAPED,
+    LOGFMT_PAIR,
+    SYSLOG_COLUMNS,
+    SYSLOG_HEADER,
+    UNIT,
+    WHOLE_QUOTED,
+    known_names,
+)
 from tocsin.ingest.parsing_rules import EARLIEST, Reason
 from tocsin.ingest.spark.enrich import add_enriched
 from tocsin.ingest.spark.event_times import add_event_time, read_time
+from tocsin.ingest.spark.json_fields import add_objects, as_written, json_objects, names_of, value_at
 from tocsin.ingest.spark.record_place import placed
 from tocsin.model.durations import spark_interval
-from tocsin.model.source import Format, Source, numbered_groups
+from tocsin.model.source import RAW_RECORD, Format, Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
 
 BLANK = " \t\r\n\ufeff"
 """What may surround a record: whitespace, line ends of either kind, a byte order mark."""
 
-_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _NUMBERS = ("int", "bigint", "double")
 _UNREAD = {
     Format.KEY_VALUE: Reason.NOT_KEY_VALUE,
@@ -39,6 +47,7 @@ _UNREAD = {
 _BETWEEN = f"\0{secrets.token_hex(16)}\0"
 """Stands between groups of a match; occurs in no record, since nobody can know it."""
 
+_DECIMAL = r"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*$"
 _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
@@ -62,20 +71,21 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
     """
     read = placed(records).withColumns({"text": _text(source)}).withColumns({"ignored": _is_ignored(source)})
     read = read.withColumns({"text": F.when(~F.col("ignored"), F.col("text"))})
-    read = read.withColumns({"is_json": _is_json(source)})
     written = [name for name in source.columns if name not in source.enrich]
-    fields = _fields(read, source).withColumns({f"t_{name}": _value(name, source) for name in written})
+    found = {f"f_{name}": value_at(source.field_of(name), source) for name in written}
+    fields = _fields(read.withColumns({"is_json": _is_json(source)}), source).withColumns(found)
+    fields = fields.withColumns({f"t_{name}": _value(name, source) for name in written})
     fields = add_enriched(fields, source)
     timed = add_event_time(fields, source)
     typed = timed.withColumns({f"c_{name}": _typed(name, source) for name in source.columns})
-    columns = F.array(*[F.lit(name) for name in written])
+    known = F.array(*[F.lit(name) for name in known_names(source)])
     reasons = [*_record_reasons(source), *_column_reasons(source), *_time_reasons(source)]
     reasons += _broken([rule for rule in rules if rule.refuses], source, f"{Reason.RULE}:")
     return typed.select(
         *records.columns,
         *["raw_topic", "raw_partition", "raw_offset", "ingested_at", "batch", "batch_index", "replays", "event_time"],
         F.struct(*[F.col(f"c_{name}").alias(name) for name in source.columns]).alias("columns"),
-        F.size(F.array_except("keys", columns)).alias("unknown"),
+        F.size(F.array_except(names_of(source), known)).alias("unknown"),
         (F.size("keys") - F.size(F.array_distinct("keys"))).alias("repeated"),
         F.when(F.col("ignored"), F.lit("")).otherwise(F.concat_ws(",", *reasons)).alias("reasons"),
         "ignored",
@@ -117,9 +127,7 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
         read = read.withColumn("matched", _matched(text, source))
         keys, values = _groups(source)
     if Format.JSON in source.formats:
-        # As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
-        array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<map<string,string>>", _JSON)
-        read = read.withColumn("objects", F.when(F.col("is_json") & (text != ""), array))
+        read = read.withColumn("objects", F.when(F.col("is_json") & (text != ""), json_objects(text)))
         object_ = F.when(F.size("objects") == 1, F.get("objects", F.lit(0)))
         read = read.withColumn("object", object_)
         keys = F.when(F.col("is_json"), F.map_keys("object")).otherwise(keys)
@@ -127,7 +135,7 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
     found = read.withColumns({"keys": keys, "values": values})
     # An empty object is an object whose columns are missing; a line without any pair is no key-value line.
     is_read = (F.size("keys") > 0) | (F.col("keys").isNotNull() & F.col("is_json"))
-    return found.withColumn("is_read", F.coalesce(is_read, F.lit(False)))
+    return add_objects(found.withColumn("is_read", F.coalesce(is_read, F.lit(False))), source)
 
 
 def _key_value_pattern(source: Source) -> str:
@@ -176,10 +184,13 @@ def _value(name: str, source: Source) -> Column:
 
     Outside JSON, where nothing quotes a value or says null, whitespace around it goes and an empty one is null.
     """
-    place = F.array_position("keys", name).cast("int") - 1
-    text = F.get(F.col("values"), place)
+    if source.field_of(name) == RAW_RECORD:
+        return F.col("text")
+    text = F.col(f"f_{name}")
     if Format.LOGFMT in source.formats:
         text = _plain_or_json(_logfmt_value(name, text, source), text, source)
+    if Format.JSON in source.formats:
+        text = _plain_or_json(text, as_written(text, F.col("text")), source)
     text = F.when(~F.btrim(text, F.lit(BLANK)).isin(*source.nulls), text) if source.nulls else text
     bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
     quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
@@ -192,8 +203,8 @@ def _plain_or_json(plain: Column, json: Column, source: Source) -> Column:
 
 def _logfmt_value(name: str, written: Column, source: Source) -> Column:
     """Take the value of column `name` of a logfmt line, of which `written` is the text behind `=`."""
-    if name in SYSLOG_COLUMNS:
-        group = F.regexp_extract("text", SYSLOG_HEADER, SYSLOG_COLUMNS.index(name) + 1)
+    if source.field_of(name) in SYSLOG_COLUMNS:
+        group = F.regexp_extract("text", SYSLOG_HEADER, SYSLOG_COLUMNS.index(source.field_of(name)) + 1)
         return F.nullif(group, F.lit("-"))
     inner = F.substr(written, F.lit(2), F.length(written) - 2)
     value = F.when(written.rlike(WHOLE_QUOTED), F.regexp_replace(inner, ESCAPED, "$1")).otherwise(written)
@@ -210,8 +221,10 @@ def _typed(name: str, source: Source) -> Column:
         return text
     if kind == "timestamp":
         return F.col("event_time") if name == source.event_time else read_time(text, "iso8601")
-    value = text.try_cast(kind)
-    return F.when(~F.isnan(value) & (F.abs(value) < float("inf")), value) if kind == "double" else value
+    if kind == "double":  # to Java `7d` and `0x1p3` are numbers, too
+        value = F.when(text.rlike(_DECIMAL), text).try_cast(kind)
+        return F.when(F.abs(value) < float("inf"), value)
+    return text.try_cast(kind)
 
 
 # --- reasons ----------------------------------------------------------------------------------------------------------
