@@ -18,6 +18,7 @@ from tocsin.model.view import ViewSpec
 from tocsin.project.declaration import read_flow, read_spec, read_view
 from tocsin.project.feeding import (
     Feeder,
+    faults_of_entities,
     faults_of_findings,
     faults_of_flows,
     faults_of_joins,
@@ -197,6 +198,8 @@ def read_catalog(project: Path) -> Catalog:
     for folder, declared in code.items():
         joins = {name: faults_of_joins(spec, tables) for name, spec in declared.items()}
         _take_out(declared, joins, project / folder, broken)
+        entities = {name: faults_of_entities(spec, sources, tables) for name, spec in declared.items()}
+        _take_out(declared, entities, project / folder, broken)
     while unread := faults_of_findings(detectors, broken.keys()):  # one that is taken out may have a reader
         _take_out(detectors, unread, project / "detectors", broken)
     return Catalog(sources, tables, flows, detectors, views, broken)

@@ -13,7 +13,7 @@ from tocsin.model.durations import longest
 from tocsin.model.errors import Fault, nearest
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import FLOW, INGEST, JobName, Names
-from tocsin.model.source import Format, Source
+from tocsin.model.source import ENVELOPE, Format, Source
 from tocsin.model.table import TableSpec
 from tocsin.model.view import ViewSpec
 
@@ -165,6 +165,22 @@ def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[st
         )
         for name in spec.tables
         if name not in tables
+    ]
+
+
+def faults_of_entities(
+    spec: FlowSpec | DetectorSpec | ViewSpec, sources: Mapping[str, Source], tables: Mapping[str, TableSpec]
+) -> list[Fault]:
+    """Find the entity columns of `step` that its events do not have; those of `detect` may be made by its query."""
+    if not isinstance(spec, DetectorSpec) or not spec.has_step or spec.read_detectors:
+        return []
+    columns = {*ENVELOPE, *sources[spec.sources[0]].columns}
+    columns.update(*(tables[name].columns for name in spec.tables))
+    what = f"is no column of source '{spec.sources[0]}'"
+    return [
+        Fault(str(spec.path), f"'{one}' {what}", key="entity", nearest=nearest(one, columns))
+        for one in spec.entity
+        if one.lower() not in {name.lower() for name in columns}
     ]
 
 

@@ -119,6 +119,35 @@ def test_who_joins_a_table_that_is_not_there_is_told_the_nearest(tmp_path: Path)
     assert "tables" in str(read.broken["detectors/wrong"])
 
 
+STEP = '''"""Steps."""
+
+from dataclasses import dataclass
+
+from tocsin import Event, Levels, StepFinding, detector
+
+
+@dataclass(frozen=True)
+class Seen:
+    count: int = 0
+
+
+@detector(source="customers", entity="{entity}", window=None, forget_after="30 days", levels=Levels(email=1),
+          owner="a@b.example", runbook="docs/r.md", stage="draft", tables=["segments"])
+def step(key: str, state: Seen, event: Event) -> tuple[Seen, list[StepFinding]]:
+    return state, []
+'''
+
+
+def test_whom_a_step_is_about_must_be_a_column_of_its_events(tmp_path: Path) -> None:
+    columns = {"own": "customer_id", "case": "Customer_ID", "joined": "segment", "wrong": "custmer_id"}
+    for name, entity in columns.items():
+        catalog(tmp_path, **{f"detectors/{name}.py": STEP.replace("{entity}", entity)})
+    read = read_catalog(tmp_path)
+    assert list(read.broken) == ["detectors/wrong"]
+    told = "entity: 'custmer_id' is no column of source 'customers'; did you mean 'customer_id'?"
+    assert told in str(read.broken["detectors/wrong"])
+
+
 def test_whom_a_table_names_must_be_the_entity(tmp_path: Path) -> None:
     silent = DETECTOR.replace("window=None", 'window="1 minute"').replace("tables={tables}", "expect={expect}")
     silent = silent.replace("Levels, detector", "Entities, Levels, detector")
