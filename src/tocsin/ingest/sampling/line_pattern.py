@@ -1,8 +1,9 @@
 """Guess a regular expression with named groups for plain log lines of one form.
 
-A line is read as chunks between blanks, after its time has been found (`tocsin.ingest.sampling.known_times`). Chunks at
-one place that look alike in all lines are a group or, if they are one word throughout, that word; from the first place
-on where lines differ, the rest is the group `message`.
+A line is read as chunks between blanks, after its time has been found (`tocsin.ingest.sampling.known_times`), or as
+cells between `|`, `;` or `,` where only so the time stands alone. Chunks at one place that look alike in all lines are
+a group or, if they are one word throughout, that word; from the first place on where lines differ, the rest is the
+group `message`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from tocsin.ingest.sampling.time_grammar import EPOCH_DIGITS
 from tocsin.ingest.time_patterns import time_regex
 from tocsin.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
 
-AT, MESSAGE = "at", "message"
+AT, DATE, MESSAGE = "at", "date", "message"
 _MARK = "\0"
 _NO_BLANK, _NO_QUOTE, _NO_BRACKET = r"\S++", '[^"]*+', r"[^\]]*+"
 _CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+')
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
+_DATED = re.compile(r"\d{4}[-/._]\d\d?[-/._]\d\d?|\d\d?[-/._]\d\d?[-/._]\d{4}|\d:\d\d")
+"""A word with a date or a time of day, which is another in other lines though it may be one throughout a sample."""
 _KINDS = (
     ("address", r"\d{1,3}(?:\.\d{1,3}){3}"),
     ("level", rf"(?i:{_LEVEL})"),
@@ -29,6 +32,7 @@ _KINDS = (
     ("status", r"[1-5]\d\d"),
     ("number", r"-?\d+(?:\.\d+)?"),
     ("path", r"/\S*"),
+    (DATE, _DATED.pattern),
 )
 """Chunks that are a group even if it has one value in all lines, and its name."""
 
@@ -52,16 +56,18 @@ class LinePattern:
 
 def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     """Guess the pattern of `lines` that hold `time`; None if it stands at no one place, or nothing else is there."""
-    chunks = [
-        _CHUNK.findall(f"{line[: span[0]]}{_MARK}{line[span[1] :]}")
-        for line, span in zip(lines, time.spans, strict=True) if span
-    ]  # fmt: skip
-    places = Counter(map(_place, chunks))
-    place, count = places.most_common(1)[0]
-    if count < MOST * len(lines):
+    pairs = zip(lines, time.spans, strict=True)
+    marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :].rstrip()}" for line, span in pairs if span]
+    ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
+    for end in ends:
+        chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
+        place, count = Counter(map(_place, chunks)).most_common(1)[0]
+        if count >= MOST * len(lines):
+            break
+    else:
         return None
-    rows = [row for row in chunks if _place(row) == place]
-    pattern = _Draft(rows, form_regex(time.form), is_syslog=time.form == SYSLOG and place == (0, _MARK)).write()
+    draft = _Draft([row for row in chunks if _place(row) == place], form_regex(time.form), place, time.form == SYSLOG)
+    pattern = draft.write_cells(end) if end else draft.write()
     plain, groups = numbered_groups(pattern)
     matches = [match for line in lines if (match := re.fullmatch(plain, line.strip()))]
     if AT not in groups or len(groups) == 1 or len(matches) < MOST * len(lines):
@@ -91,8 +97,9 @@ def _place(row: Sequence[str]) -> tuple[int, str]:
 class _Draft:
     """Writes the pattern of rows of chunks, place by place."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], form: str, *, is_syslog: bool) -> None:
-        self._rows, self._form, self._is_syslog = rows, form, is_syslog
+    def __init__(self, rows: Sequence[Sequence[str]], form: str, time: tuple[int, str], is_syslog: bool) -> None:
+        self._rows, self._form, self._time = rows, form, time[0]
+        self._is_syslog = is_syslog and time == (0, _MARK)
         self._names: set[str] = set(ENVELOPE)
         self._alike = len({len(row) for row in rows}) == 1
 
@@ -108,6 +115,17 @@ class _Draft:
             return text
         rest = self._group(MESSAGE, ".*+")
         return rf"{text}\s++{rest}" if len(parts) < shortest else rf"{text}(?:\s++{rest})?+"
+
+    def write_cells(self, end: str) -> str:
+        """Write cells that end with `end`, the last of which is the rest."""
+        shortest = max(min(map(len, self._rows)) - 1, self._time + 1)
+        cells = (self._cell([row[place] for row in self._rows], f"[^{end}]*+") for place in range(shortest))
+        text = _literal(end).join(cells)
+        return rf"{text}(?:{_literal(end)}{self._group(MESSAGE, '.*+')})?+"
+
+    def _cell(self, cells: list[str], value: str) -> str:
+        before, mark, after = cells[0].partition(_MARK)
+        return self._around(before, AT, self._form, after) if mark else self._group(_kind(cells) or "word", value)
 
     def _part(self, chunks: list[str], place: int) -> str | None:
         """Write what `chunks` have in common; None if that is nothing."""
@@ -163,12 +181,12 @@ class _Draft:
         value = r"\S+" if end else _NO_BLANK
         if all(word == "-" for word in words):
             return _NO_BLANK + end  # nothing is known of it here; there may be in other lines
-        kind = next((name for name, form in _KINDS if all(re.fullmatch(form, word) for word in words)), "")
+        kind = _kind(words)
         if place == 1 and self._is_syslog:
             kind = "host"
-        if not kind and len(set(words)) == 1:
+        if not kind and len(set(words)) == 1 and not _DATED.search(words[0]):
             return _literal(chunks[0])
-        if not kind and not self._alike:
+        if not kind and not self._alike and place > self._time:
             return None
         return self._group(kind or "word", value) + end
 
@@ -179,6 +197,11 @@ class _Draft:
             own = f"{name}_{number}"
         self._names.add(own.lower())
         return f"(?<{own}>{value})"
+
+
+def _kind(words: Sequence[str]) -> str:
+    """Name the kind that all `words` are of; empty if there is none."""
+    return next((name for name, form in _KINDS if all(re.fullmatch(form, word) for word in words)), "")
 
 
 def _all(form: str, chunks: Sequence[str]) -> list[re.Match[str]]:

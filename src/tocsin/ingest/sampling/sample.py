@@ -15,7 +15,7 @@ from tocsin.ingest.files.past_rows import FileForm, form_of
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
 from tocsin.ingest.sampling.json_columns import JsonColumns, name_columns
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
-from tocsin.ingest.sampling.line_pattern import AT, MESSAGE, LinePattern, guess_pattern
+from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
 from tocsin.ingest.sampling.sample_lines import read_sample
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
@@ -63,7 +63,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     else:
         time, time_format, has_zone = AT, guessed.time_format, guessed.has_zone
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
-    texts = [name for name, kind in always.items() if name not in (time, MESSAGE) and kind in _KEY_TYPES]
+    texts = [name for name, kind in always.items() if name not in (time, DATE, MESSAGE) and kind in _KEY_TYPES]
     texts = [name for name in texts if not any(isinstance(value, dict | list) for value in values[name])]
     if not texts:
         what = "has no column in all lines that could be the key"

@@ -25,6 +25,7 @@ _DATES = (
     *("MMM d, yyyy", "MMMM d, yyyy", "MMM d yyyy", "MMMM d yyyy", "MMM-d-yyyy", "MMM d", "MMM/d"),
     *("d.M.yyyy", "d.M.yy", "yy.M.d", "M/d/yyyy", "d/M/yyyy", "M-d-yyyy", "d-M-yyyy", "yyMMdd", "ddMMyy", "MMddyy"),
     *("yy/M/d", "M/d/yy", "d/M/yy", "yy-M-d", "M-d-yy", "d-M-yy", "M-d", "d-M", "M/d", "d/M"),
+    *("M.d", "d.M"),
 )
 _CLOCKS = ("H:m:s", "HHmmss", "H.m.s", "H-m-s", "H:m")
 _BETWEEN = r"(?P<between>[T_:@/-]|,?[ ]+(?:-[ ]+)?)"

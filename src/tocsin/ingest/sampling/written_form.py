@@ -29,7 +29,8 @@ def write_form(date: str, clock: str, shape: tuple[str, ...], fields: Sequence[F
     """
     weekday, between, half, zone, tail = shape
     days = re.sub(r"(?<=MMM )d(?!d)", "[ ]d", _widths(date, fields, padded=date in _PADDED))
-    hours = _widths(clock, fields, padded=not half)
+    is_bare = any(len(str(one.get(letter) or "00")) == 1 for one in fields for letter in "ms")
+    hours = clock if is_bare else _widths(clock, fields, padded=not half)
     if half:
         hours = hours.replace("H", "h")
     joined = f"'{between}'" if between.isalpha() else between

@@ -27,7 +27,7 @@ MOMENT = datetime(2025, 11, 26, 21, 8, 5, 123_000, tzinfo=UTC)
         (["2023-04-23 22:07:05.311 -05:00 [WRN] x"], "yyyy-MM-dd HH:mm:ss.SSS XXX"),
         (["2023-04-23T22:07:05+05 x"], "yyyy-MM-dd'T'HH:mm:ssX"),
         (["2023-04-23 22:07:05,311 x", "2023-04-23 22:07:05,312 x"], "yyyy-MM-dd HH:mm:ss,SSS"),
-        (["20171223-22:15:35:11|A", "20171223-22:16:0:7|A"], "yyyyMMdd-HH:mm:s:SSS"),
+        (["20171223-22:15:35:11|A", "20171223-22:16:0:7|A"], "yyyyMMdd-H:m:s:SSS"),
         (["Nov  4 21:28:25 host x"], "syslog"),
         (["Nov  4 2025 21:28:25 host x"], "MMM [ ]d yyyy HH:mm:ss"),
         (["Jun 15, 2025 9:00:00 AM com.foo"], "MMM [ ]d, yyyy h:mm:ss a"),
