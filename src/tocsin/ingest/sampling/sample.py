@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,10 @@ _ISO8601 = re.compile(time_regex("iso8601"))
 _KEY_TYPES = ("string", "int", "bigint")
 _SECONDS = (1e8, 1e10)
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
-_NAMED_TIME = re.compile(r"time|date|(^|_)(ts|at)$", re.IGNORECASE)
+_NAMED_TIME = re.compile(r"(?i:time|date)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
 _NAMED_ENTITY = re.compile(
-    r"(^|_)(user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$)", re.IGNORECASE
+    r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
+    r"(?i:user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$|(?=[A-Z]))"
 )
 
 
@@ -51,8 +51,8 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     form, records, guessed = _records(path, lines)
     fields = name_columns(records) if form == "json" else None
     if fields:
-        nested = {name: fields.nested[name] for name in _needed(fields)}
-        records = [row | {name: nested[name][n] for name in nested} for n, row in enumerate(fields.records)]
+        needed = _needed(fields)
+        records = [row | {name: needed[name][n] for name in needed} for n, row in enumerate(fields.records)]
     every = list(dict.fromkeys(name for record in records for name in record))
     names = [name for name in _distinct(every) if _COLUMN.fullmatch(name) and name.lower() not in ENVELOPE]
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
@@ -88,13 +88,15 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     )
 
 
-def _needed(fields: JsonColumns) -> Iterator[str]:
+def _needed(fields: JsonColumns) -> dict[str, list[Any]]:
     """Choose from fields within fields the time and the key, if the record has none that is likely at its top."""
     top = {name: [record.get(name) for record in fields.records] for name in fields.records[0]}
+    needed: dict[str, list[Any]] = {}
     for is_likely in (_is_time, _is_entity, _is_shared):
-        if not any(is_likely(name, values) for name, values in top.items()):
-            likely = (name for name, values in fields.nested.items() if is_likely(name, values))
-            yield from itertools.islice(likely, 1)
+        if not any(is_likely(name, values) for name, values in (top | needed).items()):
+            likely = ((name, values) for name, values in fields.nested.items() if is_likely(fields.paths[name], values))
+            needed |= dict(itertools.islice(likely, 1))
+    return needed
 
 
 def _is_time(name: str, values: list[Any]) -> bool:
@@ -107,8 +109,9 @@ def _is_time(name: str, values: list[Any]) -> bool:
     return True
 
 
-def _is_entity(name: str, values: list[Any]) -> bool:
-    return _NAMED_ENTITY.search(name) is not None and _is_shared(name, values)
+def _is_entity(path: str, values: list[Any]) -> bool:
+    last = path.removesuffix(".name").rpartition(".")[2]  # `host.name` is a host, `user.type` is no user
+    return _NAMED_ENTITY.search(last) is not None and _is_shared(path, values)
 
 
 def _is_shared(name: str, values: list[Any]) -> bool:

@@ -38,6 +38,20 @@ def records(make: Any) -> list[dict[str, Any]]:
             "Event.System.Host",
         ),
         (lambda n, at: {"time": at, "detail-type": "t", "source": "aws", "user": "ab"[n % 2]}, "time", "user"),
+        (
+            lambda n, at: {
+                "time": at,
+                "id": n,
+                "detail": {"userIdentity": {"type": "ab"[n % 2], "userName": f"u{n % 3}"}},
+            },
+            "time",
+            "detail.userIdentity.userName",
+        ),
+        (
+            lambda n, at: {"createdAt": 1617081354277 + n, "k": n, "data": {"f": 1.5, "sourceIPAddress": "ab"[n % 2]}},
+            "createdAt",
+            "data.sourceIPAddress",
+        ),
     ],
 )
 def test_time_and_key_are_found_at_any_path(tmp_path: Path, make: Any, time: str, key: str) -> None:
