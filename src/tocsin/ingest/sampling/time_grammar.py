@@ -60,7 +60,7 @@ COMMENT = re.compile(r"^[ ]\([A-Z]{2,5}\)")
 
 def time_of(date: str, clock: str) -> re.Pattern[str]:
     """Make the expression of a date with a weekday, a time of day and all that may follow it."""
-    between = r"(?P<between>[ T_-])" if "yyMMdd" in date or clock == "HHmmss" else _BETWEEN
+    between = r"(?P<between>[ T_-])" if date.isalpha() or clock == "HHmmss" else _BETWEEN
     rest = (_FRACTION if "s" in clock else "") + _REST + ("" if "y" in date else _YEAR_BEHIND)
     return re.compile(f"{_START}{_WEEKDAY}{_fields(date)}{between}{_fields(clock)}{rest}{_END}")
 

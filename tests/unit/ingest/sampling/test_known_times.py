@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tocsin.ingest.line_times import LineTimes
@@ -101,6 +101,7 @@ AROUND = ["{} user=a x", "[{}] user=a x", "{}|user|x y", "h1 {} user=b x"]
     zone=st.sampled_from(ZONES),
     days=st.lists(st.integers(0, 300), min_size=1, max_size=5),
 )
+@example(parts=("%y%m%d", ":", "%H:%M:%S", "", "", AROUND[0]), zone=("", 0), days=[0])
 def test_a_time_of_any_form_is_right_or_refused(
     tmp_path_factory: pytest.TempPathFactory, parts: tuple[str, ...], zone: tuple[str, int], days: list[int]
 ) -> None:
