@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import psycopg
 import pytest
+import structlog
 
 from tests.rig.rendered import slips
 from tests.rig.sink_servers import emptied, running
@@ -35,6 +36,12 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one.migrate()
     one.close()
     return path
+
+
+@pytest.fixture(autouse=True)
+def logs_go_where_they_go_by_themselves() -> None:
+    """Forget how a command of another test has set up logging."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,6 @@ def test_standard_output_is_data_alone_whatever_is_logged(
         structlog.get_logger().warning("table version made", rows=3)
         as_json([])
 
-    structlog.reset_defaults()
     monkeypatch.setattr(verb, "callback", log_and_write)
     for parameter in verb.params:
         monkeypatch.setattr(parameter, "required", False)
