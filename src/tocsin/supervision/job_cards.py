@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -98,7 +99,7 @@ def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool
         owner=spec.owner,
         recipients=dict.fromkeys(jobs, spec.owner),
         tags=(FLOW if is_flow else VIEW, str(spec.stage), *(name[:100] for name in spec.sources)),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{does}{_tab(dag)}",
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{does}{_tab(dag)}{_text_of(spec)}",
         paused=paused,
     )
 
@@ -125,7 +126,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
         owner=spec.owner,
         recipients={detector_job(spec.name): spec.owner},
         tags=(DETECTOR, str(spec.stage), *(name[:100] for name in spec.sources)),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{switch}{_tab(dag_of(detector_job(spec.name)))}",
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{switch}{_tab(dag_of(detector_job(spec.name)))}{_text_of(spec)}",
         paused=paused,
     )
 
@@ -156,6 +157,16 @@ def _platform(catalog: Catalog, settings: Settings) -> Card:
         tags=("platform",),
         doc=doc + _tab(dag_of(INDEXER)),
     )
+
+
+def _text_of(spec: DetectorSpec | FlowSpec | ViewSpec) -> str:
+    """Show the file that declares `spec`: Airflow's tab Code shows the one that makes the DAGs of all."""
+    try:
+        text = spec.path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # removed since it was read; the next look finds no DAG for it
+        return ""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"\n## {spec.path.parent.name}/{spec.path.name}\n\n{fence}python\n{text.rstrip()}\n{fence}\n"
 
 
 def _tab(dag: str) -> str:

@@ -58,6 +58,13 @@ def test_a_detector_s_card_says_what_its_file_says(project: Path) -> None:
     assert catalog.detector("failed_logins").version in card.doc
 
 
+def test_a_card_shows_the_file_whatever_fences_stand_in_it(project: Path) -> None:
+    file = project / "detectors" / "failed_logins.py"
+    file.write_text(file.read_text() + "\n# ```` ends nothing\n")
+    (_, shown) = by_dag(read_catalog(project))["detector__failed_logins"].doc.split("## detectors/failed_logins.py\n\n")
+    assert shown == f"`````python\n{file.read_text()}`````\n"
+
+
 @pytest.mark.parametrize("stage", ["draft", "shadow", "live", "retired"])
 def test_a_new_dag_is_on_so_that_promotion_is_an_edit_alone_unless_it_was_switched(project: Path, stage: str) -> None:
     declare(project, "other", stage=stage)
