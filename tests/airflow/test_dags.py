@@ -155,7 +155,8 @@ def test_a_backfill_takes_the_days_from_the_first_to_the_last_and_the_night_come
     backfill = found["dags"]["backfill__failed_logins"]
     assert backfill["days"]["backfill"] == ["2026-01-30", "2026-01-31", "2026-02-01"]
     assert backfill["days"]["night"] == ["2026-01-30T04:00:00+00:00", "2026-01-29"]
-    assert (backfill["max_active_runs"], backfill["pools"]) == (1, ["backfill"])
+    # What announces a published day takes no slot of the backfills.
+    assert (backfill["max_active_runs"], backfill["pools"]) == (1, ["backfill", "default_pool"])
     assert backfill["mail"] == ["security@example.com"]
     assert (backfill["rules"]["parity"], backfill["upstream"]["parity"]) == ("none_failed", ["run"])
     assert backfill["params"]["day"]["format"] == "date"
