@@ -19,6 +19,9 @@ _INDIFFERENT = _NO_TIME | {
 }  # fmt: skip
 """What gives the same of times that are moved by some weeks, or is moved with them."""
 
+_PASSING = ("projectList", "aggregateExpressions", "projections", "output")
+"""Fields of operators whose columns go on as they are."""
+
 _OF_DATETIME = {
     "astimezone", "ctime", "date", "datetime", "day", "fold", "fromisoformat", "fromtimestamp", "hour", "isocalendar",
     "isoformat", "isoweekday", "microsecond", "minute", "month", "replace", "second", "strftime", "strptime",
@@ -72,7 +75,7 @@ def _decisive(node: Node) -> Iterator[Node]:
     for field in node.fields:
         for top in node.expressions(field):
             inner = top.children[0] if top.kind == "Alias" else top
-            passes = field in ("projectList", "aggregateExpressions", "output") and inner.kind == "AttributeReference"
+            passes = field in _PASSING and inner.kind == "AttributeReference"
             if not passes:
                 yield from (one for one in top.walk() if one.kind == "AttributeReference")
 

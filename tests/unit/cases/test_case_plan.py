@@ -52,6 +52,8 @@ def test_a_column_that_only_passes_through_decides_nothing() -> None:
         "Project", {"projectList": [alias("what", 5, column("action", 2)), column("amount", 3)]}, (parsed(),)
     )
     assert read_columns(renamed, SPEC, SOURCE.columns) == {"user_id"}, "the entity always counts"
+    repeated = Node("Expand", {"projections": [[column("amount", 3)]], "output": [column("amount", 6)]}, (renamed,))
+    assert read_columns(repeated, SPEC, SOURCE.columns) == {"user_id"}, "windows that overlap repeat all columns"
     equal = Node("EqualTo", {}, (column("what", 5), Node("Literal", {"value": "x", "dataType": "string"})))
     filtered = Node("Filter", {"condition": [equal]}, (renamed,))
     assert read_columns(filtered, SPEC, SOURCE.columns) == {"user_id", "action"}
