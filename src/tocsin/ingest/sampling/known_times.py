@@ -116,7 +116,7 @@ def _zone_form(zone: str) -> str:
         return ""
     if bare[0] in "+-":
         return blank + ("XXX" if ":" in bare else "Z" if len(bare) > 3 else "X")
-    return blank + ("XXX" if bare == "Z" else f"'{bare}'" if bare in ("UTC", "GMT") else f"?{bare}")
+    return blank + ("XXX" if bare == "Z" else f"'{bare}'" if bare in ("UTC", "GMT") else "?")
 
 
 def _settled(
@@ -159,14 +159,16 @@ def _shape(times: Sequence[_Written | None], lines: int) -> tuple[tuple[str, ...
     """Find what the times of nearly all lines have in common; those that differ count as none."""
     shapes = Counter(time.shape for time in times if time)
     shape, count = shapes.most_common(1)[0]
+    named = [time.match["zone"].strip() for time in times if time and "?" in time.shape[3]]
+    if len(named) > (1 - MOST) * lines:
+        raise UnclearTime(
+            f"the times name the zone {' or '.join(list(dict.fromkeys(named))[:3])}, "
+            "and such names mean different things in different places: "
+            "write z for it in event_time_format, and its offset in [zone_offsets]"
+        )
     if count < MOST * lines:
         examples = [next(_text(time) for time in times if time and time.shape == one) for one in list(shapes)[:2]]
         raise UnclearTime(f"the times are written in {len(shapes)} forms, as '{examples[0]}' and '{examples[1]}'")
-    if "?" in shape[3]:
-        raise UnclearTime(
-            f"the times name the zone {shape[3].strip(' ?')}, and such names mean different things in different "
-            "places: write z for it in event_time_format, and its offset in [zone_offsets]"
-        )
     return shape, [time if time and time.shape == shape else None for time in times]
 
 

@@ -69,7 +69,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         what = "has no column in all lines that could be the key"
         what += f"; write the source by hand, from pattern = '{guessed.pattern}'" if guessed else ""
         raise ConfigError.one(path, what)
-    key = min(texts, key=lambda name: _unlikely_key(name, set(map(str, values[name])), len(records)))
+    key = min(texts, key=lambda name: _unlikely_key(name, types[name], set(map(str, values[name])), len(records)))
     return SampleSchema(
         lines=len(lines),
         format=form,
@@ -120,13 +120,15 @@ def _is_shared(name: str, values: list[Any]) -> bool:
     return is_key and 1 < len(set(map(str, values))) <= len(values) / 2 and not _is_time(name, values)
 
 
-def _unlikely_key(name: str, values: set[str], records: int) -> tuple[bool, bool, int]:
+def _unlikely_key(name: str, kind: str, values: set[str], records: int) -> tuple[bool, bool, bool, int]:
     """Order columns by how unlikely they are the key: what is named like a user or a path and comes again is likely.
 
-    Of the others the one with the fewest values beyond one: a shop rather than the text of a message or a constant.
+    Of the others the one with the fewest values beyond one: a shop rather than the text of a message, a constant or,
+    last of all, a number that seldom comes again.
     """
     comes_again = 2 * len(values) <= records
-    return len(values) == 1, not (_NAMED_ENTITY.search(name) and comes_again), len(values)
+    is_measure = kind != "string" and not comes_again and not _NAMED_ENTITY.search(name)
+    return is_measure, len(values) == 1, not (_NAMED_ENTITY.search(name) and comes_again), len(values)
 
 
 def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], LinePattern | None]:

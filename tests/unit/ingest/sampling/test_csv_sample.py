@@ -30,6 +30,12 @@ def test_rows_of_csv_are_a_source_of_json(tmp_path: Path, mark: str) -> None:
     assert read_source(source).key == "line"
 
 
+def test_a_number_that_is_measured_is_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "rides.csv"
+    path.write_text("series,at,value\ntaxi,2014-07-01 00:00:00,10844\ntaxi,2014-07-01 00:30:00,8127\n")
+    assert read_schema(path).key == "series"
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -54,6 +54,10 @@ def test_a_time_is_known_with_all_its_parts(lines: list[str], form: str) -> None
         (["10/11/2025 10:00:00 x"], "can be read as M/d/yyyy or d/M/yyyy"),
         (["17/06/09 20:10:40 x"], "can be read as yy/M/d or d/M/yy"),
         (["2025-04-03 22:32:14.322 EST x"], "the times name the zone EST, and such names mean different things"),
+        (
+            ["2025-04-03 22:32:14 EDT x", "2025-12-03 22:32:14 EST x"] * 2,
+            "the times name the zone EDT or EST, and such",
+        ),
         (["2025-04-03 22:32:14 Europe/Berlin x"], "'Europe/Berlin' beside '2025-04-03 22:32:14' looks like a part"),
         (["2025-04-03 22:32:14 +01:00 x", "2025-04-03 22:32:14 x"], "the times are written in 2 forms"),
         (["2025-12-04 Sun 04:47:44 since 2006-01-01T10:00:00Z"], "'2025-12-04' stands before the time"),
@@ -67,7 +71,8 @@ def test_what_is_not_known_whole_is_refused(lines: list[str], told: str) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["10:00:00 x", "2026-W05-1T10:00:00 x", "2026-031T10:00:00Z x", "1234567890123456789012 x"]
+    "line",
+    ["10:00:00 x", "2026-W05-1T10:00:00 x", "2026-031T10:00:00Z x", "1234567890123456789012 x", "251126:21:08:05 x"],
 )
 def test_no_time_is_made_of_a_part(line: str) -> None:
     assert find_time([line]) is None
