@@ -48,7 +48,7 @@ from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.sparkjob.query.work import REAL_TIME
 
-COUNTRIES = {"0.0.0.0/1": "DE", "10.1.0.0/16": "FR", "192.0.2.0/28": "FR"}
+COUNTRIES = {"0.0.0.0/1": "DE", "172.16.0.0/12": "FR", "192.0.2.0/28": "FR"}
 NETWORKS = [(ip_network(one), country) for one, country in COUNTRIES.items()]
 HOPELESS = b"\xff" * 300_000
 KEY = b"k" * 1_300_000  # as base64, with payload and headers, longer than a record in quarantine may be
