@@ -20,7 +20,7 @@ from tocsin.model.finding import next_rung
 from tocsin.sparkjob.query.work import REAL_TIME
 
 LIMITED = replace(SPEC, levels=Levels(email=3, urgent=6))
-SCORES = ["count(*)", "sum(abs(tries))", "max(tries)", "count(distinct action)", "avg(tries)"]
+SCORES = ["count(*)", "sum(abs(tries))", "max(tries)", "approx_count_distinct(action)", "avg(tries)"]
 FACTS = [
     "count(*)",
     "sum(abs(tries))",
