@@ -13,10 +13,13 @@ from tocsin.alerts.notify.channel import PICTURE, Delivery, Message, Result
 from tocsin.model.sizes import printable
 from tocsin.project.setting_blocks import SmtpSettings
 
-_REPLY_SECONDS = {"data": 600.0, "quit": 5.0}
-_OTHER_REPLY_SECONDS = 300.0
+_REPLY_SECONDS = {"mail": 300.0, "rcpt": 300.0, "data": 600.0, "quit": 5.0}
 """For how long RFC 5321 (4.5.3.2) asks a client to wait. Whoever gives up sooner after the text of a mail does not know
 that it was taken, and sends it again. No mail waits for the answer to QUIT."""
+
+_OTHER_REPLY_SECONDS = 60.0
+"""For the greeting and the login, where giving up repeats nothing and shows that the server is away. The RFC asks for
+five minutes; a server that lets strangers wait takes less than one."""
 
 
 class _PatientSmtp(smtplib.SMTP):
