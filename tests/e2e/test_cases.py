@@ -118,7 +118,7 @@ def test_real_time_mode_agrees_and_a_second_run_finds_spark_ready(project: Path)
     assert report["was_warm"] is False
     file = project / "detectors" / "failed_logins.py"
     file.write_text(file.read_text().replace("email=50", "email=70"))
-    done = run(project, "tocsin.cli", "test", "--ways", "batch")
+    done = run(project, "tocsin.cli", "test", "failed_logins", "--ways", "batch")
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("FAILED failed_logins: 60 failures of one user in six seconds (")
