@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from pyarrow.fs import FileSelector, FileType
 from tests.rig.object_store import BUCKET, ObjectStoreServer, object_store
 from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
-from tests.rig.samples.sealed_days import LOGINS, events, landed, sealed
+from tests.rig.samples.sealed_days import LOGINS, events, landed, seal_day, sealed
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
 from tocsin.alerts.evidence.event_search import EventSearch, find_events
@@ -93,15 +93,17 @@ def test_days_are_kept_listed_verified_taken_back_and_removed(server: ObjectStor
     assert (found.count, len(found.events)) == (7, 3)
     assert roll_back(settings, LOGINS, DAY).version == "v1"
 
-    places, age = Places.of(settings, "logins"), (datetime.now(UTC).date() - DAY).days
+    places, newer = Places.of(settings, "logins"), DAY + timedelta(days=1)
+    seal_day(settings, newer, events(1).to_pylist())  # the newest day stays, whatever the clock says
     with DayTable(settings, LOGINS) as table:
         (file,) = paths(places, DAY, published_days(settings, LOGINS)[DAY])
-        assert table.files() == {str(file): 5}
+        assert table.files()[str(file)] == 5
         assert str(file).startswith(f"{settings.storage.history}/days/logins/dt={DAY}/v1/")
-        gone = tidy(settings, LOGINS.model_copy(update={"history_days": age - 1}), table)
-        assert (gone.days, table.published(), table.files()) == ((DAY,), {}, {})
-    assert [*places.version_folders()] == [*places.landed_folders()] == []
-    assert [name for name in objects(server, settings) if name.endswith(".parquet")] == []
+        gone = tidy(settings, LOGINS.model_copy(update={"history_days": 1}), table)
+        assert (gone.days, [*table.published()], str(file) in table.files()) == ((DAY,), [newer], False)
+    assert (len([*places.version_folders()]), [*places.landed_folders()]) == (1, [])
+    (left,) = [name for name in objects(server, settings) if name.endswith(".parquet")]
+    assert f"dt={newer}" in left
     assert not [*settings.state.rglob("*.parquet"), *settings.state.rglob("*.db")], "nothing of it was on the disk"
 
 
