@@ -173,7 +173,7 @@ class QueryLoop:
         self._run.read_positions.begin(self._run.position, started.batch_seconds)
         self._run.spark.sparkContext.setLogLevel("WARN")
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
-        self._report_lag()
+        self._run.report()
         while not self._run.wait(_POLL_SECONDS):
             self._take_progress()
             if not started.query.isActive:
